@@ -1,0 +1,50 @@
+"""tfps: parameter-server training for TensorFlow 2 and Keras 3.
+
+Names are resolved when they are first used: ``import tfps`` costs no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tfps.keras_backend import check_backend
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tfps.consistency.modes import Asynchronous
+    from tfps.launch.local_cluster import LocalCluster
+    from tfps.strategy.coordinator import ClusterCoordinator
+    from tfps.strategy.parameter_server import ParameterServerStrategy
+
+_HOMES = {
+    "Asynchronous": "tfps.consistency.modes",
+    "ClusterCoordinator": "tfps.strategy.coordinator",
+    "LocalCluster": "tfps.launch.local_cluster",
+    "ParameterServerStrategy": "tfps.strategy.parameter_server",
+}
+_MODULES = ("errors", "placement")
+
+__all__ = [
+    "Asynchronous",
+    "ClusterCoordinator",
+    "LocalCluster",
+    "ParameterServerStrategy",
+    "errors",
+    "placement",
+]
+
+check_backend()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"tfps.{name}")
+    raise AttributeError(f"module 'tfps' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,200 @@
+"""The only file that patches Keras. Each patch acts for models of our strategy and no others.
+
+Keras 3 asks nobody how to run a step: `TensorFlowTrainer` calls `strategy.run` on the chief. What
+it needs from a parameter-server strategy is therefore put in at these places, once, when the first
+strategy is made; everything else of Keras's loop (callbacks, validation, history) stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import keras
+from keras.src import callbacks as keras_callbacks
+from keras.src.backend.tensorflow import core as keras_core
+from keras.src.backend.tensorflow import trainer as keras_trainer
+from keras.src.optimizers import base_optimizer, loss_scale_optimizer, multi_optimizer
+
+from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.step_scope import current_step
+
+SUPPORTED_KERAS = "3.15"
+
+if not keras.__version__.startswith(SUPPORTED_KERAS + "."):
+    raise ImportError(
+        f"tfps patches private names of Keras {SUPPORTED_KERAS} and was imported with Keras "
+        f"{keras.__version__}. Install a matching one: pip install 'keras=={SUPPORTED_KERAS}.*'"
+    )
+
+_building = threading.local()
+_installed = threading.Lock()
+
+
+class TrainerHooks(Protocol):
+    """What the training layer does in the place of Keras's trainer."""
+
+    def is_ours(self, strategy: Any) -> bool:
+        """Whether a strategy is one of ours."""
+
+    def make_function(self, model: Any, kind: str, force: bool) -> None:
+        """Set ``model.train_function`` or ``model.test_function``."""
+
+    def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
+        """Build the model's variables from what is known of a batch."""
+
+    def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
+        """The iterator of one `fit` or `evaluate`."""
+
+    def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """While it is open, Keras predicts on the chief with the weights of the servers."""
+
+    def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
+        """Look through a `CallbackList` that was just made."""
+
+    def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
+        """An optimizer call in a scheduled function; False leaves it to Keras."""
+
+
+def variable_under_construction() -> Any:
+    """The Keras variable that this thread is creating, or None for a raw `tf.Variable`."""
+    return getattr(_building, "variable", None)
+
+
+def install(hooks: TrainerHooks) -> None:
+    """Put the patches in; the second time does nothing."""
+    with _installed:
+        if getattr(keras_trainer.TensorFlowTrainer, "_tfps_installed", False):
+            return
+        keras_trainer.TensorFlowTrainer._tfps_installed = True
+    _patch_variables()
+    _patch_optimizers(hooks)
+    _patch_trainer(hooks)
+    _patch_epoch_iterator(hooks)
+    _patch_callbacks(hooks)
+
+
+def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace ``owner.name`` by ``wrapper(original, self, ...)``."""
+    original = owner.__dict__[name]
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, self, *args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def _patch_variables() -> None:
+    def initialize(original: Any, self: Any, value: Any) -> Any:
+        previous = variable_under_construction()
+        _building.variable = self
+        try:
+            return original(self, value)
+        finally:
+            _building.variable = previous
+
+    def atomically(operation: str) -> Callable[..., Any]:
+        def change(original: Any, self: Any, value: Any) -> Any:
+            native = self._value
+            if current_step() is None and isinstance(native, ServerVariable):
+                # Keras reads, adds and assigns: two workers at once would lose an update.
+                value = self._convert_to_tensor(value, dtype=self._dtype)
+                getattr(native, operation)(value)
+                return self
+            return original(self, value)
+
+        return change
+
+    _wrap(keras_core.Variable, "_initialize", initialize)
+    base = keras_core.Variable.__mro__[1]  # the class that defines assign_add for all backends
+    for operation in ("assign_add", "assign_sub"):
+        _wrap(base, operation, atomically(operation))
+
+
+def _patch_optimizers(hooks: TrainerHooks) -> None:
+    def apply(original: Any, self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        step = current_step()
+        if step is not None:
+            return step.apply(self, list(grads), trainable_variables)
+        if hooks.apply_outside_step(self, grads, trainable_variables):
+            return None
+        return original(self, grads, trainable_variables)
+
+    for owner in (
+        base_optimizer.BaseOptimizer,
+        loss_scale_optimizer.LossScaleOptimizer,
+        multi_optimizer.MultiOptimizer,
+    ):
+        _wrap(owner, "apply", apply)
+
+
+def _patch_trainer(hooks: TrainerHooks) -> None:
+    trainer = keras_trainer.TensorFlowTrainer
+
+    def ours(model: Any) -> bool:
+        return hooks.is_ours(getattr(model, "_distribute_strategy", None))
+
+    def make(kind: str) -> Callable[..., Any]:
+        def make_function(original: Any, self: Any, force: bool = False) -> Any:
+            if not ours(self):
+                return original(self, force)
+            return hooks.make_function(self, kind, force)
+
+        return make_function
+
+    def build(original: Any, self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
+        if not ours(self):
+            return original(self, iterator=iterator, data_batch=data_batch)
+        return hooks.build(self, iterator, data_batch)
+
+    def predict(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not ours(self):
+            return original(self, *args, **kwargs)
+        with hooks.predicting(self):
+            return original(self, *args, **kwargs)
+
+    _wrap(trainer, "make_train_function", make("train"))
+    _wrap(trainer, "make_test_function", make("test"))
+    _wrap(trainer, "_maybe_symbolic_build", build)
+    _wrap(trainer, "predict", predict)
+    _wrap(trainer, "predict_on_batch", predict)
+
+
+def _patch_epoch_iterator(hooks: TrainerHooks) -> None:
+    original = keras_trainer.TFEpochIterator
+
+    def make(*args: Any, **options: Any) -> Any:
+        strategy = options.get("distribute_strategy", args[0] if args else None)
+        if args or not hooks.is_ours(strategy):
+            return original(*args, **options)
+        options.pop("distribute_strategy")
+        return hooks.epoch_iterator(strategy, options)
+
+    keras_trainer.TFEpochIterator = make
+
+
+def _patch_callbacks(hooks: TrainerHooks) -> None:
+    def initialize(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        model = kwargs.get("model")
+        if model is not None and hooks.is_ours(getattr(model, "_distribute_strategy", None)):
+            hooks.adopt_callbacks(model, self)
+
+    _wrap(keras_callbacks.CallbackList, "__init__", initialize)
+
+
+@contextlib.contextmanager
+def values_replaced(replacements: list[tuple[Any, Any]]) -> Iterator[None]:
+    """While it is open, Keras variables hold other native variables."""
+    saved = [(variable, variable._value) for variable, _ in replacements]
+    try:
+        for variable, value in replacements:
+            variable._value = value
+        yield
+    finally:
+        for variable, value in saved:
+            variable._value = value

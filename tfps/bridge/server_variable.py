@@ -1,0 +1,180 @@
+"""A variable that lives on a parameter server under a name."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+
+_trace = threading.local()
+
+
+class _ServerTrace:
+    """Handles that were opened by name while one server function is traced."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.graph = private.current_graph()
+        self.handles: dict[str, tf.Tensor] = {}
+
+
+@contextlib.contextmanager
+def tracing_server_function(device: str) -> Iterator[None]:
+    """While tracing a server function, variables are opened by name instead of captured.
+
+    A `RemoteCall` with a resource handle among its arguments is moved onto the server by
+    TensorFlow's placer and turns into sends and receives; without one it is a single request.
+    """
+    previous = getattr(_trace, "current", None)
+    _trace.current = _ServerTrace(device)
+    try:
+        yield
+    finally:
+        _trace.current = previous
+
+
+class NamedResource(NamedTuple):
+    """A variable's name and where its value and mirrors lie."""
+
+    container: str
+    shared_name: str
+    devices: list[str]
+
+    def destroy(self) -> None:
+        """Free it on every device; none of them need still have it."""
+        for device in self.devices:
+            with tf.init_scope(), private.placed_on(device):
+                handle = private.variable_handle(
+                    shape=tf.TensorShape([]),
+                    dtype=tf.float32,  # a resource is found by container and name alone
+                    shared_name=self.shared_name,
+                    container=self.container,
+                )
+                tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+
+
+class ServerVariable(private.BaseResourceVariable):  # type: ignore[misc, name-defined]
+    """A resource variable on one parameter server, found again by (container, name).
+
+    Args:
+        initial_value: a tensor, an array or a callable that returns one.
+        device: the server's device, where the value is also computed when it is a callable.
+        container: the job's container, so that all variables of a job are freed together.
+        shared_name: unique in the container.
+        on_access: called before the coordinator touches the value eagerly; the strategy drains
+            the workers there, so that a value read in a callback is one version.
+    """
+
+    def __init__(
+        self,
+        initial_value: Any,
+        *,
+        device: str,
+        container: str,
+        shared_name: str,
+        on_access: Callable[[], None] | None = None,
+        **options: Any,
+    ) -> None:
+        with tf.init_scope(), private.placed_on(device):
+            dtype = options.pop("dtype", None)
+            value = initial_value() if callable(initial_value) else initial_value
+            value = tf.convert_to_tensor(value, dtype=dtype)
+            handle = private.variable_handle(
+                shape=value.shape, dtype=value.dtype, shared_name=shared_name, container=container
+            )
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        self._tfps_container = container
+        self._tfps_device = device
+        self._tfps_on_access = on_access
+        self._tfps_devices = [device]  # its home first, then its mirrors
+        super().__init__(
+            trainable=options.get("trainable", True),
+            shape=value.shape,
+            dtype=value.dtype,
+            handle=handle,
+            name=options.get("name"),
+            handle_name=shared_name,
+            unique_id=shared_name,
+            synchronization=options.get("synchronization"),
+            aggregation=options.get("aggregation"),
+            distribute_strategy=options.get("distribute_strategy"),
+            in_graph_mode=False,
+        )
+
+    @property
+    def shared_name(self) -> str:
+        return self._unique_id
+
+    @property
+    def device(self) -> str:
+        return self._tfps_device
+
+    @property
+    def handle(self) -> tf.Tensor:
+        current = getattr(_trace, "current", None)
+        if current is not None and not tf.executing_eagerly():
+            return self._reopened(current)
+        if self._tfps_on_access is not None and tf.executing_eagerly():
+            self._tfps_on_access()
+        return self._handle
+
+    def _reopened(self, current: _ServerTrace) -> tf.Tensor:
+        if current.device not in self._tfps_devices:
+            raise ValueError(
+                f"variable {self.shared_name} lives on {self._tfps_device}, but a function of "
+                f"{current.device} uses it"
+            )
+        if self.shared_name not in current.handles:
+            with current.graph.as_default(), tf.control_dependencies(None):
+                current.handles[self.shared_name] = private.variable_handle(
+                    shape=self._shape,
+                    dtype=self._dtype,
+                    shared_name=self.shared_name,
+                    container=self._tfps_container,
+                )
+        return current.handles[self.shared_name]
+
+    def mirror_on(self, devices: tuple[str, ...]) -> None:
+        """Keep copies on other servers, for optimizer counters that every server needs."""
+        value = self.read_value()
+        for device in devices:
+            if device not in self._tfps_devices:
+                self._tfps_devices.append(device)
+                self._write_mirror(device, value)
+
+    def refresh_mirrors(self) -> None:
+        """Copy the value to every mirror, after something wrote to the variable alone."""
+        if len(self._tfps_devices) > 1:
+            value = self.read_value()
+            for device in self._tfps_devices[1:]:
+                self._write_mirror(device, value)
+
+    def _write_mirror(self, device: str, value: tf.Tensor) -> None:
+        with private.placed_on(device):
+            handle = private.variable_handle(
+                shape=self._shape,
+                dtype=self._dtype,
+                shared_name=self.shared_name,
+                container=self._tfps_container,
+            )
+            tf.raw_ops.AssignVariableOp(resource=handle, value=tf.identity(value))
+
+    def assign(self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True) -> Any:
+        result = super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
+        if tf.executing_eagerly():
+            self.refresh_mirrors()
+        return result
+
+    @property
+    def resource(self) -> NamedResource:
+        """What is needed to free the variable after this object is gone."""
+        return NamedResource(self._tfps_container, self.shared_name, self._tfps_devices)
+
+    def destroy(self) -> None:
+        """Free the value and its mirrors on the servers."""
+        self.resource.destroy()

@@ -1,0 +1,73 @@
+"""The scope in which a model's own step is traced: its variables are the worker's copies."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common import global_state
+
+_local = threading.local()
+
+
+class StepTrace(Protocol):
+    """What a step that is being traced answers to Keras."""
+
+    def value_of(self, keras_variable: Any) -> Any:
+        """The worker's copy that stands for a Keras variable."""
+
+    def assign(self, keras_variable: Any, value: Any) -> None:
+        """Write the worker's copy."""
+
+    def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
+        """What `optimizer.apply(gradients, variables)` means in this step."""
+
+
+def current_step() -> StepTrace | None:
+    """The step that this thread traces, or None."""
+    return getattr(_local, "step", None)
+
+
+class StepScope(keras.StatelessScope):
+    """Sends every read and write of a Keras variable to the step that is being traced."""
+
+    def __init__(self, step: StepTrace) -> None:
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self._step = step
+        self._previous: StepTrace | None = None
+
+    def get_current_value(self, variable: Any) -> Any:
+        return self._step.value_of(variable)
+
+    def add_update(self, update: Any) -> None:
+        variable, value = update
+        self._step.assign(variable, tf.cast(value, variable._dtype))
+
+    def __enter__(self) -> StepScope:
+        self._previous = current_step()
+        _local.step = self._step
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        _local.step = self._previous
+        super().__exit__(*exception)
+
+
+@contextlib.contextmanager
+def outside_the_step() -> Iterator[None]:
+    """Leave the trace: build optimizers and server functions eagerly, with real variables."""
+    step = current_step()
+    scope = global_state.get_global_attribute("stateless_scope")
+    _local.step = None
+    global_state.set_global_attribute("stateless_scope", None)
+    try:
+        with tf.init_scope():
+            yield
+    finally:
+        _local.step = step
+        global_state.set_global_attribute("stateless_scope", scope)

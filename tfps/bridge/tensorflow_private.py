@@ -1,0 +1,167 @@
+"""The only file that imports ``tensorflow.python``.
+
+TensorFlow promises nothing about these names, so they are collected here under one version guard;
+`tests/unit/bridge/test_tensorflow_private.py` checks that each of them still exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
+from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import resource_variable_ops, script_ops
+
+SUPPORTED_TENSORFLOW = "2.21"
+
+if not tf.__version__.startswith(SUPPORTED_TENSORFLOW + "."):
+    raise ImportError(
+        f"tfps uses private names of TensorFlow {SUPPORTED_TENSORFLOW} and was imported with "
+        f"TensorFlow {tf.__version__}. Install a matching one: "
+        f"pip install 'tensorflow=={SUPPORTED_TENSORFLOW}.*'"
+    )
+
+BaseResourceVariable = resource_variable_ops.BaseResourceVariable
+ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
+RemoteValue = cluster_coordinator.RemoteValue
+ClosureInputError = cluster_coordinator.ClosureInputError
+
+# VarHandleOp makes a fresh, reference-counted resource for this name each time that it runs.
+ANONYMOUS_NAME = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+
+
+def variable_handle(*, shape: Any, dtype: Any, shared_name: str, container: str = "") -> tf.Tensor:
+    """A handle of a (named) variable on the current device, carrying its shape and dtype."""
+    handle = tf.raw_ops.VarHandleOp(
+        dtype=dtype, shape=shape, shared_name=shared_name, container=container
+    )
+    if tf.executing_eagerly():
+        data = resource_variable_ops.handle_data_util.create_handle_data(shape, dtype)
+        resource_variable_ops._set_handle_shapes_and_types(handle, data, False)
+    return handle
+
+
+@contextlib.contextmanager
+def default_replica_context() -> Iterator[None]:
+    """Trace as one replica; a scheduled function is otherwise traced in cross-replica context."""
+    distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
+    try:
+        yield
+    finally:
+        distribute_lib._pop_per_thread_mode()
+
+
+@contextlib.contextmanager
+def placed_on(device: str) -> Iterator[None]:
+    """Place operations on a device, whatever colocation or device scope is around."""
+    with ops.colocate_with(None, ignore_existing=True), ops.device(None), ops.device(device):
+        yield
+
+
+def current_graph() -> Any:
+    """The graph that is being traced."""
+    return ops.get_default_graph()
+
+
+def run_independently(operation: Any) -> None:
+    """Take an operation out of automatic control dependencies: only data order it.
+
+    Calls to different servers would otherwise run one after the other.
+    """
+    manager = getattr(ops.get_default_graph(), "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(operation)
+
+
+def worker_index() -> int:
+    """The index of the worker on whose behalf this thread of the coordinator runs."""
+    return int(coordinator_context.get_current_dispatch_context().worker_index)
+
+
+def schedule_callable(coordinator: Any, function: Callable[[], Any]) -> Any:
+    """Schedule a plain Python callable; it runs in the chosen worker's thread of the coordinator.
+
+    `ClusterCoordinator.schedule` takes tf.functions only, and those cannot know which worker they
+    run on nor act when it dies.
+    """
+    return coordinator._cluster.schedule(function, args=None, kwargs=None)
+
+
+def cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
+    """A concrete function that is cancelled with the coordinator's other closures."""
+    manager = coordinator._cluster.closure_queue._cancellation_mgr
+    return manager.get_cancelable_function(concrete_function)
+
+
+def create_on_workers(coordinator: Any, functions: list[Callable[[], Any]]) -> list[Any]:
+    """Run one function per worker there, and again on a worker that came back."""
+    workers = coordinator._cluster.workers
+    return [
+        worker.create_resource(function)
+        for worker, function in zip(workers, functions, strict=True)
+    ]
+
+
+def remote_result(remote_value: Any) -> Any:
+    """What `create_on_workers` made, waiting for it; raises what TensorFlow's closures raise."""
+    error = remote_value._get_error()
+    if error is not None:
+        raise error if isinstance(error, ClosureInputError) else ClosureInputError(error)
+    return coordinator_context.maybe_get_remote_value(remote_value)
+
+
+def alive_workers(coordinator: Any) -> list[bool]:
+    """For each worker whether the coordinator regards it as alive (not waiting for its return)."""
+    return [worker._is_dead_with_error is None for worker in coordinator._cluster.workers]
+
+
+def closures_in_flight(coordinator: Any) -> int:
+    """How many closures are queued or running."""
+    queue = coordinator._cluster.closure_queue
+    return int(queue.inflight_closure_count + queue._queue.qsize())
+
+
+def is_server_failure(error: BaseException) -> bool:
+    """Whether TensorFlow's coordinator takes an error for a lost parameter server."""
+    return bool(cluster_coordinator._is_ps_failure(error))
+
+
+_registered_functions: dict[str, Callable[..., Any]] = {}
+_registration_lock = threading.Lock()
+
+
+def register_named_function(name: str, function: Callable[..., Any]) -> None:
+    """Let PyFunc operations with this token, sent by any process, call a function of this one."""
+    with _registration_lock:
+        _registered_functions[name] = function  # PyFunc's registry holds weak references only
+        script_ops._py_funcs._funcs[name] = function
+
+
+def keep_stop_from_waiting(coordinator: Any, *, timeout_s: float = 1.0) -> None:
+    """Let a coordinator stop, and so its process end, while a task is lost for good.
+
+    `WorkerPreemptionHandler.stop` takes a lock that the handler's own thread holds while
+    `update_server_def` waits, without limit, for every lost task. `ClusterCoordinator.__del__`
+    calls it when the interpreter ends, which then never does. The lock only keeps the thread from
+    clearing the event that `stop` sets; without it the thread ends at its next look at the flag.
+
+    Args:
+        coordinator: a `ClusterCoordinator` of TensorFlow, right after it was made.
+        timeout_s: how long `stop` still waits for the lock.
+    """
+    handler = coordinator._cluster.failure_handler
+
+    def stop() -> None:
+        handler._should_preemption_thread_run = False
+        acquired = handler._cluster_update_lock.acquire(timeout=timeout_s)
+        handler._cluster_due_for_update_or_finish.set()
+        if acquired:
+            handler._cluster_update_lock.release()
+
+    handler.stop = stop

@@ -1,0 +1,55 @@
+"""A worker's own copy of a server variable, for the length of one closure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+
+
+class WorkerVariable(private.BaseResourceVariable):  # type: ignore[misc, name-defined]
+    """A resource on the worker that stands for a Keras variable while a step is traced.
+
+    It is a true resource variable, so `GradientTape`, nested tf.functions and assignments inside
+    `tf.cond` work as they do on one machine. Every run of the closure makes its own resource: a
+    cancelled closure that still runs cannot disturb its successor.
+
+    Args:
+        keras_variable: the variable that it stands for; optimizers find it by the same key.
+    """
+
+    def __init__(self, keras_variable: Any) -> None:
+        shape, dtype = tf.TensorShape(tuple(keras_variable.shape)), keras_variable._dtype
+        with tf.control_dependencies(None):
+            handle = private.variable_handle(
+                shape=shape, dtype=tf.as_dtype(dtype), shared_name=private.ANONYMOUS_NAME
+            )
+        self.assigned = False
+        super().__init__(
+            trainable=keras_variable.trainable,
+            shape=shape,
+            dtype=tf.as_dtype(dtype),
+            handle=handle,
+            name=keras_variable.name,
+            handle_name=keras_variable.name,
+            unique_id=keras_variable._value._unique_id,
+            in_graph_mode=False,
+        )
+
+    def load(self, value: tf.Tensor) -> None:
+        """Take over a value that came from the server; does not count as an assignment."""
+        super().assign(value, read_value=False)
+
+    def assign(self, *args: Any, **kwargs: Any) -> Any:
+        self.assigned = True
+        return super().assign(*args, **kwargs)
+
+    def assign_add(self, *args: Any, **kwargs: Any) -> Any:
+        self.assigned = True
+        return super().assign_add(*args, **kwargs)
+
+    def assign_sub(self, *args: Any, **kwargs: Any) -> Any:
+        self.assigned = True
+        return super().assign_sub(*args, **kwargs)

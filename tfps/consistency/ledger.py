@@ -1,0 +1,301 @@
+"""The books of one server: who is in, which tickets are out, what was applied.
+
+Every decision of a server is made here, on cells of one integer vector, with arithmetic that works
+on Python integers and on tensors alike. No TensorFlow: property tests run the same code that the
+servers run.
+
+A *ticket* is the right to one worker step on one batch. Server 0 hands tickets out; the next one
+rides on the reply to a push. A ticket stays on its worker's account until the worker's *next*
+request, which proves that every server has answered the previous one. When a worker is lost, both
+tickets of its account go back, another worker repeats them, and servers that had applied one
+answer `duplicate`. So each ticket is applied once on every server, and closed (its metrics and
+examples counted) once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tfps.consistency.histogram import DURATION_BINS
+from tfps.transport.message import NO_TICKET, Status
+
+STALENESS_BINS = 64  # the last bin collects everything above; optimizers get the exact number
+
+
+class Logic(Protocol):
+    """The three operations that differ between Python values and tensors."""
+
+    def both(self, left: Any, right: Any) -> Any:
+        """Logical and."""
+
+    def choose(self, condition: Any, yes: Any, no: Any) -> Any:
+        """``yes`` where the condition holds, else ``no``."""
+
+    def smaller(self, left: Any, right: Any) -> Any:
+        """The minimum."""
+
+
+class PlainLogic:
+    """`Logic` on Python booleans and integers."""
+
+    def both(self, left: bool, right: bool) -> bool:
+        return left and right
+
+    def choose(self, condition: bool, yes: Any, no: Any) -> Any:
+        return yes if condition else no
+
+    def smaller(self, left: int, right: int) -> int:
+        return min(left, right)
+
+
+@dataclass(frozen=True)
+class Books:
+    """Where each account lies in the vector.
+
+    Args:
+        slots: how many workers can take part.
+    """
+
+    slots: int
+
+    SCRATCH = 0  # takes the writes that a condition forbids
+    VERSION = 1  # updates applied
+    NEXT = 2  # the next ticket that was never handed out
+    LIMIT = 3  # tickets from here on are not handed out
+    RETURNED = 4  # how many tickets came back from lost workers
+    COMPLETED = 5  # tickets closed
+    EXAMPLES = 6  # training examples of closed tickets
+    EXCHANGES = 7  # joins and pushes answered
+    DUPLICATES = 8  # pushes of a ticket that was applied already
+    DROPPED = 9  # gradients refused: late, or of an evicted worker
+    ACTIVE_WORKERS = 10
+    GLOBALS = 11
+
+    def active(self, slot: Any) -> Any:
+        return self.GLOBALS + slot
+
+    def incarnation(self, slot: Any) -> Any:
+        return self.GLOBALS + self.slots + slot
+
+    def held(self, slot: Any) -> Any:
+        """The ticket that the worker computes."""
+        return self.GLOBALS + 2 * self.slots + slot
+
+    def unclosed(self, slot: Any) -> Any:
+        """The ticket that it pushed last."""
+        return self.GLOBALS + 3 * self.slots + slot
+
+    def steps(self, slot: Any) -> Any:
+        return self.GLOBALS + 4 * self.slots + slot
+
+    def evaluation_steps(self, slot: Any) -> Any:
+        return self.GLOBALS + 5 * self.slots + slot
+
+    def returned(self, position: Any) -> Any:
+        """A worker's account holds two tickets at most, so twice the slots suffice."""
+        return self.GLOBALS + 6 * self.slots + position
+
+    @property
+    def histograms(self) -> int:
+        return self.GLOBALS + 8 * self.slots
+
+    def staleness(self, updates: Any) -> Any:
+        return self.histograms + updates
+
+    def duration(self, kind: int, bin_index: Any) -> Any:
+        """``kind``: 0 push, 1 pull, 2 update, 3 wait for data."""
+        return self.histograms + STALENESS_BINS + kind * DURATION_BINS + bin_index
+
+    @property
+    def size(self) -> int:
+        return self.histograms + STALENESS_BINS + 4 * DURATION_BINS
+
+    def blank(self) -> list[int]:
+        """The books of a new server."""
+        cells = [0] * self.size
+        for slot in range(self.slots):
+            cells[self.held(slot)] = cells[self.unclosed(slot)] = NO_TICKET
+        return cells
+
+
+class Entries:
+    """Reads cells and collects writes; each cell is written once, after all was decided.
+
+    Args:
+        books: the accounts.
+        read: the value of a cell.
+        logic: arithmetic on those values.
+    """
+
+    def __init__(self, *, books: Books, read: Callable[[Any], Any], logic: Logic) -> None:
+        self.books, self.read, self.logic = books, read, logic
+        self.writes: list[tuple[Any, Any]] = []
+
+    def write(self, cell: Any, value: Any) -> None:
+        self.writes.append((cell, value))
+
+    def write_if(self, condition: Any, cell: Any, value: Any) -> None:
+        self.writes.append((self.logic.choose(condition, cell, self.books.SCRATCH), value))
+
+    def count_if(self, condition: Any, cell: Any, amount: Any = 1) -> None:
+        self.write(cell, self.read(cell) + self.logic.choose(condition, amount, 0))
+
+    def is_alive(self, slot: Any, incarnation: Any) -> Any:
+        """Whether the sender is the worker that the server knows under this slot."""
+        return self.logic.both(
+            self.read(self.books.active(slot)) == 1,
+            self.read(self.books.incarnation(slot)) == incarnation,
+        )
+
+
+@dataclass
+class Admission:
+    """What a server does with a push."""
+
+    alive: Any
+    fresh: Any  # apply it
+    status: Any
+    staleness: Any  # updates applied since the parameters were read
+
+
+def admit(
+    entries: Entries,
+    *,
+    slot: Any,
+    incarnation: Any,
+    key: Any,
+    applied_key: Any,
+    base_version: Any,
+    is_update: bool,
+) -> Admission:
+    """Decide on a push: once per key, only from a living worker.
+
+    Args:
+        entries: the server's books.
+        slot: the worker.
+        incarnation: the worker's incarnation.
+        key: ticket and stage as one growing number.
+        applied_key: the largest key applied so far in this key's cell of the window.
+        base_version: this server's version that the gradient was computed from.
+        is_update: the push carries gradients; else only state such as moving averages.
+    """
+    books, logic = entries.books, entries.logic
+    alive = entries.is_alive(slot, incarnation)
+    is_new = key > applied_key
+    fresh = logic.both(alive, is_new)
+    version = entries.read(books.VERSION)
+    staleness = version - base_version
+    status = logic.choose(
+        alive, logic.choose(is_new, int(Status.OK), int(Status.DUPLICATE)), int(Status.EVICTED)
+    )
+    entries.count_if(alive, books.EXCHANGES)
+    entries.count_if(logic.both(alive, key <= applied_key), books.DUPLICATES)
+    entries.write(books.DROPPED, entries.read(books.DROPPED) + logic.choose(alive, 0, 1))
+    if is_update:
+        entries.write(books.VERSION, version + logic.choose(fresh, 1, 0))
+        entries.count_if(
+            fresh, books.staleness(logic.smaller(staleness, STALENESS_BINS - 1))
+        )
+    return Admission(alive=alive, fresh=fresh, status=status, staleness=staleness)
+
+
+def close(entries: Entries, *, alive: Any, slot: Any, ticket: Any, examples: Any) -> Any:
+    """Close the ticket that a worker pushed before; answers whether it is counted now."""
+    books, logic = entries.books, entries.logic
+    closed = logic.both(
+        logic.both(alive, ticket >= 0), entries.read(books.unclosed(slot)) == ticket
+    )
+    entries.count_if(closed, books.COMPLETED)
+    entries.count_if(closed, books.EXAMPLES, examples)
+    entries.count_if(closed, books.steps(slot))
+    return closed
+
+
+def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any) -> Any:
+    """Hand the next ticket to a worker: one that came back, else a new one, else none.
+
+    Args:
+        entries: the ticket server's books.
+        alive: whether the worker may have one.
+        slot: the worker.
+        pushed: the ticket that it pushed with this request and that stays on its account.
+    """
+    books, logic = entries.books, entries.logic
+    count, upcoming = entries.read(books.RETURNED), entries.read(books.NEXT)
+    from_returned = logic.both(alive, count > 0)
+    from_new = logic.both(
+        logic.both(alive, count <= 0), upcoming < entries.read(books.LIMIT)
+    )
+    top = entries.read(books.returned(logic.choose(count > 0, count - 1, 0)))
+    ticket = logic.choose(from_returned, top, logic.choose(from_new, upcoming, NO_TICKET))
+    entries.write(books.RETURNED, count - logic.choose(from_returned, 1, 0))
+    entries.write(books.NEXT, upcoming + logic.choose(from_new, 1, 0))
+    entries.write_if(alive, books.held(slot), ticket)
+    entries.write_if(alive, books.unclosed(slot), pushed)
+    return ticket
+
+
+def enter(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
+    """Let a worker in; an older incarnation than the one known stays out.
+
+    Its account must be empty: `dismiss` runs first, in a request of its own.
+    """
+    books, logic = entries.books, entries.logic
+    newer = incarnation > entries.read(books.incarnation(slot))
+    was_active = entries.read(books.active(slot)) == 1
+    entries.write_if(newer, books.active(slot), 1)
+    entries.write_if(newer, books.incarnation(slot), incarnation)
+    joins = logic.choose(newer, logic.choose(was_active, 0, 1), 0)
+    entries.write(books.ACTIVE_WORKERS, entries.read(books.ACTIVE_WORKERS) + joins)
+    entries.count_if(newer, books.EXCHANGES)
+    return newer
+
+
+def dismiss(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
+    """Let a worker out; tickets left on its account go back to be handed out again.
+
+    Args:
+        entries: the server's books.
+        slot: the worker.
+        leaves: whether it is let out at all.
+        closed: whether the ticket that it pushed last was closed by this very request.
+    """
+    books, logic = entries.books, entries.logic
+    was_active = logic.both(leaves, entries.read(books.active(slot)) == 1)
+    count = entries.read(books.RETURNED)
+    held, unclosed = entries.read(books.held(slot)), entries.read(books.unclosed(slot))
+    held_returns = logic.both(leaves, held >= 0)
+    unclosed_returns = logic.both(
+        logic.both(leaves, unclosed >= 0), logic.choose(closed, 0, 1) == 1
+    )
+    after_held = count + logic.choose(held_returns, 1, 0)
+    entries.write_if(held_returns, books.returned(count), held)
+    entries.write_if(unclosed_returns, books.returned(after_held), unclosed)
+    entries.write(books.RETURNED, after_held + logic.choose(unclosed_returns, 1, 0))
+    entries.write_if(leaves, books.held(slot), NO_TICKET)
+    entries.write_if(leaves, books.unclosed(slot), NO_TICKET)
+    entries.write_if(leaves, books.active(slot), 0)
+    entries.count_if(was_active, books.ACTIVE_WORKERS, -1)
+
+
+def finish(entries: Entries, *, alive: Any, slot: Any, ticket: Any) -> Any:
+    """Close an evaluation ticket at once: nothing was pushed, so no other server need know."""
+    books, logic = entries.books, entries.logic
+    done = logic.both(alive, entries.read(books.held(slot)) == ticket)
+    entries.count_if(done, books.COMPLETED)
+    entries.count_if(done, books.evaluation_steps(slot))
+    return done
+
+
+def open_tickets(entries: Entries, *, count: Any) -> Any:
+    """Start a round of ``count`` tickets; answers the first. What an earlier round left is void."""
+    books = entries.books
+    first = entries.read(books.NEXT)
+    entries.write(books.LIMIT, first + count)
+    entries.write(books.RETURNED, 0)
+    for slot in range(books.slots):
+        entries.write(books.held(slot), NO_TICKET)
+        entries.write(books.unclosed(slot), NO_TICKET)
+    return first

@@ -1,0 +1,143 @@
+"""A server's books as named resources: the thin shell around `ledger`'s decisions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.server_variable import ServerVariable
+from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS
+from tfps.consistency.ledger import Books, Entries
+
+# Tickets are remembered in a window of this many; a ticket that is open longer than that many
+# others would be forgotten, so none is handed out that far ahead.
+APPLIED_WINDOW_TICKETS = 1 << 16
+# Optimizer calls of one step; a growing number (ticket, stage) is ticket * 16 + stage.
+MAX_STAGES = 16
+
+
+class GraphLogic:
+    """`ledger.Logic` on scalar tensors."""
+
+    def both(self, left: Any, right: Any) -> tf.Tensor:
+        return tf.logical_and(left, right)
+
+    def choose(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
+        return tf.where(condition, tf.cast(yes, tf.int64), tf.cast(no, tf.int64))
+
+    def smaller(self, left: Any, right: Any) -> tf.Tensor:
+        return tf.minimum(tf.cast(left, tf.int64), tf.cast(right, tf.int64))
+
+
+class ServerLedger:
+    """One server's books, its window of applied tickets and its mutex.
+
+    Args:
+        device: the server.
+        container: the job's container.
+        slots: how many workers can take part.
+    """
+
+    def __init__(self, *, device: str, container: str, slots: int) -> None:
+        self.device, self.container, self.books = device, container, Books(slots)
+        self._cells = ServerVariable(
+            np.array(self.books.blank(), np.int64),
+            device=device,
+            container=container,
+            shared_name="ledger",
+            trainable=False,
+            name="ledger",
+        )
+        self._applied = ServerVariable(
+            np.full([APPLIED_WINDOW_TICKETS], -1, np.int64),
+            device=device,
+            container=container,
+            shared_name="applied_tickets",
+            trainable=False,
+            name="applied_tickets",
+        )
+
+    def _mutex(self) -> tf.Tensor:
+        return tf.raw_ops.MutexV2(container=self.container, shared_name="mutex")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """While tracing a server function: everything inside runs under the server's mutex.
+
+        Nothing inside may block: a worker that is killed leaves its request running, and a blocked
+        one would keep the mutex for good.
+        """
+        graph = private.current_graph()
+        lock = tf.raw_ops.MutexLock(mutex=self._mutex())
+        before = len(graph.get_operations())
+        with tf.control_dependencies([lock]):
+            yield
+        inside = [
+            operation
+            for operation in graph.get_operations()[before:]
+            if operation.op_def.is_stateful and operation.type != "VarHandleOp"
+        ]
+        with tf.control_dependencies(inside):
+            tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+
+    def entries(self) -> Entries:
+        """The books as they are at this point of the trace."""
+        cells = self._cells.read_value()
+        return Entries(
+            books=self.books, read=lambda cell: tf.gather(cells, cell), logic=GraphLogic()
+        )
+
+    def post(self, entries: Entries) -> None:
+        """Write all entries at once."""
+        cells = [tf.cast(cell, tf.int64) for cell, _ in entries.writes]
+        values = [tf.cast(value, tf.int64) for _, value in entries.writes]
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=self._cells.handle, indices=tf.stack(cells), updates=tf.stack(values)
+        )
+
+    def cells(self) -> tf.Tensor:
+        """A copy of the whole vector."""
+        return tf.identity(self._cells.read_value())
+
+    def key(self, ticket: tf.Tensor, stage: int) -> tf.Tensor:
+        return ticket * MAX_STAGES + stage
+
+    def applied_key(self, ticket: tf.Tensor) -> tf.Tensor:
+        """The largest key applied in this ticket's cell of the window."""
+        return tf.raw_ops.ResourceGather(
+            resource=self._applied.handle,
+            indices=ticket % APPLIED_WINDOW_TICKETS,
+            dtype=tf.int64,
+        )
+
+    def remember(self, *, fresh: tf.Tensor, ticket: tf.Tensor, key: tf.Tensor, applied: tf.Tensor) -> None:
+        """Note that a key was applied."""
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=self._applied.handle,
+            indices=ticket % APPLIED_WINDOW_TICKETS,
+            updates=tf.where(fresh, key, applied),
+        )
+
+    def count_duration(self, entries: Entries, kind: int, microseconds: tf.Tensor) -> None:
+        """Add a duration to its histogram, unless it is -1 (not measured)."""
+        logarithm = tf.math.log(tf.cast(tf.maximum(microseconds, 1), tf.float32)) / np.log(2.0)
+        position = tf.minimum(
+            tf.cast(BINS_PER_DOUBLING * logarithm, tf.int64), DURATION_BINS - 1
+        )
+        entries.write_if(
+            microseconds >= 0,
+            self.books.duration(kind, position),
+            entries.read(self.books.duration(kind, position)) + 1,
+        )
+
+    def destroy(self) -> None:
+        """Free the books and the mutex."""
+        self._cells.destroy()
+        self._applied.destroy()
+        with tf.init_scope(), private.placed_on(self.device):
+            tf.raw_ops.DestroyResourceOp(resource=self._mutex(), ignore_lookup_error=True)

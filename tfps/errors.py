@@ -1,0 +1,71 @@
+"""Every exception of tfps, as subclasses of what users of TensorFlow and Python already catch.
+
+Each message says what was received, what was expected and how to fix it. A lost server stays a
+`tf.errors.UnavailableError`, a fenced-out worker a `tf.errors.AbortedError`, and a user's own
+exception keeps its type: those are raised as they are and have no class here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class TfpsError(Exception):
+    """The root of all errors of this package."""
+
+
+class ConfigError(TfpsError, ValueError):
+    """A configuration that cannot work: a job file, `TF_CONFIG`, or an argument of the strategy.
+
+    Args:
+        problems: one message, or all of them; every mistake is reported at once.
+        source: what was read, for example a file's name or ``TF_CONFIG``.
+
+    Example:
+
+    >>> print(ConfigError(["a: missing", "b: unknown key"], source="job.toml"))
+    job.toml has 2 mistakes:
+      - a: missing
+      - b: unknown key
+    """
+
+    def __init__(self, problems: str | Sequence[str], *, source: str = "") -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        self.source = source
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        prefix = f"{self.source}: " if self.source else ""
+        if len(self.problems) == 1:
+            return prefix + self.problems[0]
+        count = f"{len(self.problems)} mistakes:"
+        head = f"{self.source} has {count}" if self.source else count
+        return "\n".join([head, *(f"  - {problem}" for problem in self.problems)])
+
+
+class ClusterError(TfpsError, RuntimeError):
+    """A cluster that did not come up or did not stay up: a task missing, dead or unreachable."""
+
+
+class ConnectTimeout(ClusterError, TimeoutError):
+    """Some tasks of the cluster did not answer within ``connect_timeout_s``."""
+
+
+class TaskFailed(ClusterError):
+    """A task's process ended with a status that is not 0; carries its name, status and last lines."""
+
+
+class BackendError(TfpsError, ImportError):
+    """Keras runs on a backend other than TensorFlow."""
+
+
+class DataError(TfpsError, ValueError):
+    """Input data that is missing, corrupt or truncated, by name, found before anything starts."""
+
+
+class UnsupportedError(TfpsError, NotImplementedError):
+    """Something that the strategy refuses by name, with the reason and what to do instead."""
+
+
+class ProtocolError(TfpsError, RuntimeError):
+    """A message of another protocol version, job or plan reached a server."""

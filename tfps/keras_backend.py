@@ -1,0 +1,42 @@
+"""tfps needs Keras on TensorFlow; says so where another backend was chosen. Imports neither."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from tfps.errors import BackendError
+
+
+def chosen_backend() -> tuple[str, str]:
+    """The backend that Keras uses or will use, and where that was set."""
+    keras = sys.modules.get("keras")
+    if keras is not None and hasattr(keras, "config"):
+        return str(keras.config.backend()), "Keras is imported with it already"
+    if os.environ.get("KERAS_BACKEND"):
+        return os.environ["KERAS_BACKEND"], "the environment variable KERAS_BACKEND"
+    home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    file = home / "keras.json"
+    if file.is_file():
+        try:
+            backend = json.loads(file.read_text()).get("backend", "tensorflow")
+        except ValueError:
+            return "tensorflow", "Keras ignores a keras.json that is no JSON"
+        return str(backend), f"the key 'backend' in {file}"
+    return "tensorflow", "Keras's default"
+
+
+def check_backend() -> None:
+    """Refuse a backend other than TensorFlow before anything is built on it.
+
+    Raises:
+        BackendError: naming the backend, where it was chosen and how to change it.
+    """
+    backend, where = chosen_backend()
+    if backend != "tensorflow":
+        raise BackendError(
+            f"tfps trains with Keras on TensorFlow, but the backend is {backend!r}, set by {where}. "
+            "Set KERAS_BACKEND=tensorflow in the environment before keras is imported."
+        )

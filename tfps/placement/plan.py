@@ -1,0 +1,91 @@
+"""A plan says which part of which variable lies where; it prints, compares and hashes as a value."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class View:
+    """A Keras variable's place: a piece of one slab of one server.
+
+    A slab is a flat vector; today each slab holds one variable, and a server's dense variables
+    will share one.
+    """
+
+    variable: str
+    server: int
+    slab: str
+    offset_items: int
+    shape: tuple[int, ...]
+    dtype: str
+    item_bytes: int = 4
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.item_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All views of a job.
+
+    Example:
+
+    >>> plan = Plan(servers=2, views=(
+    ...     View("dense/kernel", 0, "dense/kernel", 0, (784, 128), "float32"),
+    ...     View("dense/bias", 1, "dense/bias", 0, (128,), "float32")))
+    >>> plan.bytes_per_server
+    (401408, 512)
+    >>> print(plan)
+    server  bytes    variable      shape       dtype
+    0       401.4 kB dense/kernel  (784, 128)  float32
+    1       512 B    dense/bias    (128,)      float32
+    imbalance (largest / mean): 2.00
+    """
+
+    servers: int
+    views: tuple[View, ...] = ()
+
+    @property
+    def plan_id(self) -> int:
+        """A stable 62-bit hash; both sides of a message must have traced the same plan."""
+        text = repr((self.servers, self.views)).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 2
+
+    @property
+    def bytes_per_server(self) -> tuple[int, ...]:
+        totals: dict[int, int] = defaultdict(int)
+        for view in self.views:
+            totals[view.server] += view.size_bytes
+        return tuple(totals[server] for server in range(self.servers))
+
+    @property
+    def imbalance(self) -> float:
+        """Bytes of the fullest server over the mean; 1.0 is perfect."""
+        mean = sum(self.bytes_per_server) / self.servers
+        return max(self.bytes_per_server) / mean if mean else 1.0
+
+    def on_server(self, server: int) -> tuple[View, ...]:
+        return tuple(view for view in self.views if view.server == server)
+
+    def __str__(self) -> str:
+        from tfps.units import format_bytes
+
+        rows = [("server", "bytes", "variable", "shape", "dtype")]
+        rows += [
+            (str(v.server), format_bytes(v.size_bytes), v.variable, str(v.shape), v.dtype)
+            for v in self.views
+        ]
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        gaps = (2, 1, 2, 2, 0)
+        lines = [
+            "".join(
+                cell.ljust(width + gap) for cell, width, gap in zip(row, widths, gaps, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([*lines, f"imbalance (largest / mean): {self.imbalance:.2f}"])

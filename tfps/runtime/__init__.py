@@ -1,0 +1,1 @@
+"""One job at work: composes the servers' functions and the workers' loop, and owns their state."""

@@ -1,0 +1,57 @@
+"""A program compiled for a job: its functions on every server and its closure for workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tfps.bridge import tensorflow_private as private
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.program import Program
+from tfps.runtime.runtime import Runtime
+from tfps.runtime.server_program import ServerProgram
+from tfps.runtime.worker_loop import BatchSource, WorkerLoop
+
+
+class CompiledProgram:
+    """A program's two halves, and the batch source that its closure draws from.
+
+    Args:
+        program: what the step touches.
+        runtime: the job.
+        source: where batches come from.
+        update_of: the server-side update of an optimizer.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        runtime: Runtime,
+        source: BatchSource,
+        update_of: Callable[[Any], ServerUpdate],
+    ) -> None:
+        self.program, self.source = program, source
+        self.servers = [
+            ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
+            for server in runtime.servers
+        ]
+        loop = WorkerLoop(
+            program, servers=self.servers, carrier=runtime.carrier, job_id=runtime.job_id
+        )
+        self._function = loop.compile(source)
+        self._concrete: Any = None
+
+    def trace(self, *arguments: Any) -> None:
+        """Trace the closure; on the main thread, where Keras's own state is."""
+        self._concrete = self._function.get_concrete_function(*arguments)
+
+    def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
+        """The ticket server's books, metric totals and newest outputs."""
+        return self.servers[0].report(reset=reset)
+
+    def run(self, coordinator: Any, *arguments: Any) -> Any:
+        """Run the traced closure on this thread's worker; cancelled when another closure fails."""
+        return private.cancelable(coordinator, self._concrete)(*arguments)

@@ -1,0 +1,193 @@
+"""What one step of a model touches and in which order it calls optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.step_scope import StepScope, outside_the_step
+from tfps.bridge.worker_variable import WorkerVariable
+from tfps.consistency.server_ledger import MAX_STAGES
+from tfps.errors import UnsupportedError
+
+Step = Callable[[Any], Any]
+
+
+def is_metric(variable: Any) -> bool:
+    """Keras creates the state of metrics, and nothing else, to be summed on read."""
+    return bool(variable.synchronization == "on_read")
+
+
+def is_seed(variable: Any) -> bool:
+    """The state of a `keras.random.SeedGenerator`: (seed, count of draws)."""
+    return bool(variable.name == "seed_generator_state")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One call of an optimizer, or (optimizer None) the exchange of state at the end of a step."""
+
+    optimizer: Any
+    variables: tuple[Any, ...] = ()
+
+
+@dataclass
+class Program:
+    """A step as data: found by tracing it once, then compiled for workers and servers.
+
+    Args:
+        name: distinguishes the programs of one job.
+        step: the model's own step, from a batch to logs.
+        batch_spec: structure of `tf.TypeSpec` of a batch.
+        variables: Keras variables that live on servers and are pulled.
+        state: those of them that the step writes itself, such as moving averages.
+        metrics: metric state, accumulated on the ticket server.
+        metric_bases: its values after a reset; a step reports what it adds to them.
+        seeds: seed generators, and how often a step draws from each.
+        stages: the optimizer calls in order; empty for a step that trains nothing.
+        outputs: the structure that the step returns, as specs.
+    """
+
+    name: str
+    step: Step
+    batch_spec: Any
+    trains: bool
+    variables: list[Any] = field(default_factory=list)
+    state: list[Any] = field(default_factory=list)
+    metrics: list[Any] = field(default_factory=list)
+    metric_bases: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    seeds: list[Any] = field(default_factory=list)
+    draws_per_step: list[int] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
+    outputs: Any = None
+
+    @property
+    def metric_items(self) -> int:
+        return sum(int(np.prod(metric.shape)) for metric in self.metrics)
+
+    @property
+    def numeric_outputs(self) -> list[tf.TensorSpec]:
+        return [spec for spec in tf.nest.flatten(self.outputs) if _is_reportable(spec)]
+
+    @property
+    def output_items(self) -> int:
+        return sum(int(np.prod(spec.shape)) for spec in self.numeric_outputs)
+
+
+def _is_reportable(spec: Any) -> bool:
+    return (
+        isinstance(spec, tf.TensorSpec)
+        and spec.shape.is_fully_defined()
+        and (spec.dtype.is_floating or spec.dtype.is_integer or spec.dtype.is_bool)
+    )
+
+
+class Discovery:
+    """A step trace that only notes what the step does (see `bridge.step_scope.StepTrace`)."""
+
+    def __init__(self, strategy: Any) -> None:
+        self.strategy = strategy
+        self.graph = private.current_graph()
+        self.order: list[Any] = []
+        self.copies: dict[int, WorkerVariable] = {}
+        self.draws: dict[int, int] = {}
+        self.stages: list[Stage] = []
+        self.needs_final_stage = True
+        self._written: set[int] = set()
+        self._written_before_apply: set[int] = set()
+
+    def value_of(self, keras_variable: Any) -> WorkerVariable:
+        if id(keras_variable) not in self.copies:
+            if keras_variable._value is None:
+                with outside_the_step(), self.strategy.scope():
+                    keras_variable._deferred_initialize()
+            with self.graph.as_default():
+                self.copies[id(keras_variable)] = WorkerVariable(keras_variable)
+            self.order.append(keras_variable)
+        return self.copies[id(keras_variable)]
+
+    def assign(self, keras_variable: Any, value: Any) -> None:
+        self.value_of(keras_variable).assign(value)
+        if is_seed(keras_variable):
+            self.draws[id(keras_variable)] = self.draws.get(id(keras_variable), 0) + 1
+        elif not is_metric(keras_variable):
+            self._written.add(id(keras_variable))
+            self.needs_final_stage = True
+
+    def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
+        variables = list(variables if variables is not None else optimizer._trainable_variables)
+        if not optimizer.built:
+            with outside_the_step(), self.strategy.scope():
+                optimizer.build(variables)
+        present = tuple(
+            variable
+            for variable, gradient in zip(variables, gradients, strict=True)
+            if gradient is not None
+        )
+        if not present:
+            raise ValueError(
+                "No gradients provided for any variable: "
+                f"{[variable.path for variable in variables]}. Does the loss depend on them?"
+            )
+        for variable in present:
+            self.value_of(variable)
+        self.stages.append(Stage(optimizer, present))
+        # An optimizer call inside tf.cond or a nested function cannot carry the next ticket out.
+        self.needs_final_stage = private.current_graph() is not self.graph
+
+    def written(self, keras_variable: Any) -> bool:
+        return self.copies[id(keras_variable)].assigned
+
+
+def discover(program: Program, strategy: Any) -> Program:
+    """Trace the step once into a graph that is thrown away, and fill in the program.
+
+    Raises:
+        UnsupportedError: more optimizer calls in a step than a ticket can number.
+    """
+    found: list[Discovery] = []
+
+    def trace(batch: Any) -> Any:
+        discovery = Discovery(strategy)
+        found[:] = [discovery]
+        with private.default_replica_context(), StepScope(discovery):
+            return program.step(batch)
+
+    concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
+    discovery = found[0]
+    stages = discovery.stages
+    if program.trains and discovery.needs_final_stage:
+        stages = [*stages, Stage(None)]
+    if len(stages) > MAX_STAGES:
+        raise UnsupportedError(
+            f"the training step calls optimizers {len(stages)} times; expected at most "
+            f"{MAX_STAGES}. Collect the gradients and call each optimizer once per step."
+        )
+    on_servers = [v for v in discovery.order if not is_metric(v) and not is_seed(v)]
+    program.variables = on_servers
+    program.state = [v for v in on_servers if discovery.written(v)] if program.trains else []
+    program.metrics = [v for v in discovery.order if is_metric(v)]
+    program.metric_bases = [np.asarray(v._value.numpy()) for v in program.metrics]
+    program.seeds = [v for v in discovery.order if is_seed(v)]
+    program.draws_per_step = [discovery.draws.get(id(v), 0) for v in program.seeds]
+    program.stages = stages
+    program.outputs = tf.nest.map_structure(
+        lambda t: tf.TensorSpec(t.shape, t.dtype) if tf.is_tensor(t) else t,
+        concrete.structured_outputs,
+    )
+    for variable in program.variables:
+        if not hasattr(variable._value, "shared_name"):
+            raise UnsupportedError(
+                f"the variable {variable.path} was not created under strategy.scope(), so it lives "
+                "on no parameter server. Create the model, its layers and its optimizer inside "
+                "`with strategy.scope():`."
+            )
+    return program
+
+

@@ -1,0 +1,156 @@
+"""The runtime of one strategy: servers, named variables, the plan, and the carrier."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.server_variable import NamedResource, ServerVariable
+from tfps.placement.plan import Plan, View
+from tfps.placement.policy import Placement
+from tfps.runtime.server import Server
+from tfps.transport.carrier import Carrier, GrpcCarrier
+from tfps.transport.layout import ITEM_BYTES
+
+
+def server_device(index: int) -> str:
+    """The device string of a parameter server."""
+    return f"/job:ps/replica:0/task:{index}/device:CPU:0"
+
+
+class Runtime:
+    """What one job owns on the cluster.
+
+    Args:
+        job: names the container of all resources; two jobs on one cluster never meet.
+        workers: how many workers can take part.
+        servers: how many parameter servers there are.
+        placement: chooses the server of a new variable.
+        carrier: brings requests to servers.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        workers: int,
+        servers: int,
+        placement: Placement,
+        carrier: Carrier | None = None,
+    ) -> None:
+        self.job, self.workers = job, workers
+        self.container = f"tfps_{job}"
+        self.job_id = int.from_bytes(
+            hashlib.blake2b(job.encode(), digest_size=7).digest(), "little"
+        )
+        self.placement = placement
+        self.carrier = carrier or GrpcCarrier()
+        self.servers = [
+            Server(
+                index=index, device=server_device(index), container=self.container, slots=workers
+            )
+            for index in range(servers)
+        ]
+        self.on_access: Callable[[], None] = lambda: None
+        self.fallback_steps = 0
+        self.closed = False
+        self._lock = threading.Lock()
+        self._names = itertools.count()
+        self._incarnations = itertools.count(1)
+        self._views: dict[str, View] = {}
+        self._resources: dict[str, NamedResource] = {}
+        self._garbage: list[NamedResource] = []
+
+    @property
+    def plan(self) -> Plan:
+        """Which variable lies on which server."""
+        return Plan(servers=len(self.servers), views=tuple(self._views.values()))
+
+    @property
+    def ticket_server(self) -> Server:
+        return self.servers[0]
+
+    def choose_device(self, variables_placed: int) -> str:
+        """The server of the next variable, by the placement policy."""
+        index = self.placement.choose(
+            bytes_per_server=self.plan.bytes_per_server, variables_placed=variables_placed
+        )
+        return self.servers[index].device
+
+    def create_variable(self, initial_value: Any, *, device: str, **options: Any) -> ServerVariable:
+        """A named variable on a server, entered in the plan."""
+        name = options.get("name") or "variable"
+        shared_name = f"{name}_{next(self._names)}"
+        variable = ServerVariable(
+            initial_value,
+            device=device,
+            container=self.container,
+            shared_name=shared_name,
+            on_access=self._access,
+            **options,
+        )
+        dtype = variable.dtype.name
+        self._resources[shared_name] = variable.resource
+        self._views[shared_name] = View(
+            variable=name,
+            server=self.index_of(device),
+            slab=shared_name,
+            offset_items=0,
+            shape=tuple(variable.shape),
+            dtype=dtype,
+            item_bytes=ITEM_BYTES.get(dtype, variable.dtype.size),
+        )
+        weakref.finalize(variable, self._forget, shared_name)
+        return variable
+
+    def _forget(self, shared_name: str) -> None:
+        # Runs wherever the garbage collector does, so it only notes; `collect` frees.
+        self._views.pop(shared_name, None)
+        resource = self._resources.pop(shared_name, None)
+        if resource is not None:
+            self._garbage.append(resource)
+
+    def collect(self) -> None:
+        """Free the variables that nothing refers to any more."""
+        while self._garbage:
+            self._garbage.pop().destroy()
+
+    def _access(self) -> None:
+        self.on_access()
+
+    def index_of(self, device: str) -> int:
+        """The index of a server from its device string."""
+        return int(tf.DeviceSpec.from_string(device).task)
+
+    def next_incarnation(self) -> int:
+        """A number larger than any before, also before the previous coordinator of this job."""
+        with self._lock:
+            return next(self._incarnations)
+
+    def evict(self, slot: int, incarnation: int) -> None:
+        """Let a lost worker out on every server."""
+        for server in self.servers:
+            server.evict(slot, incarnation)
+
+    def cells(self) -> list[np.ndarray[Any, Any]]:
+        """The books of all servers as they are now."""
+        return [server.cells() for server in self.servers]
+
+    def close(self) -> None:
+        """Free everything that this job holds on the servers."""
+        if self.closed:
+            return
+        self.closed = True
+        self.on_access = lambda: None
+        self.collect()
+        for resource in list(self._resources.values()):
+            resource.destroy()
+        for server in self.servers:
+            server.ledger.destroy()

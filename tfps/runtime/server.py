@@ -1,0 +1,94 @@
+"""One parameter server as the coordinator sees it: its books and the calls that steer them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.consistency import ledger as decide
+from tfps.consistency.ledger import Books
+from tfps.consistency.server_ledger import ServerLedger
+from tfps.runtime.server_function import ControlCall
+
+# A limit that no job reaches: tickets without end, for inputs of unknown length.
+UNLIMITED_TICKETS = 1 << 60
+
+_INTEGER = tf.TensorSpec([], tf.int64)
+
+
+class Server:
+    """A parameter server.
+
+    Args:
+        index: of the task; server 0 hands out tickets.
+        device: of the task.
+        container: the job's container.
+        slots: how many workers can take part.
+    """
+
+    def __init__(self, *, index: int, device: str, container: str, slots: int) -> None:
+        self.index, self.device = index, device
+        self.ledger = ServerLedger(device=device, container=container, slots=slots)
+        self._open = ControlCall(self._trace_open, device=device, signature=[_INTEGER])
+        self._limit = ControlCall(self._trace_limit, device=device, signature=[_INTEGER])
+        self._evict = ControlCall(self._trace_evict, device=device, signature=[_INTEGER] * 2)
+        self._sample = ControlCall(self._trace_sample, device=device, signature=[_INTEGER])
+
+    @property
+    def books(self) -> Books:
+        return self.ledger.books
+
+    @property
+    def hands_out_tickets(self) -> bool:
+        return self.index == 0
+
+    def open_tickets(self, count: int) -> int:
+        """Start a round of tickets; answers the first."""
+        return int(self._open(count)[0])
+
+    def set_limit(self, limit: int) -> int:
+        """Hand out tickets below a number only; answers the number that would come next."""
+        return int(self._limit(limit)[0])
+
+    def halt(self) -> int:
+        """Hand out no new ticket; those that came back are still handed out. Answers the next."""
+        return self.set_limit(-1)
+
+    def evict(self, slot: int, incarnation: int) -> None:
+        """Let a lost worker out: its tickets go back, its late requests are refused."""
+        self._evict(slot, incarnation)
+
+    def cells(self) -> np.ndarray[Any, Any]:
+        """The books as they are now."""
+        return np.asarray(self._sample(0)[0])
+
+    def _trace_open(self, count: tf.Tensor) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            entries = self.ledger.entries()
+            first = decide.open_tickets(entries, count=count)
+            self.ledger.post(entries)
+        return [first]
+
+    def _trace_limit(self, limit: tf.Tensor) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            entries = self.ledger.entries()
+            upcoming = entries.read(self.books.NEXT)
+            entries.write(self.books.LIMIT, tf.where(limit >= 0, limit, upcoming))
+            self.ledger.post(entries)
+        return [upcoming]
+
+    def _trace_evict(self, slot: tf.Tensor, incarnation: tf.Tensor) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            entries = self.ledger.entries()
+            leaves = entries.is_alive(slot, incarnation)
+            decide.dismiss(entries, slot=slot, leaves=leaves, closed=tf.constant(False))
+            self.ledger.post(entries)
+        return [tf.cast(leaves, tf.int64)]
+
+    def _trace_sample(self, _: tf.Tensor) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            cells = self.ledger.cells()
+        return [cells]

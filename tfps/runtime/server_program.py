@@ -1,0 +1,309 @@
+"""A program's functions on one server: join, push, finish, leave; admit, apply, reply."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.server_variable import ServerVariable
+from tfps.consistency import ledger as decide
+from tfps.consistency.ledger import Entries
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.program import Program
+from tfps.runtime.runtime import Runtime
+from tfps.runtime.server import Server
+from tfps.runtime.server_function import ControlCall, server_function
+from tfps.runtime.wire import (
+    METRICS,
+    OUTPUTS,
+    gradient_name,
+    name_of,
+    parameter_layout,
+    parameters_on,
+    report_layout,
+    stage_wire,
+)
+from tfps.transport.carrier import Message
+from tfps.transport.message import NO_TICKET, PROTOCOL, REQUEST_FIELDS, Reply, Request, Status
+from tfps.transport.packing import pack, unpack
+
+PUSH, PULL, UPDATE, WAIT = range(4)  # the books' histograms of durations
+
+
+class ServerProgram:
+    """The server's half of a program.
+
+    Args:
+        program: what the step touches.
+        runtime: the job.
+        server: the server whose functions these are.
+        update_of: the server-side update of an optimizer.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        runtime: Runtime,
+        server: Server,
+        update_of: Callable[[Any], ServerUpdate],
+    ) -> None:
+        self.program, self.runtime, self.server = program, runtime, server
+        self._update_of = update_of
+        self.parameters = parameters_on(program, server.device)
+        self.parameter_layout = parameter_layout(self.parameters)
+        self.report_layout = report_layout(program)
+        self.wires = [
+            stage_wire(program, k, device=server.device, reports=server.hands_out_tickets)
+            for k in range(len(program.stages))
+        ]
+        text = repr((program.name, self.parameter_layout, self.wires)).encode()
+        self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
+        self._metrics = self._vector("metrics", program.metric_items)
+        self._outputs = self._vector("outputs", program.output_items)
+        self.join = self._function(self._join)
+        self.pushes = [self._function(self._push_of(k)) for k in range(len(program.stages))]
+        self.finish = self._function(self._finish)
+        self.leave = self._function(self._leave)
+        self._report = ControlCall(
+            self._trace_report, device=server.device, signature=[tf.TensorSpec([], tf.int64)]
+        )
+
+    def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
+        """The books, the metric totals and the newest outputs; optionally set back to zero."""
+        cells, metrics, outputs = self._report(int(reset))
+        return cells, metrics, outputs
+
+    def _vector(self, name: str, items: int) -> ServerVariable:
+        return self.runtime.create_variable(
+            np.zeros([items], np.float64),
+            device=self.server.device,
+            trainable=False,
+            name=f"{self.program.name}_{name}",
+        )
+
+    def _function(self, trace: Callable[..., Sequence[tf.Tensor]]) -> Any:
+        return server_function(
+            trace, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
+        )
+
+    def _is_ours(self, header: tf.Tensor) -> tf.Tensor:
+        expected = tf.constant([PROTOCOL, self.runtime.job_id, self.plan_id], tf.int64)
+        return tf.reduce_all(tf.equal(header[: Request.PLAN + 1], expected))
+
+    def _reply(
+        self,
+        header: tf.Tensor,
+        *,
+        status: Any,
+        version: Any,
+        staleness: Any = 0,
+        ticket: Any = NO_TICKET,
+    ) -> tf.Tensor:
+        fields = {
+            Reply.STATUS: tf.where(
+                self._is_ours(header), tf.cast(status, tf.int64), int(Status.REPLAN)
+            ),
+            Reply.VERSION: version,
+            Reply.STALENESS: staleness,
+            Reply.NEXT_TICKET: ticket,
+        }
+        return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])
+
+    def _join(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        ledger = self.server.ledger
+        slot, incarnation = header[Request.SLOT], header[Request.INCARNATION]
+        with ledger.locked():
+            entries = ledger.entries()
+            newer = tf.logical_and(
+                self._is_ours(header), incarnation > entries.read(ledger.books.incarnation(slot))
+            )
+            decide.dismiss(entries, slot=slot, leaves=newer, closed=tf.constant(False))
+            ledger.post(entries)
+            entries = ledger.entries()
+            accepted = decide.enter(
+                entries, slot=slot, incarnation=tf.where(newer, incarnation, -1)
+            )
+            ticket: Any = NO_TICKET
+            if self.server.hands_out_tickets:
+                ticket = decide.issue(entries, alive=accepted, slot=slot, pushed=NO_TICKET)
+            version = entries.read(ledger.books.VERSION)
+            ledger.post(entries)
+            values = self._values(self.parameters)
+        status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
+        reply = self._reply(header, status=status, version=version, ticket=ticket)
+        return [reply, ids, pack(self.parameter_layout, values)]
+
+    def _push_of(self, stage: int) -> Callable[..., Sequence[tf.Tensor]]:
+        wire = self.wires[stage]
+        is_last = stage == len(self.program.stages) - 1
+        optimizer = self.program.stages[stage].optimizer
+
+        def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+            ledger, tensors = self.server.ledger, unpack(wire.request, payload)
+            ticket, slot = header[Request.TICKET], header[Request.SLOT]
+            key = ledger.key(ticket, stage)
+            with ledger.locked():
+                entries, applied = ledger.entries(), ledger.applied_key(ticket)
+                admission = decide.admit(
+                    entries,
+                    slot=slot,
+                    incarnation=tf.where(self._is_ours(header), header[Request.INCARNATION], -1),
+                    key=key,
+                    applied_key=applied,
+                    base_version=header[Request.BASE_VERSION],
+                    is_update=optimizer is not None,
+                )
+                active = entries.read(ledger.books.ACTIVE_WORKERS)
+                microseconds = self._timed(
+                    admission.fresh, lambda: self._apply(stage, tensors, active)
+                )
+                next_ticket: Any = NO_TICKET
+                if is_last and self.server.hands_out_tickets:
+                    self._close(entries, admission.alive, header, tensors)
+                    next_ticket = decide.issue(
+                        entries, alive=admission.alive, slot=slot, pushed=ticket
+                    )
+                if is_last:
+                    self._count_durations(entries, header)
+                if optimizer is not None:
+                    ledger.count_duration(
+                        entries, UPDATE, tf.where(admission.fresh, microseconds, -1)
+                    )
+                ledger.remember(fresh=admission.fresh, ticket=ticket, key=key, applied=applied)
+                version = entries.read(ledger.books.VERSION)
+                if optimizer is not None:
+                    version += tf.cast(admission.fresh, tf.int64)
+                ledger.post(entries)
+                values = self._values(wire.parameters)
+            reply = self._reply(
+                header,
+                status=admission.status,
+                version=version,
+                staleness=admission.staleness,
+                ticket=next_ticket,
+            )
+            return [reply, ids, pack(wire.reply, values)]
+
+        return push
+
+    def _finish(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        """An evaluation step is done: count its report, hand out the next ticket."""
+        ledger, slot = self.server.ledger, header[Request.SLOT]
+        report = unpack(self.report_layout, payload)
+        with ledger.locked():
+            entries = ledger.entries()
+            alive = tf.logical_and(
+                self._is_ours(header), entries.is_alive(slot, header[Request.INCARNATION])
+            )
+            done = decide.finish(entries, alive=alive, slot=slot, ticket=header[Request.TICKET])
+            self._count_report(done, report)
+            ticket = decide.issue(entries, alive=alive, slot=slot, pushed=NO_TICKET)
+            version = entries.read(ledger.books.VERSION)
+            ledger.post(entries)
+        status = tf.where(alive, int(Status.OK), int(Status.EVICTED))
+        reply = self._reply(header, status=status, version=version, ticket=ticket)
+        return [reply, ids, tf.zeros([0], tf.uint8)]
+
+    def _leave(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        ledger, slot = self.server.ledger, header[Request.SLOT]
+        with ledger.locked():
+            entries = ledger.entries()
+            alive = tf.logical_and(
+                self._is_ours(header), entries.is_alive(slot, header[Request.INCARNATION])
+            )
+            closed = tf.constant(False)
+            if self.server.hands_out_tickets:
+                report = unpack(self.report_layout, payload)
+                closed = self._close(entries, alive, header, report)
+            decide.dismiss(entries, slot=slot, leaves=alive, closed=closed)
+            self._count_durations(entries, header)
+            version = entries.read(ledger.books.VERSION)
+            ledger.post(entries)
+        status = tf.where(alive, int(Status.OK), int(Status.EVICTED))
+        reply = self._reply(header, status=status, version=version)
+        return [reply, ids, tf.zeros([0], tf.uint8)]
+
+    def _close(
+        self, entries: Entries, alive: tf.Tensor, header: tf.Tensor, tensors: dict[str, tf.Tensor]
+    ) -> tf.Tensor:
+        closed = decide.close(
+            entries,
+            alive=alive,
+            slot=header[Request.SLOT],
+            ticket=header[Request.CLOSES],
+            examples=header[Request.EXAMPLES],
+        )
+        self._count_report(closed, tensors)
+        return closed
+
+    def _count_report(self, counts: tf.Tensor, tensors: dict[str, tf.Tensor]) -> None:
+        """Add a step's metric state to the totals, once per ticket."""
+        if self.program.metric_items:
+            metrics = tensors[METRICS]
+            self._metrics.assign_add(tf.where(counts, metrics, tf.zeros_like(metrics)))
+        if self.program.output_items:
+            newest = self._outputs.read_value()
+            self._outputs.assign(tf.where(counts, tensors[OUTPUTS], newest))
+
+    def _count_durations(self, entries: Entries, header: tf.Tensor) -> None:
+        ledger = self.server.ledger
+        ledger.count_duration(entries, PUSH, header[Request.PUSH_MICROSECONDS])
+        ledger.count_duration(entries, PULL, header[Request.PULL_MICROSECONDS])
+        ledger.count_duration(entries, WAIT, header[Request.WAIT_MICROSECONDS])
+
+    def _timed(self, condition: tf.Tensor, work: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Do the work if the condition holds; answers its duration in microseconds."""
+        with tf.control_dependencies([condition]):
+            begin = tf.timestamp()
+        with tf.control_dependencies([begin]):
+            done = tf.cond(condition, work, lambda: tf.constant(0))
+        with tf.control_dependencies([done]):
+            return tf.cast((tf.timestamp() - begin) * 1e6, tf.int64)
+
+    def _apply(self, stage: int, tensors: dict[str, tf.Tensor], active: tf.Tensor) -> tf.Tensor:
+        wire = self.wires[stage]
+        before = tf.compat.v1.get_default_graph().get_operations()
+        for variable in wire.state:
+            self._take_state(variable, tensors[name_of(variable)], active)
+        optimizer = self.program.stages[stage].optimizer
+        if optimizer is not None:
+            gradients = {id(v): tensors[gradient_name(v)] for v in wire.gradients}
+            if any(v._value.device == self.server.device for v in optimizer._trainable_variables):
+                self._update_of(optimizer).apply(gradients, device=self.server.device)
+        done = [
+            operation
+            for operation in tf.compat.v1.get_default_graph().get_operations()[len(before) :]
+            if operation.op_def.is_stateful and operation.type != "VarHandleOp"
+        ]
+        with tf.control_dependencies(done):
+            return tf.constant(0)
+
+    def _take_state(self, variable: Any, new: tf.Tensor, active: tf.Tensor) -> None:
+        """Moving averages of several workers mix; adding their changes made variances negative."""
+        value = variable._value
+        if value.dtype.is_floating:
+            old = value.read_value()
+            mixed = old + (new - old) / tf.cast(tf.maximum(active, 1), value.dtype)
+            value.assign(tf.where(active <= 1, new, mixed), read_value=False)
+        elif value.dtype.is_integer:
+            value.assign_add(new, read_value=False)  # a count: the worker sends its increase
+        else:
+            value.assign(new, read_value=False)
+
+    def _values(self, variables: Sequence[Any]) -> dict[str, tf.Tensor]:
+        return {name_of(v): v._value.read_value() for v in variables}
+
+    def _trace_report(self, reset: tf.Tensor) -> list[tf.Tensor]:
+        with self.server.ledger.locked():
+            cells = self.server.ledger.cells()
+            metrics = tf.identity(self._metrics.read_value())
+            outputs = tf.identity(self._outputs.read_value())
+            with tf.control_dependencies([metrics]):
+                kept = tf.where(reset > 0, tf.zeros_like(metrics), metrics)
+                self._metrics.assign(kept, read_value=False)
+        return [cells, metrics, outputs]

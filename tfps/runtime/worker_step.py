@@ -1,0 +1,291 @@
+"""A program's step on a worker: its variables are local copies, its optimizer calls are exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras.src.optimizers.base_optimizer import clip_by_global_norm
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.step_scope import StepScope
+from tfps.bridge.worker_variable import WorkerVariable
+from tfps.optimizers.server_update import leaves
+from tfps.runtime.program import Program
+from tfps.runtime.server_program import ServerProgram
+from tfps.runtime.wire import METRICS, OUTPUTS, gradient_name, name_of
+from tfps.transport.carrier import Carrier, Message, ServerCall
+from tfps.transport.message import NO_TICKET, PROTOCOL, Kind, Reply, Request
+from tfps.transport.packing import pack, unpack
+
+NOT_MEASURED = -1
+
+
+class WorkerStep:
+    """Traces steps of a program inside one worker closure (see `bridge.step_scope.StepTrace`).
+
+    Args:
+        program: what the step touches.
+        servers: the program's functions on each server.
+        carrier: brings requests to them.
+        job_id: goes into every message.
+        slot: the worker's index.
+        incarnation: of this closure.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        servers: Sequence[ServerProgram],
+        carrier: Carrier,
+        job_id: int,
+        slot: tf.Tensor,
+        incarnation: tf.Tensor,
+    ) -> None:
+        self.program, self.servers, self.carrier = program, servers, carrier
+        self.job_id, self.slot, self.incarnation = job_id, slot, incarnation
+        touched = [*program.variables, *program.metrics, *program.seeds]
+        self.copies = {id(v): WorkerVariable(v) for v in touched}
+        # What the current step knows; set by `begin`, moved on by each exchange.
+        self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
+        self.next_ticket: tf.Tensor = self.ticket
+        self.versions: list[tf.Tensor] = []
+        self.fields: dict[Request, Any] = {}
+        self.report: dict[str, tf.Tensor] = {}
+        self.push_microseconds: tf.Tensor = tf.constant(NOT_MEASURED, tf.int64)
+        self._stage = 0
+        self._counts_before: dict[int, tf.Tensor] = {}
+
+    def value_of(self, keras_variable: Any) -> WorkerVariable:
+        copy = self.copies.get(id(keras_variable))
+        if copy is None:
+            raise RuntimeError(
+                f"the step used {keras_variable.path} now but not when it was traced first; a step "
+                "must touch the same variables each time that it is traced"
+            )
+        return copy
+
+    def assign(self, keras_variable: Any, value: Any) -> None:
+        self.value_of(keras_variable).assign(value)
+
+    def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
+        stage = self.program.stages[self._stage]
+        variables = list(variables if variables is not None else optimizer._trainable_variables)
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        if stage.optimizer is not optimizer or [id(v) for _, v in pairs] != [
+            id(v) for v in stage.variables
+        ]:
+            raise RuntimeError(
+                "the step called its optimizers in another order, or on other variables, than when "
+                "it was traced first"
+            )
+        values = [tf.convert_to_tensor(g) for g, _ in pairs]  # rows of a table become dense
+        values = self._for_whole_model(optimizer, values)
+        self._exchange({gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)})
+
+    def join(self) -> tf.Tensor:
+        """Enter on all servers and load the parameters; answers the first ticket."""
+        header = self._header(Kind.JOIN)
+        empty = tf.zeros([0], tf.uint8)
+        replies = self.carrier.exchange(
+            {
+                p: ServerCall(s.server.device, s.join, Message(header(p), _no_ids(), empty))
+                for p, s in enumerate(self.servers)
+            }
+        )
+        for p, server in enumerate(self.servers):
+            values = unpack(server.parameter_layout, replies[p].payload)
+            for variable in server.parameters:
+                self.copies[id(variable)].load(values[name_of(variable)])
+        self.versions = [replies[p].header[Reply.VERSION] for p in range(len(self.servers))]
+        return replies[0].header[Reply.NEXT_TICKET]
+
+    def run(
+        self,
+        batch: Any,
+        *,
+        ticket: tf.Tensor,
+        seeds: Sequence[tf.Tensor],
+        versions: tf.Tensor,
+        report: Mapping[str, tf.Tensor],
+        fields: Mapping[Request, tf.Tensor],
+    ) -> dict[str, tf.Tensor]:
+        """One step on one batch; answers its report (metric state and outputs).
+
+        Args:
+            batch: as the model's step takes it.
+            ticket: the right to this step.
+            seeds: the state of each seed generator for this ticket.
+            versions: of the parameters that are loaded, by server.
+            report: of the step before, which this step's push closes.
+            fields: header fields about the step before.
+        """
+        self.ticket, self._stage = ticket, 0
+        self.versions = tf.unstack(versions, num=len(self.servers))
+        self.report, self.fields = dict(report), dict(fields)
+        for metric, base in zip(self.program.metrics, self.program.metric_bases, strict=True):
+            self.copies[id(metric)].load(tf.constant(base))
+        for variable, seed in zip(self.program.seeds, seeds, strict=True):
+            self.copies[id(variable)].load(tf.cast(seed, variable._dtype))
+        self._counts_before = {
+            id(v): self.copies[id(v)].read_value()
+            for v in self.program.state
+            if v._value.dtype.is_integer
+        }
+        with private.default_replica_context(), StepScope(self):
+            outputs = self.program.step(batch)
+        if self.program.stages and self.program.stages[-1].optimizer is None:
+            self._exchange({})
+        return self._make_report(outputs)
+
+    def finish(self, ticket: tf.Tensor, report: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Report an evaluation step to the ticket server; answers the next ticket."""
+        server = self.servers[0]
+        self.ticket, self.fields = ticket, {}
+        request = Message(
+            self._header(Kind.FINISH)(0), _no_ids(), pack(server.report_layout, report)
+        )
+        call = ServerCall(server.server.device, server.finish, request)
+        return self.carrier.exchange({0: call})[0].header[Reply.NEXT_TICKET]
+
+    def leave(
+        self, report: Mapping[str, tf.Tensor], fields: Mapping[Request, tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """Close the last ticket and go out on all servers; answers their statuses."""
+        self.ticket, self.fields = tf.constant(NO_TICKET, tf.int64), dict(fields)
+        header = self._header(Kind.LEAVE)
+        calls = {}
+        for p, server in enumerate(self.servers):
+            payload = tf.zeros([0], tf.uint8)
+            if server.server.hands_out_tickets:
+                payload = pack(server.report_layout, report)
+            calls[p] = ServerCall(
+                server.server.device, server.leave, Message(header(p), _no_ids(), payload)
+            )
+        replies = self.carrier.exchange(calls)
+        return [reply.header[Reply.STATUS] for reply in replies.values()]
+
+    def _exchange(self, gradients: Mapping[str, tf.Tensor]) -> None:
+        stage, self._stage = self._stage, self._stage + 1
+        header = self._header(Kind.PUSH, stage)
+        calls = {}
+        for p, server in enumerate(self.servers):
+            wire = server.wires[stage]
+            tensors = dict(gradients)
+            tensors.update((name_of(v), self._new_state(v)) for v in wire.state)
+            tensors.update(self.report)
+            payload = pack(wire.request, tensors)
+            calls[p] = ServerCall(
+                server.server.device, server.pushes[stage], Message(header(p), _no_ids(), payload)
+            )
+        begin = _timestamp_after([call.request.payload for call in calls.values()])
+        with tf.control_dependencies([begin]):
+            calls = {
+                p: call._replace(
+                    request=call.request._replace(header=tf.identity(call.request.header))
+                )
+                for p, call in calls.items()
+            }
+        replies = self.carrier.exchange(calls)
+        end = _timestamp_after([reply.header for reply in replies.values()])
+        self.push_microseconds = tf.cast((end - begin) * 1e6, tf.int64)
+        for p, server in enumerate(self.servers):
+            values = unpack(server.wires[stage].reply, replies[p].payload)
+            for variable in server.wires[stage].parameters:
+                self.copies[id(variable)].load(values[name_of(variable)])
+        self.versions = [replies[p].header[Reply.VERSION] for p in range(len(self.servers))]
+        self.next_ticket = replies[0].header[Reply.NEXT_TICKET]
+
+    def _header(self, kind: Kind, stage: int = 0) -> Any:
+        def of(server: int) -> tf.Tensor:
+            values: dict[Request, Any] = {
+                Request.PROTOCOL: PROTOCOL,
+                Request.JOB: self.job_id,
+                Request.PLAN: self.servers[server].plan_id,
+                Request.KIND: int(kind),
+                Request.SLOT: self.slot,
+                Request.INCARNATION: self.incarnation,
+                Request.TICKET: self.ticket,
+                Request.STAGE: stage,
+                Request.BASE_VERSION: self.versions[server] if self.versions else 0,
+                Request.CLOSES: NO_TICKET,
+                Request.EXAMPLES: 0,
+                Request.PUSH_MICROSECONDS: NOT_MEASURED,
+                Request.PULL_MICROSECONDS: NOT_MEASURED,
+                Request.WAIT_MICROSECONDS: NOT_MEASURED,
+                **self.fields,
+            }
+            return tf.stack([tf.cast(values[field], tf.int64) for field in Request])
+
+        return of
+
+    def _new_state(self, variable: Any) -> tf.Tensor:
+        value = self.copies[id(variable)].read_value()
+        before = self._counts_before.get(id(variable))
+        return value if before is None else value - before
+
+    def _for_whole_model(self, optimizer: Any, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        """What one server cannot decide alone: the global norm, and whether all are finite."""
+        if len(self.servers) == 1:
+            return gradients
+        scale: Any = None
+        if isinstance(optimizer, LossScaleOptimizer):
+            finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+            poison = [tf.constant(float("nan"), g.dtype) for g in gradients]
+            gradients = [tf.where(finite, g, p) for g, p in zip(gradients, poison, strict=True)]
+            scale = self.value_of(optimizer.dynamic_scale).read_value()
+        leaf = leaves(optimizer)
+        norms = {inner.global_clipnorm for inner in leaf}
+        if norms == {None}:
+            return gradients
+        if len(leaf) > 1:
+            raise NotImplementedError("global_clipnorm inside a MultiOptimizer")
+        if leaf[0].loss_scale_factor is not None:
+            scale = leaf[0].loss_scale_factor
+        if scale is not None:
+            gradients = [g / tf.cast(scale, g.dtype) for g in gradients]
+        gradients = clip_by_global_norm(gradients, leaf[0].global_clipnorm)
+        if scale is not None:
+            gradients = [g * tf.cast(scale, g.dtype) for g in gradients]
+        return gradients
+
+    def _make_report(self, outputs: Any) -> dict[str, tf.Tensor]:
+        metrics = [
+            self.copies[id(v)].read_value() - tf.constant(base)
+            for v, base in zip(self.program.metrics, self.program.metric_bases, strict=True)
+        ]
+        flat = [
+            tensor
+            for tensor, spec in zip(
+                tf.nest.flatten(outputs), tf.nest.flatten(self.program.outputs), strict=True
+            )
+            if any(spec is reported for reported in self.program.numeric_outputs)
+        ]
+        return {METRICS: _flat_float64(metrics), OUTPUTS: _flat_float64(flat)}
+
+    def empty_report(self) -> dict[str, tf.Tensor]:
+        """What stands for the report of a step that was not taken."""
+        return {
+            METRICS: tf.zeros([self.program.metric_items], tf.float64),
+            OUTPUTS: tf.zeros([self.program.output_items], tf.float64),
+        }
+
+
+def _no_ids() -> tf.Tensor:
+    return tf.zeros([0], tf.int64)
+
+
+def _flat_float64(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    if not tensors:
+        return tf.zeros([0], tf.float64)
+    return tf.concat([tf.reshape(tf.cast(t, tf.float64), [-1]) for t in tensors], 0)
+
+
+def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    with tf.control_dependencies(list(tensors)):
+        return tf.timestamp()
+
+

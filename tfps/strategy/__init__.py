@@ -1,0 +1,1 @@
+"""The face: the two public subclasses of TensorFlow's pair."""

@@ -1,0 +1,59 @@
+"""Where variables go: the part of a TensorFlow strategy that creates them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_patches import variable_under_construction
+from tfps.training.feeder import CHIEF_DEVICE
+
+logger = logging.getLogger(__name__)
+
+
+class Extended(private.ParameterServerStrategyExtended):  # type: ignore[misc, name-defined]
+    """TensorFlow's own, except for Keras variables: those are named and placed by our policy.
+
+    A raw `tf.Variable` stays what TensorFlow makes of it. The state of metrics lies on the chief:
+    workers report what they add to it, and results are read without a request.
+    """
+
+    _tfps_runtime: Any = None
+    _tfps_said_whole = False
+
+    def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
+        if variable_under_construction() is None or kwargs.get("per_worker_variable"):
+            return super()._create_variable(next_creator, **kwargs)
+        if kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ:
+            with private.placed_on(CHIEF_DEVICE):
+                return next_creator(**kwargs)
+        reference = kwargs.get("colocate_with")
+        if reference is not None and "/job:ps" in reference.device:
+            device = reference.device
+        else:
+            self._say_whole(kwargs)
+            device = self._tfps_runtime.choose_device(self._variable_count)
+        self._variable_count += 1
+        return self._tfps_runtime.create_variable(
+            kwargs.get("initial_value"),
+            device=device,
+            trainable=kwargs.get("trainable", True),
+            dtype=kwargs.get("dtype"),
+            name=kwargs.get("name"),
+            synchronization=kwargs.get("synchronization"),
+            aggregation=kwargs.get("aggregation"),
+            distribute_strategy=self._container_strategy(),
+        )
+
+    def _say_whole(self, kwargs: dict[str, Any]) -> None:
+        if self._variable_partitioner is not None and not self._tfps_said_whole:
+            self._tfps_said_whole = True
+            logger.warning(
+                "variable_partitioner does not split Keras variables yet: %s and the others are "
+                "placed whole, by the placement policy. Raw tf.Variables are split as TensorFlow "
+                "does.",
+                kwargs.get("name"),
+            )

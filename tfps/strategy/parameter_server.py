@@ -1,0 +1,212 @@
+"""`tfps.ParameterServerStrategy`: TensorFlow's strategy, with Keras 3 and one exchange per step."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import secrets
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import keras_patches
+from tfps.cluster import ClusterSpec, wait_for_tasks
+from tfps.consistency import modes
+from tfps.consistency.ledger import STALENESS_BINS
+from tfps.errors import ConfigError, UnsupportedError
+from tfps.strategy.stats import Stats, take_stats
+from tfps.optimizers.server_update import ServerUpdate, members
+from tfps.placement import policy
+from tfps.placement.plan import Plan
+from tfps.runtime.program import Program
+from tfps.runtime.runtime import Runtime
+from tfps.strategy.coordinator import ClusterCoordinator
+from tfps.strategy.extended import Extended
+from tfps.training.batch_callbacks import check_setting
+from tfps.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+TRANSPORTS = ("auto", "grpc")
+# Long enough for a whole cluster of a batch system to be scheduled.
+CONNECT_TIMEOUT_S = 300.0
+
+
+class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):  # type: ignore[misc, name-defined]
+    """Trains Keras 3 models, and custom loops, with parameter servers.
+
+    Takes the place of `tf.distribute.ParameterServerStrategy`. Models made in its scope keep their
+    weights on the parameter servers; `fit`, `evaluate`, `predict`, `save` and callbacks are used as
+    on one machine. One message per parameter server and step carries gradients up and parameters
+    down, and the servers apply the updates themselves.
+
+    Source: Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014.
+
+    Args:
+        cluster_resolver: any `tf.distribute.cluster_resolver.ClusterResolver`; None reads
+            ``TF_CONFIG``.
+        variable_partitioner: as in TensorFlow, for raw variables.
+        placement: which server takes a Keras variable; `LeastLoaded()` when None.
+        consistency: `tfps.Asynchronous()` when None.
+        compression: None; codecs come later.
+        transport: ``"auto"`` or ``"grpc"``.
+        batch_callbacks: ``"auto"``, ``"sampled"`` or ``"lock_step"``: whether batch hooks of
+            callbacks see sampled progress or run between a batch and the next ticket.
+
+    Raises:
+        ConfigError: an argument or ``TF_CONFIG`` that cannot work.
+        ConnectTimeout: tasks that did not answer in time.
+
+    Example:
+
+    ```python
+    strategy = tfps.ParameterServerStrategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(10)])
+        model.compile("adam", "mse")
+    model.fit(x, y, epochs=3)
+    ```
+    """
+
+    def __init__(
+        self,
+        cluster_resolver: Any = None,
+        variable_partitioner: Any = None,
+        *,
+        placement: Any = None,
+        consistency: Any = None,
+        compression: Any = None,
+        transport: str = "auto",
+        batch_callbacks: str = "auto",
+    ) -> None:
+        self._tfps_consistency = modes.resolve(consistency)
+        chosen_placement = policy.resolve(placement)
+        self.batch_callbacks = check_setting(batch_callbacks)
+        if transport not in TRANSPORTS:
+            raise ConfigError(f"transport: received {transport!r}, expected one of {TRANSPORTS}")
+        if compression is not None:
+            raise UnsupportedError(f"compression: received {compression!r}, expected None")
+        if cluster_resolver is None:
+            spec = ClusterSpec.from_environment()
+            cluster_resolver = spec.tf_resolver()
+        else:
+            spec = ClusterSpec.from_resolver(cluster_resolver)
+        self.cluster = spec
+        wait_for_tasks(
+            spec,
+            timeout_s=float(os.environ.get("TFPS_CONNECT_TIMEOUT_S", CONNECT_TIMEOUT_S)),
+            report=logger.warning,
+        )
+        super().__init__(cluster_resolver, variable_partitioner)
+        self._is_tfps_strategy = True
+        self.active_round: Any = None
+        self.active_follower: Any = None
+        self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
+        job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
+        self.runtime = Runtime(
+            job=job,
+            workers=self._num_workers,
+            servers=self._num_ps,
+            placement=chosen_placement,
+        )
+        self.runtime.on_access = _weak_method(self, "pause_tickets")
+        self._extended.__class__ = Extended
+        self._extended._tfps_runtime = self.runtime
+        keras_patches.install(Trainer())
+        self._finalizer = weakref.finalize(self, _close, self.runtime)
+        atexit.register(self._finalizer)
+
+    @property
+    def coordinator(self) -> ClusterCoordinator:
+        """The one coordinator of this strategy, made when first asked for."""
+        return self._cluster_coordinator or ClusterCoordinator(self)
+
+    @property
+    def plan(self) -> Plan:
+        """Which variable lies on which server; prints as a table."""
+        return self.runtime.plan
+
+    def stats(self) -> Stats:
+        """One frozen snapshot of what the servers have counted."""
+        return take_stats(self)
+
+    def close(self) -> None:
+        """Free what this strategy holds on the servers. Its variables are unusable afterwards."""
+        self.pause_tickets()
+        self._finalizer()
+
+    def pause_tickets(self) -> None:
+        """Let the workers come to rest, so that every weight is of one version.
+
+        Called before a weight is read or written, saved or predicted with; the next step of
+        `fit` lets them go on.
+        """
+        if self.active_round is not None and self.active_round.running:
+            self.active_round.pause()
+
+    def update_of(self, optimizer: Any) -> ServerUpdate:
+        """The server-side update of a built optimizer."""
+        found = self._updates.get(id(optimizer))
+        if found is None or not found[1].fits(optimizer):
+            update = ServerUpdate(
+                optimizer, create_variable=self.runtime.create_variable, strategy=self
+            )
+            self._updates[id(optimizer)] = found = (optimizer, update)
+        return found[1]
+
+    def updates_of(self, program: Program) -> list[ServerUpdate]:
+        """The server-side updates that a program uses."""
+        optimizers = {id(s.optimizer): s.optimizer for s in program.stages if s.optimizer}
+        return [self.update_of(optimizer) for optimizer in optimizers.values()]
+
+    def adopt_optimizer(self, optimizer: Any) -> None:
+        """An optimizer made outside the scope: its state moves when it is built or used."""
+        for member in members(optimizer):
+            member.__dict__["_distribution_strategy"] = self
+
+    def announce_input(self, iterator: Any) -> None:
+        """Say once per `fit` how the data reach the workers."""
+        if iterator is not None:
+            logger.info("input: %s", iterator.source.description)
+
+    def describe_pace(self) -> str:
+        """For the progress bar: workers alive and mean staleness of this round."""
+        alive = sum(self._alive_workers())
+        text = f"{alive}/{self._num_workers} workers"
+        round_ = self.active_round
+        cells = None if round_ is None else round_.cells
+        if cells is not None and len(cells):
+            books = self.runtime.ticket_server.books
+            begin = books.staleness(0)
+            counts = [int(count) for count in cells[begin : begin + STALENESS_BINS]]
+            if sum(counts):
+                mean = sum(value * count for value, count in enumerate(counts)) / sum(counts)
+                text += f" - staleness {mean:.1f}"
+        return text
+
+    def _alive_workers(self) -> list[bool]:
+        from tfps.bridge import tensorflow_private as private
+
+        if self._cluster_coordinator is None:
+            return [True] * self._num_workers
+        return private.alive_workers(self._cluster_coordinator)
+
+
+def _weak_method(owner: Any, name: str) -> Any:
+    reference = weakref.ref(owner)
+
+    def call() -> None:
+        target = reference()
+        if target is not None:
+            getattr(target, name)()
+
+    return call
+
+
+def _close(runtime: Runtime) -> None:
+    try:
+        runtime.close()
+    except tf.errors.OpError as error:  # a server that is gone has nothing left to free
+        logger.debug("could not free the job's resources: %s", error)

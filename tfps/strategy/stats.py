@@ -1,0 +1,131 @@
+"""`strategy.stats()`: what the servers have counted, as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfps.bridge import tensorflow_private as private
+from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
+from tfps.consistency.ledger import STALENESS_BINS, Books
+
+PUSH, PULL, UPDATE, WAIT = range(4)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Two quantiles of a duration, in seconds; None where nothing was measured."""
+
+    p50: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A snapshot of a job. What is not measured is None, never 0.
+
+    Attributes:
+        updates_applied: the smallest count of all servers; at rest they are equal.
+        gradients_dropped: refused gradients.
+        examples_seen: training examples of closed tickets.
+        gradient_staleness_updates: staleness -> number of gradients; the last bin collects all
+            above it.
+        clock_gap_steps: (now, largest) difference of completed steps between workers.
+        worker_steps: completed training steps of each worker.
+        worker_evaluation_steps: completed evaluation steps of each worker.
+        steps_per_s: of each worker; None between rounds.
+        versions: of each server.
+        exchanges: joins and pushes answered, per server.
+        bytes_pulled: parameter bytes sent to workers.
+        bytes_pushed: gradient and state bytes received.
+        pull_seconds: of a pull (round trip), as the workers measured it.
+        push_seconds: of a push with its reply (round trip).
+        update_seconds: of the optimizer on a server.
+        wait_seconds: for the next batch.
+        carriers: per server.
+        tasks: name -> "alive", "lost" or "rejoining".
+        incarnations: of each worker; counts its entries.
+        fallback_steps: steps that took TensorFlow's own path.
+    """
+
+    updates_applied: int
+    gradients_dropped: int
+    examples_seen: int
+    gradient_staleness_updates: dict[int, int]
+    clock_gap_steps: tuple[int, int | None]
+    worker_steps: tuple[int, ...]
+    worker_evaluation_steps: tuple[int, ...]
+    steps_per_s: tuple[float, ...] | None
+    versions: tuple[int, ...]
+    exchanges: tuple[int, ...]
+    bytes_pulled: int | None
+    bytes_pushed: int | None
+    pull_seconds: Quantiles
+    push_seconds: Quantiles
+    update_seconds: Quantiles
+    wait_seconds: Quantiles
+    carriers: tuple[str, ...]
+    tasks: dict[str, str]
+    incarnations: tuple[int, ...]
+    fallback_steps: int
+
+
+def take_stats(strategy: Any) -> Stats:
+    """Ask every server once."""
+    runtime = strategy.runtime
+    books: Books = runtime.ticket_server.books
+    all_cells = runtime.cells()
+    tickets = all_cells[0]
+    slots = range(books.slots)
+    versions = tuple(int(cells[books.VERSION]) for cells in all_cells)
+    steps = tuple(int(tickets[books.steps(slot)]) for slot in slots)
+    active = [steps[slot] for slot in slots if tickets[books.active(slot)]]
+    return Stats(
+        updates_applied=min(versions),
+        gradients_dropped=int(max(cells[books.DROPPED] for cells in all_cells)),
+        examples_seen=int(tickets[books.EXAMPLES]),
+        gradient_staleness_updates=_staleness(books, tickets),
+        clock_gap_steps=(max(active) - min(active) if active else 0, None),
+        worker_steps=steps,
+        worker_evaluation_steps=tuple(int(tickets[books.evaluation_steps(s)]) for s in slots),
+        steps_per_s=None,
+        versions=versions,
+        exchanges=tuple(int(cells[books.EXCHANGES]) for cells in all_cells),
+        bytes_pulled=None,
+        bytes_pushed=None,
+        pull_seconds=_quantiles(books, all_cells, PULL),
+        push_seconds=_quantiles(books, all_cells, PUSH),
+        update_seconds=_quantiles(books, all_cells, UPDATE),
+        wait_seconds=_quantiles(books, all_cells[:1], WAIT),
+        carriers=tuple(runtime.carrier.name for _ in all_cells),
+        tasks=_tasks(strategy),
+        incarnations=tuple(int(tickets[books.incarnation(slot)]) for slot in slots),
+        fallback_steps=runtime.fallback_steps,
+    )
+
+
+def _staleness(books: Books, cells: np.ndarray[Any, Any]) -> dict[int, int]:
+    begin = books.staleness(0)
+    counts = cells[begin : begin + STALENESS_BINS]
+    return {value: int(count) for value, count in enumerate(counts) if count}
+
+
+def _quantiles(books: Books, all_cells: list[np.ndarray[Any, Any]], kind: int) -> Quantiles:
+    begin = books.duration(kind, 0)
+    counts = sum(cells[begin : begin + DURATION_BINS] for cells in all_cells)
+    values = [int(count) for count in np.asarray(counts)]
+    return Quantiles(quantile_seconds(values, 0.5), quantile_seconds(values, 0.99))
+
+
+def _tasks(strategy: Any) -> dict[str, str]:
+    coordinator = strategy._cluster_coordinator
+    alive = (
+        [True] * strategy._num_workers
+        if coordinator is None
+        else private.alive_workers(coordinator)
+    )
+    tasks = {f"worker {i}": "alive" if there else "lost" for i, there in enumerate(alive)}
+    tasks.update({f"ps {i}": "alive" for i in range(strategy._num_ps)})
+    return tasks

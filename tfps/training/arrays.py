@@ -1,0 +1,107 @@
+"""Arrays as input: they lie on every worker, and a ticket names a slice of the epoch's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras.src import tree
+from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+from tfps.training.batch import count_examples
+
+# A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
+MAX_RESIDENT_BYTES = 1 << 30
+
+
+class ResidentArrays:
+    """Dense arrays, copied to each worker once; the order of an epoch travels as indices.
+
+    The order is drawn by Keras's own adapter over ``arange(n)``, so one worker sees the batches of
+    plain Keras in its order, and several see the same batches between them, each once.
+
+    Args:
+        adapter: what Keras made of the arguments of `fit`.
+    """
+
+    def __init__(self, adapter: ArrayDataAdapter) -> None:
+        self._batch_size = int(adapter._batch_size)
+        self._examples = int(adapter._num_samples)
+        self.batch_spec = adapter.get_tf_dataset().element_spec
+        arrays = tree.flatten(tree.lists_to_tuples(adapter._inputs))
+        specs = tf.nest.flatten(self.batch_spec)
+        present = [array for array in arrays if array is not None]
+        self._arrays = [
+            tf.cast(tf.convert_to_tensor(_plain(array)), spec.dtype)
+            for array, spec in zip(present, specs, strict=True)
+        ]
+        self._order = ArrayDataAdapter(
+            np.arange(self._examples), batch_size=self._batch_size, shuffle=adapter._shuffle
+        ).get_tf_dataset()
+
+    @staticmethod
+    def suits(adapter: Any) -> bool:
+        """Whether the input is dense arrays small enough to lie on every worker."""
+        if not isinstance(adapter, ArrayDataAdapter):
+            return False
+        arrays = [a for a in tree.flatten(adapter._inputs) if a is not None]
+        dense = all(hasattr(a, "shape") and hasattr(a, "dtype") for a in arrays) and not any(
+            isinstance(a, (tf.SparseTensor, tf.RaggedTensor)) or hasattr(a, "tocoo") for a in arrays
+        )
+        numeric = dense and all(tf.as_dtype(a.dtype) != tf.string for a in arrays if _known(a))
+        return dense and numeric and all(_size_bytes(a) <= MAX_RESIDENT_BYTES for a in arrays)
+
+    @property
+    def description(self) -> str:
+        return "arrays, copied to every worker once"
+
+    def key(self) -> Any:
+        """Closures are traced once for all inputs of equal key."""
+        return ("arrays", self._batch_size, self._examples, str(self.batch_spec))
+
+    def new_pass(self) -> tf.Tensor:
+        """The order of one pass: int64 indices of all examples."""
+        return tf.concat([tree.flatten(indices)[0] for indices in self._order], 0)
+
+    def arguments(self, order: tf.Tensor, offset_steps: int) -> Any:
+        """What a closure receives: arrays, order, and where in the pass its round begins."""
+        return (*self._arrays, tf.cast(order, tf.int64), tf.constant(offset_steps, tf.int64))
+
+    def argument_specs(self, arguments: Any) -> Any:
+        return arguments
+
+    def bind(self, arguments: Any, slot: int) -> Any:
+        return arguments
+
+    def fetch(
+        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
+        *arrays, order, offset = arguments
+        begin = tf.clip_by_value((position + offset) * self._batch_size, 0, self._examples)
+        end = tf.where(ticket >= 0, tf.minimum(begin + self._batch_size, self._examples), begin)
+        indices = order[begin:end]
+        parts = [tf.gather(array, indices) for array in arrays]
+        return end > begin, tf.nest.pack_sequence_as(self.batch_spec, parts)
+
+    def examples(self, batch: Any) -> tf.Tensor:
+        return count_examples(batch)
+
+
+def _plain(array: Any) -> Any:
+    """Pandas objects become arrays, as Keras makes them."""
+    sliceables = tree.flatten(array_slicing.convert_to_sliceable(array, target_backend="tensorflow"))
+    return sliceables[0] if tf.is_tensor(sliceables[0]) else np.asarray(sliceables[0])
+
+
+def _known(array: Any) -> bool:
+    try:
+        tf.as_dtype(array.dtype)
+    except TypeError:
+        return False
+    return True
+
+
+def _size_bytes(array: Any) -> int:
+    return int(np.prod(array.shape)) * int(np.dtype(np.float64).itemsize)

@@ -1,0 +1,47 @@
+"""Whether a callback may see sampled batches or must run between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from tfps.errors import ConfigError
+
+BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+SETTINGS = ("auto", "sampled", "lock_step")
+
+
+def check_setting(setting: str) -> str:
+    """One of `SETTINGS`.
+
+    Raises:
+        ConfigError: another value.
+    """
+    if setting not in SETTINGS:
+        raise ConfigError(f"batch_callbacks: received {setting!r}, expected one of {SETTINGS}")
+    return setting
+
+
+def needs_lock_step(callbacks: Sequence[Any], *, setting: str) -> bool:
+    """Whether workers must wait for each batch's hooks.
+
+    Keras's own callbacks only count, log or save in their batch hooks; they see sampled progress.
+    A hook that somebody else wrote may read or change anything, so ``"auto"`` runs it between the
+    update of its batch and the next ticket.
+    """
+    if setting != "auto":
+        return setting == "lock_step"
+    return any(_has_own_batch_hook(callback) for callback in callbacks)
+
+
+def _has_own_batch_hook(callback: Any) -> bool:
+    if isinstance(callback, keras.callbacks.LambdaCallback):
+        return any(name in callback.__dict__ for name in BATCH_HOOKS)
+    for name in BATCH_HOOKS:
+        method = getattr(type(callback), name, None)
+        module = getattr(method, "__module__", "") or ""
+        if not module.startswith(("keras.", "tfps.")):
+            return True
+    return False

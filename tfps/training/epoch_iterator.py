@@ -1,0 +1,130 @@
+"""Keras's epoch iterator, giving out steps of a round of tickets instead of batches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from keras.src.trainers.epoch_iterator import EpochIterator
+
+from tfps.training.dataset_function import DatasetFunctionAdapter, is_dataset_function
+from tfps.training.source import Source, choose_source
+
+
+class RoundRequest:
+    """What the train or test function receives: run this epoch's round up to a step.
+
+    Attributes:
+        source: where batches come from.
+        data_pass: the source's current pass over the data.
+        offset_steps: how far the pass had come when the epoch began.
+        tickets: steps of the epoch, None when only the data know.
+        upto_steps: steps of the epoch that shall be done when the function returns.
+    """
+
+    def __init__(
+        self, source: Any, data_pass: Any, *, offset_steps: int, tickets: int | None
+    ) -> None:
+        self.source, self.data_pass = source, data_pass
+        self.offset_steps, self.tickets = offset_steps, tickets
+        self.upto_steps = 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.tickets is not None and self.upto_steps >= self.tickets
+
+
+class TicketIterator(EpochIterator):
+    """Yields (first step, last step, `RoundRequest`); the numbers are those of plain Keras.
+
+    Args:
+        strategy: ours.
+        x: data as `fit` takes them; a dataset function is accepted too.
+        options: the other arguments of Keras's epoch iterator.
+    """
+
+    def __init__(self, *, strategy: Any, x: Any, **options: Any) -> None:
+        if is_dataset_function(x):
+            x = DatasetFunctionAdapter(x)
+            options["shuffle"] = False
+        super().__init__(x=x, **options)
+        self.source = choose_source(
+            self.data_adapter,
+            coordinator=strategy.coordinator,
+            workers=strategy.runtime.workers,
+        )
+        self.function: Any = None
+        self._request: RoundRequest | None = None
+
+    @property
+    def batch_spec(self) -> Any:
+        return self.source.batch_spec
+
+    def _get_iterator(self) -> Any:
+        return _Passes(self.source)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._request = None
+        steps_before = self._steps_seen if self._current_iterator is not None else 0
+        self._offset_steps = steps_before if self.steps_per_epoch else 0
+        return super().__iter__()  # type: ignore[no-any-return]
+
+    def __next__(self) -> tuple[int, int, RoundRequest]:
+        begin, end, data_pass = next(self._epoch_iterator)
+        if self._request is None:
+            self._request = RoundRequest(
+                self.source,
+                data_pass.value,
+                offset_steps=self._offset_steps,
+                tickets=self._tickets_of_epoch(),
+            )
+        request = self._request
+        request.upto_steps = end + 1
+        if request.tickets is not None:
+            request.upto_steps = min(request.upto_steps, request.tickets)
+        return begin, end, request
+
+    def _tickets_of_epoch(self) -> int | None:
+        total = self.steps_per_epoch or self._num_batches
+        if total is None or total < 0:
+            return None
+        if self.steps_per_epoch and self._num_batches and self._num_batches > 0:
+            return int(min(total, self._num_batches - self._offset_steps))
+        return int(total)
+
+    def tf_sync(self) -> None:
+        """Keras calls this when the epoch's loop ends, also early: nobody works on after it."""
+        if self.function is not None:
+            self.function.end_of_epoch()
+
+    @contextlib.contextmanager
+    def catch_stop_iteration(self) -> Iterator[None]:
+        with super().catch_stop_iteration():
+            try:
+                yield
+            finally:
+                self.tf_sync()
+
+
+class _Passes:
+    """Iterable that starts a new pass over the data."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __iter__(self) -> _Pass:
+        return _Pass(self._source.new_pass())
+
+
+class _Pass:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __iter__(self) -> _Pass:
+        return self
+
+    def __next__(self) -> Any:
+        raise StopIteration  # Keras hands it on and never draws from it
+
+

@@ -1,0 +1,144 @@
+"""Any other dataset as input: the chief iterates it, and a worker asks for the batch of its ticket."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.runtime.server_function import server_function
+from tfps.training.batch import count_examples, empty_component
+
+CHIEF_DEVICE = "/job:chief/replica:0/task:0/device:CPU:0"
+
+
+class BatchKeeper:
+    """Numbers the batches of an iterator and keeps each until its ticket is surely closed. Pure.
+
+    A worker's request for a new ticket proves that the one before the last is closed; the batches
+    of a lost worker stay until another worker has asked for them.
+
+    Args:
+        batches: iterated once, in order. A worker is named by its incarnation.
+    """
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._next = 0
+        self._kept: dict[int, Any] = {}
+        self._asked: dict[int, collections.deque[int]] = {}
+        self._owner: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self.exhausted = False
+
+    def get(self, number: int, *, worker: int) -> Any | None:
+        """The batch of a number, or None if the iterator ended before it."""
+        with self._lock:
+            while number >= self._next and not self.exhausted:
+                try:
+                    self._kept[self._next] = next(self._batches)
+                    self._next += 1
+                except StopIteration:
+                    self.exhausted = True
+            batch = self._kept.get(number)
+            if batch is not None:
+                self._note(number, worker)
+            return batch
+
+    @property
+    def drawn(self) -> int:
+        """How many batches the iterator has given so far."""
+        return self._next
+
+    def _note(self, number: int, worker: int) -> None:
+        self._owner[number] = worker
+        asked = self._asked.setdefault(worker, collections.deque())
+        asked.append(number)
+        if len(asked) > 2:
+            closed = asked.popleft()
+            if self._owner.get(closed) == worker:
+                self._kept.pop(closed, None)
+                self._owner.pop(closed, None)
+
+
+class Feeder:
+    """A dataset, generator or `PyDataset`, iterated on the chief.
+
+    One request per step brings a batch to the worker that holds its ticket; each batch is kept
+    until it was applied, so a lost worker loses none.
+
+    Args:
+        dataset: of batches.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        self._dataset = dataset
+        self.batch_spec = dataset.element_spec
+        self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
+        self._keeper: BatchKeeper | None = None
+        self._first_number = 0
+        signature = [tf.TensorSpec([2], tf.int64)]
+        self._function = server_function(self._serve, device=CHIEF_DEVICE, signature=signature)
+
+    @property
+    def description(self) -> str:
+        return "a dataset, iterated on the chief and sent batch by batch"
+
+    def key(self) -> Any:
+        return ("feeder", id(self))
+
+    def new_pass(self) -> BatchKeeper:
+        """Start iterating anew."""
+        return BatchKeeper(iter(self._dataset))
+
+    def arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:
+        self._keeper, self._first_number = keeper, offset_steps
+        return (tf.constant(0),)
+
+    def argument_specs(self, arguments: Any) -> Any:
+        return arguments
+
+    def bind(self, arguments: Any, slot: int) -> Any:
+        return arguments
+
+    def fetch(
+        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
+        asked = tf.stack([tf.where(ticket >= 0, position, -1), incarnation])
+        outputs = tf.raw_ops.RemoteCall(
+            target=CHIEF_DEVICE,
+            args=[asked],
+            Tout=[tf.bool, *(spec.dtype for spec in self._flat_specs)],
+            f=self._function,
+        )
+        private.run_independently(outputs[0].op)
+        there, *components = outputs
+        components = [
+            tf.ensure_shape(component, spec.shape)
+            for component, spec in zip(components, self._flat_specs, strict=True)
+        ]
+        batch = tf.nest.pack_sequence_as(self.batch_spec, components, expand_composites=True)
+        return there, batch
+
+    def examples(self, batch: Any) -> tf.Tensor:
+        return count_examples(batch)
+
+    def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
+        types = [tf.bool, *(spec.dtype for spec in self._flat_specs)]
+        return list(tf.numpy_function(self._answer, [asked], types))
+
+    def _answer(self, asked: np.ndarray[Any, Any]) -> list[Any]:
+        number, incarnation = (int(value) for value in asked)
+        keeper = self._keeper
+        batch = None
+        if number >= 0 and keeper is not None:
+            batch = keeper.get(number + self._first_number, worker=incarnation)
+        if batch is None:
+            return [np.array(False), *(empty_component(spec) for spec in self._flat_specs)]
+        flat = tf.nest.flatten(batch, expand_composites=True)
+        return [np.array(True), *(component.numpy() for component in flat)]

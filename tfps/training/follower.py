@@ -1,0 +1,205 @@
+"""`model.train_function` and `model.test_function`: start a round, follow it, bring home its results."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.runtime.compiled import CompiledProgram
+from tfps.runtime.program import Program, discover
+from tfps.training.epoch_iterator import RoundRequest
+from tfps.training.one_batch import OneBatch
+from tfps.training.round import Round
+
+_numbers = itertools.count()
+
+
+class Follower:
+    """Runs rounds of one of a model's steps and lets Keras's loop follow them.
+
+    Keras calls it once per execution, each time asking for some more steps. Workers do not wait
+    for that: they take tickets until the epoch's end, and a call returns as soon as its steps are
+    done. In lock-step each call hands out its own tickets only.
+
+    Args:
+        model: the model.
+        strategy: ours.
+        step: ``"train"`` or ``"test"``.
+    """
+
+    def __init__(self, model: Any, *, strategy: Any, step: str) -> None:
+        self._model, self._strategy, self._kind = model, strategy, step
+        self.lock_step = False
+        self._compiled: dict[Any, CompiledProgram] = {}
+        self._round: Round | None = None
+        self._request: RoundRequest | None = None
+        self._program: Program | None = None
+        self._metrics_before: list[np.ndarray[Any, Any]] = []
+        self._logs: dict[str, Any] = {}
+
+    def __call__(self, request: RoundRequest) -> Any:
+        if not isinstance(request, RoundRequest):
+            request = _one_batch(request)
+        if request is not self._request:
+            self._start(request)
+        round_ = self._round
+        assert round_ is not None
+        strategy = self._strategy
+        try:
+            round_.run_to(request.upto_steps if self.lock_step else None)
+            strategy.active_round, strategy.active_follower = round_, self
+            reached = round_.wait_for(request.upto_steps)
+        except BaseException:
+            self._abandon()
+            raise
+        if self.lock_step:
+            round_.pause()
+        if not reached and round_.completed <= request.upto_steps - self._per_call():
+            self.end_of_epoch()
+            raise StopIteration
+        if request.is_last or not reached:
+            self.end_of_epoch()
+        else:
+            self._bring_home()
+        return self._logs
+
+    def end_of_epoch(self) -> None:
+        """Stop the round, wait for every worker, and take its exact results."""
+        round_, self._round = self._round, None
+        if round_ is None:
+            return
+        try:
+            round_.pause()
+        finally:
+            self._strategy.active_round = self._strategy.active_follower = None
+        self._finish(round_)
+
+    def _per_call(self) -> int:
+        return int(self._model.steps_per_execution)
+
+    def _abandon(self) -> None:
+        self._round = self._request = None
+        self._strategy.active_round = self._strategy.active_follower = None
+
+    def _start(self, request: RoundRequest) -> None:
+        self.end_of_epoch()
+        self._strategy.runtime.collect()
+        compiled = self._compile(request)
+        self._program = compiled.program
+        for update in self._strategy.updates_of(compiled.program):
+            update.refresh_mirrors()
+        self._metrics_before = [
+            np.asarray(v._value.numpy(), np.float64) for v in compiled.program.metrics
+        ]
+        self._logs = {}
+        self._request = request
+        self._round = Round(
+            compiled,
+            runtime=self._strategy.runtime,
+            coordinator=self._strategy.coordinator,
+            arguments=request.source.arguments(request.data_pass, request.offset_steps),
+            tickets=request.tickets,
+            seeds=_seed_states(compiled.program),
+        )
+
+    def _compile(self, request: RoundRequest) -> CompiledProgram:
+        key = (request.source.key(), self._frozen_state())
+        if key not in self._compiled:
+            strategy = self._strategy
+            program = Program(
+                name=f"{self._kind}_{next(_numbers)}",
+                step=self._step(),
+                batch_spec=request.source.batch_spec,
+                trains=self._kind == "train",
+            )
+            with strategy.scope():
+                discover(program, strategy)
+                strategy.updates_of(program)  # state of optimizers settles before it is traced
+            self._compiled.clear()  # a new input: what the old one held on the servers is freed
+            self._compiled[key] = CompiledProgram(
+                program,
+                runtime=strategy.runtime,
+                source=request.source,
+                update_of=strategy.update_of,
+            )
+        compiled = self._compiled[key]
+        compiled.source = request.source
+        return compiled
+
+    def _frozen_state(self) -> tuple[Any, ...]:
+        """Freezing layers changes what a step trains."""
+        return tuple(v.trainable for v in self._model.variables)
+
+    def _step(self) -> Any:
+        step = self._model.train_step if self._kind == "train" else self._model.test_step
+
+        def run(batch: Any) -> Any:
+            batch = tf.nest.map_structure(
+                lambda item: None if isinstance(item, tf.experimental.Optional) else item, batch
+            )
+            return step(batch)
+
+        return run
+
+    def _bring_home(self) -> None:
+        """Metric totals into the model's metrics, and the logs that Keras shows."""
+        program, round_ = self._program, self._round
+        if program is None or round_ is None:
+            return
+        self._take(program, round_)
+
+    def _finish(self, round_: Round) -> None:
+        program = self._program
+        if program is None:
+            return
+        self._take(program, round_)
+        for variable, draws in zip(program.seeds, program.draws_per_step, strict=True):
+            state = variable._value.numpy()
+            state[1] += np.array(round_.completed * draws).astype(state.dtype)
+            variable._value.assign(state)
+
+    def _take(self, program: Program, round_: Round) -> None:
+        offset = 0
+        for variable, before in zip(program.metrics, self._metrics_before, strict=True):
+            size = before.size
+            total = before + round_.metrics[offset : offset + size].reshape(before.shape)
+            variable._value.assign(total.astype(variable._dtype))
+            offset += size
+        if round_.completed:
+            self._logs.clear()
+            self._logs.update(self._read_logs(program, round_))
+
+    def _read_logs(self, program: Program, round_: Round) -> dict[str, Any]:
+        outputs = program.outputs
+        results = self._model.get_metrics_result()
+        if not isinstance(outputs, dict) or set(outputs) == set(results):
+            return dict(results)
+        flat = tf.nest.flatten(outputs)
+        reported = program.numeric_outputs
+        values: list[Any] = []
+        offset = 0
+        for spec in flat:
+            if any(spec is item for item in reported):
+                size = int(np.prod(spec.shape))
+                values.append(round_.outputs[offset : offset + size].reshape(spec.shape))
+                offset += size
+            else:
+                values.append(None)
+        logs = dict(tf.nest.pack_sequence_as(outputs, values))
+        logs.update({name: value for name, value in results.items() if name in logs})
+        return {name: value for name, value in logs.items() if value is not None}
+
+
+def _one_batch(batches: Any) -> RoundRequest:
+    """`train_on_batch` hands over a generator of a single batch."""
+    request = RoundRequest(OneBatch(next(iter(batches))), None, offset_steps=0, tickets=1)
+    request.upto_steps = 1
+    return request
+
+
+def _seed_states(program: Program) -> np.ndarray[Any, Any]:
+    states = [np.asarray(v._value.numpy(), np.int64) for v in program.seeds]
+    return np.stack(states) if states else np.zeros([0, 2], np.int64)

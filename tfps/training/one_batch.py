@@ -1,0 +1,57 @@
+"""One batch as input, for `train_on_batch` and `test_on_batch`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.training.batch import count_examples
+
+
+class OneBatch:
+    """A batch that travels as an argument of the closure; there is one ticket for it.
+
+    Args:
+        batch: structure of arrays, with Nones at its end left out.
+    """
+
+    description = "one batch, sent with the step"
+
+    def __init__(self, batch: Any) -> None:
+        while isinstance(batch, tuple) and len(batch) > 1 and batch[-1] is None:
+            batch = batch[:-1]
+        self._batch = tf.nest.map_structure(
+            lambda item: None if item is None else tf.convert_to_tensor(item), batch
+        )
+        self.batch_spec = tf.nest.map_structure(_any_length, self._batch)
+
+    def key(self) -> Any:
+        return ("one_batch", str(self.batch_spec))
+
+    def new_pass(self) -> Any:
+        return None
+
+    def arguments(self, data_pass: Any, offset_steps: int) -> Any:
+        return tuple(tf.nest.flatten(self._batch))
+
+    def argument_specs(self, arguments: Any) -> Any:
+        return tuple(tf.nest.flatten(self.batch_spec))
+
+    def bind(self, arguments: Any, slot: int) -> Any:
+        return arguments
+
+    def fetch(
+        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
+        return ticket >= 0, tf.nest.pack_sequence_as(self.batch_spec, list(arguments))
+
+    def examples(self, batch: Any) -> tf.Tensor:
+        return count_examples(batch)
+
+
+def _any_length(item: Any) -> Any:
+    if item is None:
+        return None
+    shape = [None, *item.shape[1:]] if item.shape.rank else []
+    return tf.TensorSpec(shape, item.dtype)

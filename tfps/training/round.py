@@ -1,0 +1,117 @@
+"""One round of tickets: a training epoch or an evaluation, from the first ticket to the last."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.runtime.compiled import CompiledProgram
+from tfps.runtime.runtime import Runtime
+from tfps.runtime.server import UNLIMITED_TICKETS
+from tfps.runtime.worker_loop import slot_control
+
+# 50 Hz: a progress bar and batch callbacks look continuous, at 1 ms of the chief's time each.
+SAMPLE_PERIOD_S = 0.02
+
+# Calls about a lost worker must not run on its own thread, whose device scope is the lost worker.
+_control = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="tfps-control")
+
+
+class Round:
+    """Workers take tickets of one program until none are left.
+
+    Args:
+        compiled: the program, compiled for servers and workers.
+        runtime: the job.
+        coordinator: schedules the closures, one per worker.
+        arguments: of the batch source, for this round.
+        tickets: how many, or None for as many as the input has.
+        seeds: int64 [generators, 2], the seed generators' states at the first ticket.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledProgram,
+        *,
+        runtime: Runtime,
+        coordinator: Any,
+        arguments: Any,
+        tickets: int | None,
+        seeds: np.ndarray[Any, Any],
+    ) -> None:
+        self._compiled, self._runtime, self._coordinator = compiled, runtime, coordinator
+        self._arguments, self._seeds = arguments, tf.constant(seeds, tf.int64)
+        self.tickets = tickets
+        compiled.trace(
+            slot_control(0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
+        )
+        server = runtime.ticket_server
+        compiled.report(reset=True)
+        self.first = server.open_tickets(0)
+        self._end = self.first + (UNLIMITED_TICKETS if tickets is None else tickets)
+        self._completed_before = int(server.cells()[server.books.COMPLETED])
+        self.completed = 0
+        self.cells: np.ndarray[Any, Any] = np.zeros([0], np.int64)
+        self.metrics = np.zeros([compiled.program.metric_items])
+        self.outputs = np.zeros([compiled.program.output_items])
+        self.running = False
+        self._next_sample_s = 0.0
+
+    def run_to(self, steps: int | None) -> None:
+        """Let workers take tickets up to a number of steps of this round (None: all)."""
+        limit = self._end if steps is None else min(self._end, self.first + steps)
+        self._runtime.ticket_server.set_limit(limit)
+        if not self.running:
+            self.running = True
+            for _ in range(self._runtime.workers):
+                private.schedule_callable(self._coordinator, self._closure)
+
+    def wait_for(self, steps: int) -> bool:
+        """Sample until so many steps are done; False if the round ended before.
+
+        Raises:
+            Exception: what a closure raised, from the coordinator.
+        """
+        while self.completed < steps:
+            time.sleep(max(0.0, self._next_sample_s - time.monotonic()))
+            finished = self._coordinator.done()
+            self.sample()
+            self._next_sample_s = time.monotonic() + SAMPLE_PERIOD_S
+            if finished and self.completed < steps:
+                return False
+        return True
+
+    def sample(self) -> None:
+        """Read progress, metric totals and outputs from the ticket server."""
+        self.cells, self.metrics, self.outputs = self._compiled.report()
+        books = self._runtime.ticket_server.books
+        self.completed = int(self.cells[books.COMPLETED]) - self._completed_before
+
+    def pause(self) -> None:
+        """Hand out no more tickets and wait until every worker has left: one version at rest."""
+        if self.running:
+            self._runtime.ticket_server.halt()
+            try:
+                self._coordinator.join()
+            finally:
+                self.running = False
+            self.sample()
+
+    def _closure(self) -> None:
+        """Runs in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
+        slot, incarnation = private.worker_index(), self._runtime.next_incarnation()
+        control = slot_control(slot, incarnation, self.first)
+        try:
+            source_arguments = self._compiled.source.bind(self._arguments, slot)
+            self._compiled.run(self._coordinator, control, self._seeds, source_arguments)
+        except BaseException:
+            evicted = _control.submit(self._runtime.evict, slot, incarnation)
+            evicted.exception(timeout=60)  # a lost server cannot be told; the first error counts
+            raise
+
+

@@ -1,0 +1,123 @@
+"""What our strategy does in the place of Keras's trainer (see `bridge.keras_patches.TrainerHooks`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_patches import values_replaced
+from tfps.bridge.server_variable import ServerVariable
+from tfps.errors import UnsupportedError
+from tfps.training.batch_callbacks import needs_lock_step
+from tfps.training.epoch_iterator import TicketIterator
+from tfps.training.feeder import CHIEF_DEVICE
+from tfps.training.follower import Follower
+from tfps.training.progress import TrainingProgress
+
+# Overriding one of these takes the training out of the library's hands.
+HOOKED_METHODS = ("fit", "evaluate", "make_train_function", "make_test_function")
+
+
+class Trainer:
+    """The hooks; one object for all strategies, since Keras is patched once."""
+
+    def is_ours(self, strategy: Any) -> bool:
+        return getattr(strategy, "_is_tfps_strategy", False)
+
+    def make_function(self, model: Any, kind: str, force: bool) -> None:
+        attribute = f"{kind}_function"
+        if getattr(model, attribute) is None or force:
+            function = Follower(model, strategy=model._distribute_strategy, step=kind)
+            setattr(model, attribute, function)
+        if kind == "train":
+            model.train_function.lock_step = model.__dict__.get("_tfps_lock_step", False)
+
+    def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
+        _check_not_overridden(model)
+        strategy = model._distribute_strategy
+        strategy.announce_input(iterator)
+        if iterator is not None:
+            data_batch = iterator.batch_spec
+        if model.optimizer is not None:
+            strategy.adopt_optimizer(model.optimizer)
+        with strategy.scope():
+            model._symbolic_build(data_batch=data_batch)
+        if iterator is not None:
+            # Keras's loop ends through the iterator, which then ends the round.
+            iterator.function = _CurrentRound(strategy)
+
+    def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
+        return TicketIterator(strategy=strategy, **options)
+
+    @contextlib.contextmanager
+    def predicting(self, model: Any) -> Iterator[None]:
+        """Weights come to the chief once; the stock Keras loop runs there."""
+        strategy = model._distribute_strategy
+        strategy.pause_tickets()
+        local = model.__dict__.setdefault("_tfps_chief_copies", {})
+        replacements = []
+        for variable in model.variables:
+            native = variable._value
+            if isinstance(native, ServerVariable):
+                value = native.read_value()
+                with private.placed_on(CHIEF_DEVICE), private.default_replica_context():
+                    if id(variable) in local:
+                        local[id(variable)].assign(value)
+                    else:
+                        local[id(variable)] = tf.Variable(value, trainable=variable.trainable)
+                replacements.append((variable, local[id(variable)]))
+        predict_function = model.predict_function
+        attributes = model.__dict__
+        attributes["_distribute_strategy"] = None
+        attributes["predict_function"] = attributes.get("_tfps_predict_function")
+        try:
+            with values_replaced(replacements), private.default_replica_context():
+                yield
+        finally:
+            attributes["_tfps_predict_function"] = attributes["predict_function"]
+            attributes["predict_function"] = predict_function
+            attributes["_distribute_strategy"] = strategy
+
+    def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
+        strategy = model._distribute_strategy
+        for position, callback in enumerate(callbacks.callbacks):
+            if type(callback) is keras.callbacks.ProgbarLogger:
+                ours = TrainingProgress(strategy)
+                ours.set_params(callbacks.params)
+                ours.set_model(model)
+                callbacks.callbacks[position] = ours
+                callbacks._progbar = ours
+        model.__dict__["_tfps_lock_step"] = needs_lock_step(
+            callbacks.callbacks, setting=strategy.batch_callbacks
+        )
+
+    def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
+        return False
+
+
+class _CurrentRound:
+    """Ends whatever round the strategy has under way."""
+
+    def __init__(self, strategy: Any) -> None:
+        self._strategy = strategy
+
+    def end_of_epoch(self) -> None:
+        follower = self._strategy.active_follower
+        if follower is not None:
+            follower.end_of_epoch()
+
+
+def _check_not_overridden(model: Any) -> None:
+    for name in HOOKED_METHODS:
+        if getattr(type(model), name, None) is not getattr(TensorFlowTrainer, name):
+            raise UnsupportedError(
+                f"{type(model).__name__} overrides {name}(), which tfps replaces in order to train "
+                "on parameter servers; the override would train on the chief alone. Put what it "
+                "does into train_step(), test_step() or a callback."
+            )

@@ -1,0 +1,79 @@
+"""Carriers bring requests to servers and replies back; what a server does is not their business."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.transport.message import REPLY_FIELDS
+
+
+class Message(NamedTuple):
+    """A request or a reply: int64 header, int64 ids (rows; may be empty), uint8 payload."""
+
+    header: tf.Tensor
+    ids: tf.Tensor
+    payload: tf.Tensor
+
+    @classmethod
+    def signature(cls, header_fields: int) -> list[tf.TensorSpec]:
+        return [
+            tf.TensorSpec([header_fields], tf.int64),
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None], tf.uint8),
+        ]
+
+
+class ServerCall(NamedTuple):
+    """A request for one server: its device, the function that it runs, and the message."""
+
+    device: str
+    function: tf.types.experimental.ConcreteFunction
+    request: Message
+
+
+class Carrier(Protocol):
+    """Moves requests to all servers at once and returns their replies."""
+
+    name: str
+
+    def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
+        """Bring each call to its server; the calls run side by side."""
+
+
+class GrpcCarrier:
+    """TensorFlow's own RPC: one `RemoteCall` per server, to any `tf.distribute.Server`.
+
+    The function carries no resource handle, so the placer leaves the call on the worker and it is
+    one request and one response.
+    """
+
+    name = "grpc"
+
+    def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
+        replies = {}
+        for server, call in calls.items():
+            outputs = tf.raw_ops.RemoteCall(
+                target=call.device,
+                args=list(call.request),
+                Tout=[tf.int64, tf.int64, tf.uint8],
+                f=call.function,
+            )
+            if not tf.executing_eagerly():
+                private.run_independently(outputs[0].op)
+                for output, spec in zip(outputs, Message.signature(REPLY_FIELDS), strict=True):
+                    output.set_shape(spec.shape)
+            replies[server] = Message(*outputs)
+        return replies
+
+
+class InProcessCarrier:
+    """Calls the server function where it stands; for tests and for a job of one process."""
+
+    name = "in_process"
+
+    def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
+        return {server: Message(*call.function(*call.request)) for server, call in calls.items()}

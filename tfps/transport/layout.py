@@ -1,0 +1,106 @@
+"""Where each tensor lies in a packed payload. Pure: no TensorFlow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# TensorFlow shares a slice's buffer instead of copying it when the slice starts on 64 bytes.
+ALIGNMENT_BYTES = 64
+
+ITEM_BYTES = {
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1,
+    "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One tensor of a payload: its place, counted in items of its dtype within the dtype's block."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset_items: int
+
+    @property
+    def items(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def padded_items(self) -> int:
+        per_line = ALIGNMENT_BYTES // ITEM_BYTES[self.dtype]
+        return max(1, math.ceil(self.items / per_line)) * per_line
+
+
+@dataclass(frozen=True)
+class Block:
+    """All segments of one dtype, end to end."""
+
+    dtype: str
+    offset_bytes: int
+    segments: tuple[Segment, ...]
+
+    @property
+    def items(self) -> int:
+        return sum(segment.padded_items for segment in self.segments)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.items * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A payload: blocks of one dtype each, every tensor on a 64-byte line.
+
+    Example:
+
+    >>> layout = Layout.of([("kernel", "float32", (3, 2)), ("count", "int64", ())])
+    >>> layout.size_bytes
+    128
+    >>> [segment.name for block in layout.blocks for segment in block.segments]
+    ['kernel', 'count']
+    """
+
+    blocks: tuple[Block, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
+        """Lay out (name, dtype, shape) entries; their order is kept within each dtype.
+
+        Raises:
+            ValueError: a dtype that cannot be packed, or a name that appears twice.
+        """
+        entries = [(name, dtype, tuple(shape)) for name, dtype, shape in entries]
+        names = tuple(name for name, _, _ in entries)
+        if len(set(names)) != len(names):
+            repeated = sorted({name for name in names if names.count(name) > 1})
+            raise ValueError(f"names of a payload must be unique, received {repeated} twice")
+        blocks: list[Block] = []
+        offset_bytes = 0
+        for dtype in dict.fromkeys(dtype for _, dtype, _ in entries):
+            if dtype not in ITEM_BYTES:
+                raise ValueError(
+                    f"cannot pack a tensor of dtype {dtype!r}; expected one of {sorted(ITEM_BYTES)}"
+                )
+            segments: list[Segment] = []
+            offset_items = 0
+            for name, entry_dtype, shape in entries:
+                if entry_dtype == dtype:
+                    segment = Segment(name, dtype, shape, offset_items)
+                    segments.append(segment)
+                    offset_items += segment.padded_items
+            block = Block(dtype, offset_bytes, tuple(segments))
+            blocks.append(block)
+            offset_bytes += block.size_bytes
+        return cls(tuple(blocks), names)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(block.size_bytes for block in self.blocks)
+
+    def __len__(self) -> int:
+        return len(self.names)

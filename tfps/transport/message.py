@@ -1,0 +1,63 @@
+"""The message between a worker and a server: fixed integer headers, then ids and bytes. Pure."""
+
+from __future__ import annotations
+
+import enum
+
+# Raised when the meaning of a header field changes; a server refuses another version.
+PROTOCOL = 1
+
+NO_TICKET = -1
+
+
+class Kind(enum.IntEnum):
+    """What a request asks of a server."""
+
+    JOIN = 0  # enter with a fresh incarnation: parameters and a first ticket
+    PUSH = 1  # gradients of one ticket: new parameters and the next ticket
+    FINISH = 2  # an evaluation step is done: the next ticket
+    LEAVE = 3  # no more tickets: the last one is closed
+    PULL = 4  # parameters only
+
+
+class Status(enum.IntEnum):
+    """How a server answers."""
+
+    OK = 0
+    LATE = 1
+    DUPLICATE = 2
+    EVICTED = 3
+    REPLAN = 4
+    STOP = 5
+
+
+class Request(enum.IntEnum):
+    """Positions in the header of a request; all are int64."""
+
+    PROTOCOL = 0
+    JOB = 1  # hash of the job's name
+    PLAN = 2  # hash of the layout that both sides were traced with
+    KIND = 3
+    SLOT = 4  # index of the worker
+    INCARNATION = 5  # grows with every start of a worker's closure; fences out the dead
+    TICKET = 6
+    STAGE = 7  # which of the step's optimizer calls, 0 for the first
+    BASE_VERSION = 8  # version of this server that the gradient was computed from
+    CLOSES = 9  # the previous ticket, now known to be done on all servers
+    EXAMPLES = 10  # of the ticket that is closed
+    PUSH_MICROSECONDS = 11  # duration of the previous push, measured by the worker; -1: none
+    PULL_MICROSECONDS = 12  # duration of the pull before it; -1: none
+    WAIT_MICROSECONDS = 13  # time that the previous step waited for its batch; -1: none
+
+
+class Reply(enum.IntEnum):
+    """Positions in the header of a reply; all are int64."""
+
+    STATUS = 0
+    VERSION = 1
+    STALENESS = 2
+    NEXT_TICKET = 3
+
+
+REQUEST_FIELDS = len(Request)
+REPLY_FIELDS = len(Reply)

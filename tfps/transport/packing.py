@@ -1,0 +1,71 @@
+"""Tensors to one byte vector and back, by a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tfps.transport.layout import Block, Layout
+
+
+def pack(layout: Layout, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """The payload of a layout: one concatenation per dtype, then a view as bytes.
+
+    Args:
+        layout: where each tensor goes.
+        tensors: by name, of the layout's shapes; cast to the layout's dtypes.
+
+    Returns:
+        A uint8 vector of ``layout.size_bytes``.
+    """
+    blocks = [_as_bytes(_join(block, tensors)) for block in layout.blocks]
+    if not blocks:
+        return tf.zeros([0], tf.uint8)
+    return blocks[0] if len(blocks) == 1 else tf.concat(blocks, 0)
+
+
+def unpack(layout: Layout, payload: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The tensors of a payload, as views where TensorFlow can share the buffer."""
+    tensors: dict[str, tf.Tensor] = {}
+    for block in layout.blocks:
+        data = payload
+        if len(layout.blocks) > 1:
+            data = payload[block.offset_bytes : block.offset_bytes + block.size_bytes]
+        vector = _from_bytes(tf.ensure_shape(data, [block.size_bytes]), block)
+        sizes = [segment.padded_items for segment in block.segments]
+        parts = tf.split(vector, sizes) if len(sizes) > 1 else [vector]
+        for segment, part in zip(block.segments, parts, strict=True):
+            if segment.padded_items != segment.items:
+                part = part[: segment.items]
+            tensors[segment.name] = tf.reshape(part, segment.shape)
+    return tensors
+
+
+def _join(block: Block, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    stored = tf.uint8 if block.dtype == "bool" else tf.as_dtype(block.dtype)
+    parts = []
+    for segment in block.segments:
+        parts.append(tf.reshape(tf.cast(tensors[segment.name], stored), [segment.items]))
+        padding = segment.padded_items - segment.items
+        if padding:
+            parts.append(tf.zeros([padding], stored))
+    return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
+
+
+def _as_bytes(vector: tf.Tensor) -> tf.Tensor:
+    if vector.dtype == tf.uint8:
+        return vector
+    data = tf.bitcast(vector, tf.uint8)
+    return tf.reshape(data, [-1])
+
+
+def _from_bytes(data: tf.Tensor, block: Block) -> tf.Tensor:
+    if block.dtype == "uint8":
+        return data
+    if block.dtype == "bool":
+        return tf.cast(data, tf.bool)
+    dtype = tf.as_dtype(block.dtype)
+    if dtype.size == 1:
+        return tf.bitcast(data, dtype)
+    return tf.bitcast(tf.reshape(data, [block.items, dtype.size]), dtype)
