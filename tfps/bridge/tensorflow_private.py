@@ -118,7 +118,7 @@ def remote_result(remote_value: Any) -> Any:
 
 def alive_workers(coordinator: Any) -> list[bool]:
     """For each worker whether the coordinator regards it as alive (not waiting for its return)."""
-    return [worker._is_dead_with_error is None for worker in coordinator._cluster.workers]
+    return [not worker._is_dead_with_error for worker in coordinator._cluster.workers]
 
 
 def closures_in_flight(coordinator: Any) -> int:

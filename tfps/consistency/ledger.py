@@ -104,7 +104,7 @@ class Books:
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates
 
-    def duration(self, kind: int, bin_index: Any) -> Any:
+    def duration(self, kind: Any, bin_index: Any) -> Any:
         """``kind``: 0 push, 1 pull, 2 update, 3 wait for data."""
         return self.histograms + STALENESS_BINS + kind * DURATION_BINS + bin_index
 
@@ -278,6 +278,33 @@ def dismiss(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
     entries.write_if(leaves, books.unclosed(slot), NO_TICKET)
     entries.write_if(leaves, books.active(slot), 0)
     entries.count_if(was_active, books.ACTIVE_WORKERS, -1)
+
+
+def evict(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
+    """Let a lost worker out and keep it out; answers whether it was in.
+
+    Its request to join may still be on its way. Noting the incarnation refuses that one too, else
+    a dead worker would hold a ticket that nobody gives back.
+    """
+    books, logic = entries.books, entries.logic
+    known = entries.read(books.incarnation(slot))
+    leaves = logic.both(entries.read(books.active(slot)) == 1, known <= incarnation)
+    dismiss(entries, slot=slot, leaves=leaves, closed=False)
+    entries.write_if(incarnation > known, books.incarnation(slot), incarnation)
+    return leaves
+
+
+def evict(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
+    """Let a lost worker out and keep it out; answers whether it was the one known.
+
+    Also when it has not joined yet: its request to join may still be on its way.
+    """
+    books = entries.books
+    known = entries.read(books.incarnation(slot))
+    applies = incarnation >= known
+    dismiss(entries, slot=slot, leaves=applies, closed=incarnation < 0)
+    entries.write_if(applies, books.incarnation(slot), incarnation)
+    return applies
 
 
 def finish(entries: Entries, *, alive: Any, slot: Any, ticket: Any) -> Any:

@@ -94,10 +94,10 @@ class ServerLedger:
 
     def post(self, entries: Entries) -> None:
         """Write all entries at once."""
-        cells = [tf.cast(cell, tf.int64) for cell, _ in entries.writes]
-        values = [tf.cast(value, tf.int64) for _, value in entries.writes]
+        cells = [tf.reshape(tf.cast(cell, tf.int64), [-1]) for cell, _ in entries.writes]
+        values = [tf.reshape(tf.cast(value, tf.int64), [-1]) for _, value in entries.writes]
         tf.raw_ops.ResourceScatterUpdate(
-            resource=self._cells.handle, indices=tf.stack(cells), updates=tf.stack(values)
+            resource=self._cells.handle, indices=tf.concat(cells, 0), updates=tf.concat(values, 0)
         )
 
     def cells(self) -> tf.Tensor:
@@ -123,17 +123,21 @@ class ServerLedger:
             updates=tf.where(fresh, key, applied),
         )
 
-    def count_duration(self, entries: Entries, kind: int, microseconds: tf.Tensor) -> None:
-        """Add a duration to its histogram, unless it is -1 (not measured)."""
+    def count_durations(self, entries: Entries, kind: int, microseconds: tf.Tensor) -> None:
+        """Add durations to their histograms, each unless it is -1 (not measured).
+
+        Args:
+            entries: collects the writes.
+            kind: of the first duration; the others are of the kinds after it.
+            microseconds: int64 vector.
+        """
+        measured = microseconds >= 0
         logarithm = tf.math.log(tf.cast(tf.maximum(microseconds, 1), tf.float32)) / np.log(2.0)
-        position = tf.minimum(
-            tf.cast(BINS_PER_DOUBLING * logarithm, tf.int64), DURATION_BINS - 1
-        )
-        entries.write_if(
-            microseconds >= 0,
-            self.books.duration(kind, position),
-            entries.read(self.books.duration(kind, position)) + 1,
-        )
+        position = tf.minimum(tf.cast(BINS_PER_DOUBLING * logarithm, tf.int64), DURATION_BINS - 1)
+        kinds = kind + tf.range(tf.size(microseconds, out_type=tf.int64), dtype=tf.int64)
+        cells = self.books.duration(kinds, position)
+        cells = tf.where(measured, cells, self.books.SCRATCH)
+        entries.write(cells, entries.read(cells) + 1)
 
     def destroy(self) -> None:
         """Free the books and the mutex."""

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,8 @@ class Runtime:
 
     Args:
         job: names the container of all resources; two jobs on one cluster never meet.
-        workers: how many workers can take part.
-        servers: how many parameter servers there are.
+        worker_addresses: of the workers, ``host:port``.
+        addresses: of the parameter servers, ``host:port``.
         placement: chooses the server of a new variable.
         carrier: brings requests to servers.
     """
@@ -40,12 +40,13 @@ class Runtime:
         self,
         *,
         job: str,
-        workers: int,
-        servers: int,
+        worker_addresses: Sequence[str],
+        addresses: Sequence[str],
         placement: Placement,
         carrier: Carrier | None = None,
     ) -> None:
-        self.job, self.workers = job, workers
+        self.job, self.workers = job, len(worker_addresses)
+        self.worker_addresses = tuple(worker_addresses)
         self.container = f"tfps_{job}"
         self.job_id = int.from_bytes(
             hashlib.blake2b(job.encode(), digest_size=7).digest(), "little"
@@ -54,9 +55,13 @@ class Runtime:
         self.carrier = carrier or GrpcCarrier()
         self.servers = [
             Server(
-                index=index, device=server_device(index), container=self.container, slots=workers
+                index=index,
+                device=server_device(index),
+                address=address,
+                container=self.container,
+                slots=self.workers,
             )
-            for index in range(servers)
+            for index, address in enumerate(addresses)
         ]
         self.on_access: Callable[[], None] = lambda: None
         self.fallback_steps = 0
@@ -154,3 +159,4 @@ class Runtime:
             resource.destroy()
         for server in self.servers:
             server.ledger.destroy()
+            server.control.close()

@@ -11,12 +11,10 @@ import tensorflow as tf
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import Books
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.server_function import ControlCall
+from tfps.runtime.control_plane import ControlPlane
 
 # A limit that no job reaches: tickets without end, for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
-
-_INTEGER = tf.TensorSpec([], tf.int64)
 
 
 class Server:
@@ -25,17 +23,21 @@ class Server:
     Args:
         index: of the task; server 0 hands out tickets.
         device: of the task.
+        address: of the task, ``host:port``.
         container: the job's container.
         slots: how many workers can take part.
     """
 
-    def __init__(self, *, index: int, device: str, container: str, slots: int) -> None:
+    def __init__(
+        self, *, index: int, device: str, address: str, container: str, slots: int
+    ) -> None:
         self.index, self.device = index, device
         self.ledger = ServerLedger(device=device, container=container, slots=slots)
-        self._open = ControlCall(self._trace_open, device=device, signature=[_INTEGER])
-        self._limit = ControlCall(self._trace_limit, device=device, signature=[_INTEGER])
-        self._evict = ControlCall(self._trace_evict, device=device, signature=[_INTEGER] * 2)
-        self._sample = ControlCall(self._trace_sample, device=device, signature=[_INTEGER])
+        self.control = ControlPlane(address=address, device=device)
+        self._open = self.control.function(self._trace_open, arguments=1)
+        self._limit = self.control.function(self._trace_limit, arguments=1)
+        self._evict = self.control.function(self._trace_evict, arguments=2)
+        self._sample = self.control.function(self._trace_sample, arguments=0)
 
     @property
     def books(self) -> Books:
@@ -63,7 +65,7 @@ class Server:
 
     def cells(self) -> np.ndarray[Any, Any]:
         """The books as they are now."""
-        return np.asarray(self._sample(0)[0])
+        return self._sample()[0]
 
     def _trace_open(self, count: tf.Tensor) -> Sequence[tf.Tensor]:
         with self.ledger.locked():
@@ -83,12 +85,11 @@ class Server:
     def _trace_evict(self, slot: tf.Tensor, incarnation: tf.Tensor) -> Sequence[tf.Tensor]:
         with self.ledger.locked():
             entries = self.ledger.entries()
-            leaves = entries.is_alive(slot, incarnation)
-            decide.dismiss(entries, slot=slot, leaves=leaves, closed=tf.constant(False))
+            leaves = decide.evict(entries, slot=slot, incarnation=incarnation)
             self.ledger.post(entries)
         return [tf.cast(leaves, tf.int64)]
 
-    def _trace_sample(self, _: tf.Tensor) -> Sequence[tf.Tensor]:
+    def _trace_sample(self) -> Sequence[tf.Tensor]:
         with self.ledger.locked():
             cells = self.ledger.cells()
         return [cells]

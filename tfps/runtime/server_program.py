@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
-from tfps.runtime.server_function import ControlCall, server_function
+from tfps.runtime.server_function import server_function
 from tfps.runtime.wire import (
     METRICS,
     OUTPUTS,
@@ -31,7 +32,8 @@ from tfps.transport.carrier import Message
 from tfps.transport.message import NO_TICKET, PROTOCOL, REQUEST_FIELDS, Reply, Request, Status
 from tfps.transport.packing import pack, unpack
 
-PUSH, PULL, UPDATE, WAIT = range(4)  # the books' histograms of durations
+# The books' histograms of durations; the first three lie in a request's header in this order.
+PUSH, PULL, WAIT, UPDATE = range(4)
 
 
 class ServerProgram:
@@ -67,11 +69,16 @@ class ServerProgram:
         self._outputs = self._vector("outputs", program.output_items)
         self.join = self._function(self._join)
         self.pushes = [self._function(self._push_of(k)) for k in range(len(program.stages))]
-        self.finish = self._function(self._finish)
         self.leave = self._function(self._leave)
-        self._report = ControlCall(
-            self._trace_report, device=server.device, signature=[tf.TensorSpec([], tf.int64)]
-        )
+
+    @functools.cached_property
+    def finish(self) -> Any:
+        """For programs that train nothing."""
+        return self._function(self._finish)
+
+    @functools.cached_property
+    def _report(self) -> Callable[..., list[np.ndarray[Any, Any]]]:
+        return self.server.control.function(self._trace_report, arguments=1)
 
     def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
         """The books, the metric totals and the newest outputs; optionally set back to zero."""
@@ -171,9 +178,8 @@ class ServerProgram:
                 if is_last:
                     self._count_durations(entries, header)
                 if optimizer is not None:
-                    ledger.count_duration(
-                        entries, UPDATE, tf.where(admission.fresh, microseconds, -1)
-                    )
+                    update = tf.where(admission.fresh, microseconds, -1)
+                    ledger.count_durations(entries, UPDATE, update[None])
                 ledger.remember(fresh=admission.fresh, ticket=ticket, key=key, applied=applied)
                 version = entries.read(ledger.books.VERSION)
                 if optimizer is not None:
@@ -251,10 +257,8 @@ class ServerProgram:
             self._outputs.assign(tf.where(counts, tensors[OUTPUTS], newest))
 
     def _count_durations(self, entries: Entries, header: tf.Tensor) -> None:
-        ledger = self.server.ledger
-        ledger.count_duration(entries, PUSH, header[Request.PUSH_MICROSECONDS])
-        ledger.count_duration(entries, PULL, header[Request.PULL_MICROSECONDS])
-        ledger.count_duration(entries, WAIT, header[Request.WAIT_MICROSECONDS])
+        measured = header[Request.PUSH_MICROSECONDS : Request.WAIT_MICROSECONDS + 1]
+        self.server.ledger.count_durations(entries, PUSH, measured)
 
     def _timed(self, condition: tf.Tensor, work: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Do the work if the condition holds; answers its duration in microseconds."""

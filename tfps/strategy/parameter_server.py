@@ -107,8 +107,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):  # type: i
         job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
         self.runtime = Runtime(
             job=job,
-            workers=self._num_workers,
-            servers=self._num_ps,
+            worker_addresses=spec.jobs["worker"],
+            addresses=spec.jobs["ps"],
             placement=chosen_placement,
         )
         self.runtime.on_access = _weak_method(self, "pause_tickets")

@@ -11,7 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 from tfps.consistency.ledger import STALENESS_BINS, Books
 
-PUSH, PULL, UPDATE, WAIT = range(4)
+PUSH, PULL, WAIT, UPDATE = range(4)
 
 
 @dataclass(frozen=True)

@@ -79,11 +79,15 @@ class ResidentArrays:
         self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
         *arrays, order, offset = arguments
-        begin = tf.clip_by_value((position + offset) * self._batch_size, 0, self._examples)
-        end = tf.where(ticket >= 0, tf.minimum(begin + self._batch_size, self._examples), begin)
-        indices = order[begin:end]
+        begin = (position + offset) * self._batch_size
+        there = tf.logical_and(ticket >= 0, begin < self._examples)
+        begin = tf.where(there, begin, 0)
+        length: Any = self._batch_size
+        if self._examples % self._batch_size:  # the last batch is shorter, so no length is fixed
+            length = tf.minimum(self._examples - begin, self._batch_size)
+        indices = tf.slice(order, [begin], [length])
         parts = [tf.gather(array, indices) for array in arrays]
-        return end > begin, tf.nest.pack_sequence_as(self.batch_spec, parts)
+        return there, tf.nest.pack_sequence_as(self.batch_spec, parts)
 
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)

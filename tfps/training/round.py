@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import contextlib
 import time
 from typing import Any
 
@@ -14,13 +14,10 @@ from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import UNLIMITED_TICKETS
 from tfps.runtime.worker_loop import slot_control
+from tfps.training.lost_workers import LostWorkers
 
 # 50 Hz: a progress bar and batch callbacks look continuous, at 1 ms of the chief's time each.
 SAMPLE_PERIOD_S = 0.02
-
-# Calls about a lost worker must not run on its own thread, whose device scope is the lost worker.
-_control = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="tfps-control")
-
 
 class Round:
     """Workers take tickets of one program until none are left.
@@ -61,15 +58,26 @@ class Round:
         self.outputs = np.zeros([compiled.program.output_items])
         self.running = False
         self._next_sample_s = 0.0
+        self._limit = self.first
+        self._lost = LostWorkers(coordinator, addresses=runtime.worker_addresses)
+        self._recalled = False
 
     def run_to(self, steps: int | None) -> None:
         """Let workers take tickets up to a number of steps of this round (None: all)."""
         limit = self._end if steps is None else min(self._end, self.first + steps)
-        self._runtime.ticket_server.set_limit(limit)
+        if limit != self._limit or not self.running:
+            self._limit = limit
+            if not self._recalled:
+                self._runtime.ticket_server.set_limit(limit)
         if not self.running:
-            self.running = True
-            for _ in range(self._runtime.workers):
-                private.schedule_callable(self._coordinator, self._closure)
+            self._send_out()
+
+    def _send_out(self) -> None:
+        """One closure per worker; each ends when it finds no ticket."""
+        self.running = True
+        self._runtime.ticket_server.set_limit(self._limit)
+        for _ in range(self._runtime.workers):
+            private.schedule_callable(self._coordinator, self._closure)
 
     def wait_for(self, steps: int) -> bool:
         """Sample until so many steps are done; False if the round ended before.
@@ -83,7 +91,14 @@ class Round:
             self.sample()
             self._next_sample_s = time.monotonic() + SAMPLE_PERIOD_S
             if finished and self.completed < steps:
-                return False
+                if not self._recalled:
+                    return False
+                self._recalled = False
+                self._send_out()
+            elif self._lost.somebody_is_back() and not self._recalled:
+                # TensorFlow takes a worker in only when no closure runs: end them for a moment.
+                self._recalled = True
+                self._runtime.ticket_server.halt()
         return True
 
     def sample(self) -> None:
@@ -99,7 +114,7 @@ class Round:
             try:
                 self._coordinator.join()
             finally:
-                self.running = False
+                self.running = self._recalled = False
             self.sample()
 
     def _closure(self) -> None:
@@ -110,8 +125,8 @@ class Round:
             source_arguments = self._compiled.source.bind(self._arguments, slot)
             self._compiled.run(self._coordinator, control, self._seeds, source_arguments)
         except BaseException:
-            evicted = _control.submit(self._runtime.evict, slot, incarnation)
-            evicted.exception(timeout=60)  # a lost server cannot be told; the first error counts
+            with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
+                self._runtime.evict(slot, incarnation)
             raise
 
 

@@ -1,0 +1,69 @@
+"""The coordinator's own line to one server, apart from the workers' traffic."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.server_variable import tracing_server_function
+
+# A server answers in a millisecond; one that does not within this time is lost or stopped.
+CALL_TIMEOUT_S = 30.0
+
+
+class ControlPlane:
+    """Calls small functions of a server through a TensorFlow session with its own deadline.
+
+    The coordinator's eager context cannot be used while it takes in a worker that came back:
+    TensorFlow then waits for every running closure, and those wait for tickets that only the
+    coordinator can grant. A session goes to the server directly, reaches the same named resources,
+    and works with any `tf.distribute.Server`.
+
+    Args:
+        address: ``host:port`` of the server.
+        device: of the server.
+    """
+
+    def __init__(self, *, address: str, device: str) -> None:
+        self._device = device
+        self._graph = tf.Graph()
+        self._lock = threading.Lock()
+        job = tf.DeviceSpec.from_string(device)
+        config = tf.compat.v1.ConfigProto(
+            device_filters=[f"/job:{job.job}/task:{job.task}"],  # do not wait for other tasks
+            operation_timeout_in_ms=int(CALL_TIMEOUT_S * 1000),
+        )
+        self._session = tf.compat.v1.Session(f"grpc://{address}", graph=self._graph, config=config)
+
+    def function(
+        self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int
+    ) -> Callable[..., list[np.ndarray[Any, Any]]]:
+        """Trace a function of int64 scalars; calling it answers arrays.
+
+        Args:
+            trace: from scalar tensors to a list of tensors; opens every resource by name.
+            arguments: how many scalars.
+        """
+        with self._lock, tf.init_scope(), self._graph.as_default(), tf.device(self._device):
+            inputs = [tf.compat.v1.placeholder(tf.int64, []) for _ in range(arguments)]
+
+            @tf.function(autograph=False)
+            def function(*scalars: tf.Tensor) -> list[tf.Tensor]:
+                with tracing_server_function(self._device):
+                    return list(trace(*scalars))
+
+            outputs = function(*inputs)
+
+        def call(*values: int) -> list[np.ndarray[Any, Any]]:
+            with self._lock:
+                return list(self._session.run(outputs, dict(zip(inputs, values, strict=True))))
+
+        return call
+
+    def close(self) -> None:
+        """Close the line."""
+        self._session.close()
