@@ -17,7 +17,7 @@ def chosen_backend() -> tuple[str, str]:
         return str(keras.config.backend()), "Keras is imported with it already"
     if os.environ.get("KERAS_BACKEND"):
         return os.environ["KERAS_BACKEND"], "the environment variable KERAS_BACKEND"
-    home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras").expanduser()
     file = home / "keras.json"
     if file.is_file():
         try:

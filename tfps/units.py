@@ -14,7 +14,7 @@ def format_bytes(count: int) -> str:
     value = float(count)
     for unit in ("kB", "MB", "GB", "TB"):
         value /= 1000
-        if value < 1000 or unit == "TB":
+        if value < 999.95 or unit == "TB":  # 999.95 would print as 1000.0
             return f"{value:.1f} {unit}"
     raise AssertionError("unreachable")
 
@@ -25,8 +25,9 @@ def format_seconds(seconds: float) -> str:
     >>> format_seconds(0.00042), format_seconds(3.2), format_seconds(192)
     ('0.42 ms', '3.2 s', '3 min 12 s')
     """
-    if seconds < 1:
+    if seconds < 0.9995:  # from here on three digits round to the next unit
         return f"{seconds * 1e3:.3g} ms"
-    if seconds < 120:
+    if seconds < 119.5:
         return f"{seconds:.3g} s"
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s"

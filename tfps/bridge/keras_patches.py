@@ -19,6 +19,7 @@ from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.optimizers import base_optimizer, loss_scale_optimizer, multi_optimizer
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import current_step
 
@@ -75,6 +76,7 @@ def install(hooks: TrainerHooks) -> None:
     _patch_trainer(hooks)
     _patch_epoch_iterator(hooks)
     _patch_callbacks(hooks)
+    private.give_traces_their_own_functions(current_step)
 
 
 def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:

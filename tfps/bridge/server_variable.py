@@ -164,7 +164,9 @@ class ServerVariable(private.BaseResourceVariable):  # type: ignore[misc, name-d
             )
             tf.raw_ops.AssignVariableOp(resource=handle, value=tf.identity(value))
 
-    def assign(self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True) -> Any:
+    def assign(
+        self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
+    ) -> Any:
         result = super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
         if tf.executing_eagerly():
             self.refresh_mirrors()

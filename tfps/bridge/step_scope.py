@@ -11,6 +11,8 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
+from tfps.bridge import tensorflow_private as private
+
 _local = threading.local()
 
 
@@ -66,7 +68,7 @@ def outside_the_step() -> Iterator[None]:
     _local.step = None
     global_state.set_global_attribute("stateless_scope", None)
     try:
-        with tf.init_scope():
+        with tf.init_scope(), private.default_replica_context():
             yield
     finally:
         _local.step = step

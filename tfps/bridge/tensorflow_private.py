@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops, script_ops
 
@@ -45,6 +46,29 @@ def variable_handle(*, shape: Any, dtype: Any, shared_name: str, container: str 
         data = resource_variable_ops.handle_data_util.create_handle_data(shape, dtype)
         resource_variable_ops._set_handle_shapes_and_types(handle, data, False)
     return handle
+
+
+def anonymous_variable(*, shape: Any, dtype: Any) -> Any:
+    """An uninitialised variable of the function that is traced; every run has its own."""
+    with tf.control_dependencies(None):
+        handle = variable_handle(shape=shape, dtype=dtype, shared_name=ANONYMOUS_NAME)
+    return BaseResourceVariable(
+        trainable=False,
+        shape=shape,
+        dtype=dtype,
+        handle=handle,
+        name="local",
+        handle_name="local",
+        unique_id=f"local_{id(handle)}",
+        in_graph_mode=False,
+    )
+
+
+@contextlib.contextmanager
+def replica_context(strategy: Any) -> Iterator[None]:
+    """Trace as the only replica of a strategy, on this thread."""
+    with distribute_lib.ReplicaContext(strategy, 0):
+        yield
 
 
 @contextlib.contextmanager
@@ -130,6 +154,32 @@ def closures_in_flight(coordinator: Any) -> int:
 def is_server_failure(error: BaseException) -> bool:
     """Whether TensorFlow's coordinator takes an error for a lost parameter server."""
     return bool(cluster_coordinator._is_ps_failure(error))
+
+
+def give_traces_their_own_functions(current_trace: Callable[[], Any]) -> None:
+    """While a step is traced, the tf.functions inside it are traced for that step alone.
+
+    TensorFlow keeps one trace of a nested function for all graphs; ours refers to the worker's
+    copies of variables, which belong to one graph.
+
+    Args:
+        current_trace: answers the object of the trace under way, or None.
+    """
+    if getattr(polymorphic_function.Function, "_tfps_patched", False):
+        return
+    original = polymorphic_function.Function.__call__
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        trace = current_trace()
+        if trace is None:
+            return original(self, *args, **kwargs)
+        clones = trace.__dict__.setdefault("_nested_functions", {})
+        if id(self) not in clones:
+            clones[id(self)] = (self, self._clone(None))
+        return original(clones[id(self)][1], *args, **kwargs)
+
+    polymorphic_function.Function.__call__ = call
+    polymorphic_function.Function._tfps_patched = True
 
 
 _registered_functions: dict[str, Callable[..., Any]] = {}

@@ -14,14 +14,26 @@ examples counted) once.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tfps.consistency.histogram import DURATION_BINS
-from tfps.transport.message import NO_TICKET, Status
 
+NO_TICKET = -1
 STALENESS_BINS = 64  # the last bin collects everything above; optimizers get the exact number
+
+
+class Status(enum.IntEnum):
+    """How a server answers."""
+
+    OK = 0
+    LATE = 1
+    DUPLICATE = 2
+    EVICTED = 3
+    REPLAN = 4
+    STOP = 5
 
 
 class Logic(Protocol):
@@ -195,10 +207,19 @@ def admit(
     entries.write(books.DROPPED, entries.read(books.DROPPED) + logic.choose(alive, 0, 1))
     if is_update:
         entries.write(books.VERSION, version + logic.choose(fresh, 1, 0))
-        entries.count_if(
-            fresh, books.staleness(logic.smaller(staleness, STALENESS_BINS - 1))
-        )
+        entries.count_if(fresh, books.staleness(logic.smaller(staleness, STALENESS_BINS - 1)))
     return Admission(alive=alive, fresh=fresh, status=status, staleness=staleness)
+
+
+def count_update(entries: Entries, *, base_version: Any) -> tuple[Any, Any]:
+    """Count a push without a ticket, which is always applied; answers (new version, staleness)."""
+    books = entries.books
+    version = entries.read(books.VERSION)
+    staleness = version - base_version
+    entries.write(books.VERSION, version + 1)
+    entries.count_if(True, books.EXCHANGES)
+    entries.count_if(True, books.staleness(entries.logic.smaller(staleness, STALENESS_BINS - 1)))
+    return version + 1, staleness
 
 
 def close(entries: Entries, *, alive: Any, slot: Any, ticket: Any, examples: Any) -> Any:
@@ -225,9 +246,7 @@ def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any) -> Any:
     books, logic = entries.books, entries.logic
     count, upcoming = entries.read(books.RETURNED), entries.read(books.NEXT)
     from_returned = logic.both(alive, count > 0)
-    from_new = logic.both(
-        logic.both(alive, count <= 0), upcoming < entries.read(books.LIMIT)
-    )
+    from_new = logic.both(logic.both(alive, count <= 0), upcoming < entries.read(books.LIMIT))
     top = entries.read(books.returned(logic.choose(count > 0, count - 1, 0)))
     ticket = logic.choose(from_returned, top, logic.choose(from_new, upcoming, NO_TICKET))
     entries.write(books.RETURNED, count - logic.choose(from_returned, 1, 0))
@@ -278,20 +297,6 @@ def dismiss(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
     entries.write_if(leaves, books.unclosed(slot), NO_TICKET)
     entries.write_if(leaves, books.active(slot), 0)
     entries.count_if(was_active, books.ACTIVE_WORKERS, -1)
-
-
-def evict(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
-    """Let a lost worker out and keep it out; answers whether it was in.
-
-    Its request to join may still be on its way. Noting the incarnation refuses that one too, else
-    a dead worker would hold a ticket that nobody gives back.
-    """
-    books, logic = entries.books, entries.logic
-    known = entries.read(books.incarnation(slot))
-    leaves = logic.both(entries.read(books.active(slot)) == 1, known <= incarnation)
-    dismiss(entries, slot=slot, leaves=leaves, closed=False)
-    entries.write_if(incarnation > known, books.incarnation(slot), incarnation)
-    return leaves
 
 
 def evict(entries: Entries, *, slot: Any, incarnation: Any) -> Any:

@@ -115,7 +115,9 @@ class ServerLedger:
             dtype=tf.int64,
         )
 
-    def remember(self, *, fresh: tf.Tensor, ticket: tf.Tensor, key: tf.Tensor, applied: tf.Tensor) -> None:
+    def remember(
+        self, *, fresh: tf.Tensor, ticket: tf.Tensor, key: tf.Tensor, applied: tf.Tensor
+    ) -> None:
         """Note that a key was applied."""
         tf.raw_ops.ResourceScatterUpdate(
             resource=self._applied.handle,

@@ -55,7 +55,7 @@ def resolve(placement: Placement | str | None) -> Placement:
         return LeastLoaded()
     if isinstance(placement, str) and placement in ALIASES:
         return ALIASES[placement]()
-    if not isinstance(placement, str) and isinstance(placement, Placement):
+    if not isinstance(placement, (str, type)) and isinstance(placement, Placement):
         return placement
     raise ConfigError(
         f"placement: received {placement!r}, expected an object with a method choose() or one of "

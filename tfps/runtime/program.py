@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -189,5 +188,3 @@ def discover(program: Program, strategy: Any) -> Program:
                 "`with strategy.scope():`."
             )
     return program
-
-

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import Entries
+from tfps.consistency.ledger import NO_TICKET, Entries, Status
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
@@ -29,7 +29,7 @@ from tfps.runtime.wire import (
     stage_wire,
 )
 from tfps.transport.carrier import Message
-from tfps.transport.message import NO_TICKET, PROTOCOL, REQUEST_FIELDS, Reply, Request, Status
+from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Reply, Request
 from tfps.transport.packing import pack, unpack
 
 # The books' histograms of durations; the first three lie in a request's header in this order.

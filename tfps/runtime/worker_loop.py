@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.program import Program
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.wire import METRICS, OUTPUTS
 from tfps.runtime.worker_step import NOT_MEASURED, WorkerStep
 from tfps.transport.carrier import Carrier
-from tfps.transport.message import NO_TICKET, Request
+from tfps.transport.message import Request
 
 
 class BatchSource(Protocol):
@@ -26,11 +27,16 @@ class BatchSource(Protocol):
     def bind(self, arguments: Any, slot: int) -> Any:
         """One worker's arguments."""
 
-    def fetch(self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def fetch(
+        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
         """Traced on the worker: (whether there is one, the batch of a ticket)."""
 
     def examples(self, batch: Any) -> tf.Tensor:
         """How many examples a batch holds."""
+
+    def settle(self) -> None:
+        """Called while no closure runs: every ticket that was handed out is closed."""
 
 
 class WorkerLoop:
@@ -181,5 +187,3 @@ class WorkerLoop:
 def slot_control(slot: int, incarnation: int, first_ticket: int) -> tf.Tensor:
     """The control vector of a closure."""
     return tf.constant([slot, incarnation, first_ticket], tf.int64)
-
-

@@ -6,18 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from keras.src.optimizers.base_optimizer import clip_by_global_norm
-from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.optimizers.server_update import leaves
+from tfps.consistency.ledger import NO_TICKET
+from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.program import Program
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.wire import METRICS, OUTPUTS, gradient_name, name_of
 from tfps.transport.carrier import Carrier, Message, ServerCall
-from tfps.transport.message import NO_TICKET, PROTOCOL, Kind, Reply, Request
+from tfps.transport.message import PROTOCOL, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
 
 NOT_MEASURED = -1
@@ -83,7 +82,9 @@ class WorkerStep:
                 "it was traced first"
             )
         values = [tf.convert_to_tensor(g) for g, _ in pairs]  # rows of a table become dense
-        values = self._for_whole_model(optimizer, values)
+        values = for_whole_model(
+            optimizer, values, servers=len(self.servers), value_of=self.value_of
+        )
         self._exchange({gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)})
 
     def join(self) -> tf.Tensor:
@@ -227,31 +228,6 @@ class WorkerStep:
         before = self._counts_before.get(id(variable))
         return value if before is None else value - before
 
-    def _for_whole_model(self, optimizer: Any, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """What one server cannot decide alone: the global norm, and whether all are finite."""
-        if len(self.servers) == 1:
-            return gradients
-        scale: Any = None
-        if isinstance(optimizer, LossScaleOptimizer):
-            finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
-            poison = [tf.constant(float("nan"), g.dtype) for g in gradients]
-            gradients = [tf.where(finite, g, p) for g, p in zip(gradients, poison, strict=True)]
-            scale = self.value_of(optimizer.dynamic_scale).read_value()
-        leaf = leaves(optimizer)
-        norms = {inner.global_clipnorm for inner in leaf}
-        if norms == {None}:
-            return gradients
-        if len(leaf) > 1:
-            raise NotImplementedError("global_clipnorm inside a MultiOptimizer")
-        if leaf[0].loss_scale_factor is not None:
-            scale = leaf[0].loss_scale_factor
-        if scale is not None:
-            gradients = [g / tf.cast(scale, g.dtype) for g in gradients]
-        gradients = clip_by_global_norm(gradients, leaf[0].global_clipnorm)
-        if scale is not None:
-            gradients = [g * tf.cast(scale, g.dtype) for g in gradients]
-        return gradients
-
     def _make_report(self, outputs: Any) -> dict[str, tf.Tensor]:
         metrics = [
             self.copies[id(v)].read_value() - tf.constant(base)
@@ -287,5 +263,3 @@ def _flat_float64(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     with tf.control_dependencies(list(tensors)):
         return tf.timestamp()
-
-

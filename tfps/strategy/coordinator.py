@@ -1,14 +1,22 @@
-"""`tfps.ClusterCoordinator`: TensorFlow's, for our strategy."""
+"""`tfps.ClusterCoordinator`: TensorFlow's, with packed transport for scheduled functions."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
+from tfps.runtime.custom_step import trace_packed
+
 
 class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore[misc, name-defined]
     """Schedules functions on workers; takes the place of `tf.distribute.coordinator.ClusterCoordinator`.
+
+    A function needs no rewrite: under a `tfps.ParameterServerStrategy` its Keras variables come in
+    one message per parameter server, and each optimizer call is one message back, applied on the
+    servers under a lock. Raw `tf.Variable`s take TensorFlow's own path.
 
     A strategy has one coordinator: asking again returns the same object, as in TensorFlow.
 
@@ -26,4 +34,38 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):  # type:
     """
 
     def __init__(self, strategy: Any) -> None:
+        if not getattr(self, "_has_initialized", False):
+            self._packed: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         super().__init__(strategy)
+        private.keep_stop_from_waiting(self)
+
+    def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
+        """Schedule a `tf.function` on some worker; see TensorFlow's documentation.
+
+        Args:
+            fn: a `tf.function`; a concrete function is run as it was traced.
+            args: positional arguments; per-worker values are resolved on the worker.
+            kwargs: keyword arguments.
+
+        Returns:
+            A `RemoteValue`.
+        """
+        if not getattr(self.strategy, "_is_tfps_strategy", False):
+            return super().schedule(fn, args=args, kwargs=kwargs)
+        if isinstance(fn, tf.types.experimental.ConcreteFunction):
+            self.strategy.runtime.fallback_steps += 1
+        elif isinstance(fn, tf.types.experimental.PolymorphicFunction):
+            fn = self._pack(fn)
+        return super().schedule(fn, args=args, kwargs=kwargs)
+
+    def _pack(self, function: Any) -> Any:
+        """The packed form of a function; the same object for the same function."""
+        if function not in self._packed:
+            strategy = weakref.ref(self.strategy)
+            user = weakref.ref(function)
+
+            def packed(*args: Any, **kwargs: Any) -> Any:
+                return trace_packed(user(), args, kwargs, strategy=strategy())
+
+            self._packed[function] = tf.function(packed, autograph=False)
+        return self._packed[function]

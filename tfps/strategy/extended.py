@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_patches import variable_under_construction
+from tfps.bridge.step_scope import current_step
 from tfps.training.feeder import CHIEF_DEVICE
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,13 @@ class Extended(private.ParameterServerStrategyExtended):  # type: ignore[misc, n
             aggregation=kwargs.get("aggregation"),
             distribute_strategy=self._container_strategy(),
         )
+
+    def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
+        if current_step() is None or self._num_replicas_in_sync > 1:
+            return super()._call_for_each_replica(fn, args, kwargs)
+        # TensorFlow would run the replica in a thread of its own, out of the step's sight.
+        with private.replica_context(self._container_strategy()):
+            return fn(*args, **kwargs)
 
     def _say_whole(self, kwargs: dict[str, Any]) -> None:
         if self._variable_partitioner is not None and not self._tfps_said_whole:

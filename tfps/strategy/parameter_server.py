@@ -12,11 +12,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import keras_patches
-from tfps.cluster import ClusterSpec, wait_for_tasks
+from tfps.bridge.step_scope import outside_the_step
+from tfps.cluster import (
+    ClusterSpec,
+    wait_for_tasks,
+)
 from tfps.consistency import modes
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.errors import ConfigError, UnsupportedError
-from tfps.strategy.stats import Stats, take_stats
 from tfps.optimizers.server_update import ServerUpdate, members
 from tfps.placement import policy
 from tfps.placement.plan import Plan
@@ -24,6 +27,7 @@ from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.strategy.coordinator import ClusterCoordinator
 from tfps.strategy.extended import Extended
+from tfps.strategy.stats import Stats, take_stats
 from tfps.training.batch_callbacks import check_setting
 from tfps.training.trainer import Trainer
 
@@ -150,9 +154,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):  # type: i
         """The server-side update of a built optimizer."""
         found = self._updates.get(id(optimizer))
         if found is None or not found[1].fits(optimizer):
-            update = ServerUpdate(
-                optimizer, create_variable=self.runtime.create_variable, strategy=self
-            )
+            with outside_the_step():
+                update = ServerUpdate(
+                    optimizer, create_variable=self.runtime.create_variable, strategy=self
+                )
             self._updates[id(optimizer)] = found = (optimizer, update)
         return found[1]
 

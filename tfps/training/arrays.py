@@ -92,10 +92,15 @@ class ResidentArrays:
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
 
+    def settle(self) -> None:
+        """Nothing is kept for a ticket."""
+
 
 def _plain(array: Any) -> Any:
     """Pandas objects become arrays, as Keras makes them."""
-    sliceables = tree.flatten(array_slicing.convert_to_sliceable(array, target_backend="tensorflow"))
+    sliceables = tree.flatten(
+        array_slicing.convert_to_sliceable(array, target_backend="tensorflow")
+    )
     return sliceables[0] if tf.is_tensor(sliceables[0]) else np.asarray(sliceables[0])
 
 

@@ -129,5 +129,8 @@ class WorkerPipelines:
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
 
+    def settle(self) -> None:
+        """Nothing is kept for a ticket."""
+
     def _nothing(self) -> list[tf.Tensor]:
         return [tf.constant(empty_component(spec)) for spec in self._flat_specs]

@@ -126,5 +126,3 @@ class _Pass:
 
     def __next__(self) -> Any:
         raise StopIteration  # Keras hands it on and never draws from it
-
-

@@ -21,7 +21,7 @@ class BatchKeeper:
     """Numbers the batches of an iterator and keeps each until its ticket is surely closed. Pure.
 
     A worker's request for a new ticket proves that the one before the last is closed; the batches
-    of a lost worker stay until another worker has asked for them.
+    of a lost worker stay until another worker has asked for them, or until all workers rest.
 
     Args:
         batches: iterated once, in order. A worker is named by its incarnation.
@@ -49,6 +49,17 @@ class BatchKeeper:
             if batch is not None:
                 self._note(number, worker)
             return batch
+
+    def settle(self) -> None:
+        """All tickets handed out so far are closed: forget the batches that were asked for.
+
+        The last two of every closure stay otherwise, and in lock-step each step has its own.
+        """
+        with self._lock:
+            for number in self._owner:
+                self._kept.pop(number, None)
+            self._owner.clear()
+            self._asked.clear()
 
     @property
     def drawn(self) -> int:
@@ -127,6 +138,11 @@ class Feeder:
 
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
+
+    def settle(self) -> None:
+        """Forget the batches of all steps so far."""
+        if self._keeper is not None:
+            self._keeper.settle()
 
     def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
         types = [tf.bool, *(spec.dtype for spec in self._flat_specs)]

@@ -49,6 +49,9 @@ class OneBatch:
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
 
+    def settle(self) -> None:
+        """Nothing is kept for a ticket."""
+
 
 def _any_length(item: Any) -> Any:
     if item is None:

@@ -19,6 +19,7 @@ from tfps.training.lost_workers import LostWorkers
 # 50 Hz: a progress bar and batch callbacks look continuous, at 1 ms of the chief's time each.
 SAMPLE_PERIOD_S = 0.02
 
+
 class Round:
     """Workers take tickets of one program until none are left.
 
@@ -75,6 +76,7 @@ class Round:
     def _send_out(self) -> None:
         """One closure per worker; each ends when it finds no ticket."""
         self.running = True
+        self._compiled.source.settle()
         self._runtime.ticket_server.set_limit(self._limit)
         for _ in range(self._runtime.workers):
             private.schedule_callable(self._coordinator, self._closure)
@@ -128,5 +130,3 @@ class Round:
             with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
                 self._runtime.evict(slot, incarnation)
             raise
-
-

@@ -7,8 +7,6 @@ import enum
 # Raised when the meaning of a header field changes; a server refuses another version.
 PROTOCOL = 1
 
-NO_TICKET = -1
-
 
 class Kind(enum.IntEnum):
     """What a request asks of a server."""
@@ -18,17 +16,6 @@ class Kind(enum.IntEnum):
     FINISH = 2  # an evaluation step is done: the next ticket
     LEAVE = 3  # no more tickets: the last one is closed
     PULL = 4  # parameters only
-
-
-class Status(enum.IntEnum):
-    """How a server answers."""
-
-    OK = 0
-    LATE = 1
-    DUPLICATE = 2
-    EVICTED = 3
-    REPLAN = 4
-    STOP = 5
 
 
 class Request(enum.IntEnum):

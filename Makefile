@@ -1,0 +1,54 @@
+# Every target makes the environment it needs: Python 3.11, 3.12 or 3.13 is all that must be there.
+#
+#   make train                              the reference job on a local cluster
+#   make train ARGS="--set training.epochs=5"
+#   make test ARGS="tests/unit -k spec"     some of the tests
+
+ARGS ?=
+PYTHON ?=
+export PYTHON
+
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help train test test-all lint bench lock clean
+
+help: ## Show the targets.
+	@echo 'usage: make TARGET [ARGS="..."] [PYTHON=/path/to/python3.12]'
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 13
+
+train: ## Train the reference job on a local cluster: 1 chief, 2 workers, 1 parameter server.
+	@.ci/environment none 4
+	@.ci/step 4/4 'Train on Fashion-MNIST: tfps train $(ARGS) (a few minutes)' \
+		$(BIN)/tfps train $(ARGS)
+
+test: ## Run the tests, without those that take minutes.
+	@.ci/environment test 4
+	@.ci/step 4/4 'Test: pytest -m "not slow" $(ARGS) (under 15 minutes on 2 cores)' \
+		$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: ## Run all tests.
+	@.ci/environment test 4
+	@.ci/step 4/4 'Test everything: pytest $(ARGS)' $(BIN)/python -m pytest $(ARGS)
+
+lint: ## Check style, types and the layers of the packages.
+	@.ci/environment lint 7
+	@status=0; \
+	.ci/step 4/7 'Style: ruff check (seconds)' $(BIN)/ruff check . || status=1; \
+	.ci/step 5/7 'Format: ruff format --check (seconds)' $(BIN)/ruff format --check . || status=1; \
+	.ci/step 6/7 'Types: mypy (about a minute)' $(BIN)/mypy || status=1; \
+	.ci/step 7/7 'Layers: lint-imports (seconds)' $(BIN)/lint-imports --no-cache --no-logo || status=1; \
+	exit $$status
+
+bench: ## Measure: steps per second and CPU per step against TensorFlow's own strategy.
+	@.ci/environment bench 4
+	@.ci/step 4/4 'Measure: tfps bench throughput $(ARGS) (about 20 minutes)' \
+		$(BIN)/tfps bench throughput $(ARGS)
+
+lock: ## Write constraints.txt anew; needs python3.11, python3.12 and python3.13.
+	@python3 .ci/lock.py $(ARGS)
+
+clean: ## Remove the environment, caches and build results; runs and results stay.
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Fashion-MNIST, the reference job: its data and its models, with plain Keras 3."""

@@ -1,0 +1,110 @@
+"""The chief's last message: who takes it, with which status, and who stays."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tfps.bridge.tensorflow_private import keep_stop_from_waiting
+from tfps.cluster import ClusterSpec, announce_finished, lease_ports
+from tfps.testing import Command, watch_leftovers
+
+pytestmark = pytest.mark.timeout(180)
+
+DEADLINE_S = 120
+SERVE = [sys.executable, "-m", "tfps", "serve"]
+PLAIN_SERVER = """
+import json, os, tensorflow as tf
+config = json.loads(os.environ["TF_CONFIG"])
+tf.distribute.Server(config["cluster"], job_name=config["task"]["type"], task_index=0)
+print("serves at", flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def spec() -> Iterator[ClusterSpec]:
+    with lease_ports(3) as lease:
+        lease.share_with_this_process()
+        chief, worker, ps = (f"127.0.0.1:{port}" for port in lease.ports)
+        yield ClusterSpec(jobs={"chief": (chief,), "worker": (worker,), "ps": (ps,)})
+
+
+def _task(spec: ClusterSpec, task_type: str, *arguments: str) -> Command:
+    environment = {
+        "TF_CONFIG": json.dumps(spec.tf_config(task_type, 0)),
+        "TF_GRPC_REUSE_PORT": "true",
+        "TFPS_CHIEF_TIMEOUT_S": "100",
+    }
+    return Command(arguments or SERVE, deadline_s=DEADLINE_S, environment=environment)
+
+
+def test_while_a_coordinator_is_connected(spec: ClusterSpec) -> None:
+    with watch_leftovers(), _task(spec, "worker") as worker, _task(spec, "ps") as ps:
+        worker.wait_for("serves at")
+        ps.wait_for("serves at")
+        strategy = tf.distribute.ParameterServerStrategy(spec.for_task("chief", 0).tf_resolver())
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        keep_stop_from_waiting(coordinator)
+        with strategy.scope():
+            variable = tf.Variable(1.0)
+        result = coordinator.schedule(tf.function(lambda: variable + 1.0))
+        assert result.fetch() == 2.0
+        assert announce_finished(spec, 0) == ["worker 0", "ps 0"]
+        assert (worker.wait(), ps.wait()) == (0, 0)
+        assert "the job finished" in worker.output
+        assert announce_finished(spec, 0) == []  # nobody is there any more
+
+
+def test_a_failed_job_and_a_server_that_is_not_ours(
+    spec: ClusterSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="tfps")
+    plain = (sys.executable, "-c", PLAIN_SERVER)
+    with _task(spec, "worker", *plain) as worker, _task(spec, "ps") as ps:
+        worker.wait_for("serves at")
+        ps.wait_for("serves at")
+        assert announce_finished(spec, 3) == ["ps 0"]
+        assert ps.wait() == 1
+        assert "the chief's script failed" in ps.output
+        assert worker.process.poll() is None
+        assert "worker 0 at" in caplog.text
+        assert "did not take the end" in caplog.text
+
+
+CHIEF = """
+import sys, tensorflow as tf
+from tfps.cluster import ClusterSpec, announce_at_exit
+spec = ClusterSpec.from_environment()
+announce_at_exit(spec)
+strategy = tf.distribute.ParameterServerStrategy(spec.tf_resolver())
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    variable = tf.Variable(1.0)
+print(coordinator.schedule(tf.function(lambda: variable + 1.0)).fetch(), flush=True)
+exec(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("pass", 0), ("sys.exit(3)", 1), ("raise ValueError('wrong')", 1)]
+)
+def test_a_chief_started_as_a_plain_script(
+    spec: ClusterSpec, tmp_path: Path, end: str, status: int
+) -> None:
+    script = tmp_path / "chief.py"
+    script.write_text(CHIEF)
+    with (
+        _task(spec, "worker") as worker,
+        _task(spec, "ps") as ps,
+        _task(spec, "chief", sys.executable, str(script), end) as chief,
+    ):
+        chief.wait()
+        assert chief.output.startswith("2.0"), chief.describe()
+        assert (worker.wait(), ps.wait()) == (status, status)

@@ -1,0 +1,122 @@
+"""The life of a local cluster in other people's programs: its start, its end, and its owner's."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tfps.errors import ConfigError, TaskFailed
+from tfps.launch import LocalCluster
+from tfps.testing import Command, run_command, watch_leftovers
+
+pytestmark = pytest.mark.timeout(180)
+
+DEADLINE_S = 120
+
+
+def test_counts_are_checked() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)workers: 0; .*ps: -1; expected"):
+        LocalCluster(workers=0, ps=-1)
+
+
+def test_a_task_that_ends_at_its_start_is_reported(tmp_path: Path) -> None:
+    wrong = {"TFPS_CHIEF_TIMEOUT_S": "soon"}
+    with watch_leftovers(), pytest.raises(TaskFailed) as raised:
+        LocalCluster(workers=1, ps=1, log_dir=tmp_path, environment=wrong)
+    text = str(raised.value)
+    assert "0 ended with status 1; its last lines:" in text
+    assert "TFPS_CHIEF_TIMEOUT_S: 'soon'; expected a number" in text
+    assert str(tmp_path) in text
+
+
+SCRIPT = """
+from tfps.launch import LocalCluster
+import sys
+with LocalCluster(workers=1, ps=1) as cluster:
+    print("up", cluster.pid("worker", 0), cluster.pid("ps", 0), cluster.log_dir, flush=True)
+    exec(sys.argv[1] if len(sys.argv) > 1 else "pass")
+print("closed", flush=True)
+"""
+
+
+def test_from_standard_input() -> None:
+    # No main module that a child could import, as in a notebook.
+    result = run_command([sys.executable, "-"], deadline_s=DEADLINE_S, input_text=SCRIPT)
+    assert result.returncode == 0, result.stderr
+    first, second = result.stdout.splitlines()
+    assert second == "closed"
+    assert not Path(first.split()[-1]).exists()  # temporary logs of a good run go
+
+
+def test_tasks_end_when_their_owner_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    arguments = [sys.executable, str(script), "import time; time.sleep(100)"]
+    with Command(arguments, deadline_s=DEADLINE_S) as command:
+        found = command.wait_for(r"up (\d+) (\d+)")
+        tasks = [psutil.Process(int(number)) for number in found.groups()]
+        command.send(signal.SIGKILL)
+        assert command.wait() == -signal.SIGKILL
+        for task in tasks:
+            task.wait(10)
+
+
+def test_a_cluster_that_nobody_closes_ends_with_the_process(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from tfps.launch import LocalCluster\n"
+        "cluster = LocalCluster(workers=1, ps=1)\nraise ValueError('wrong')\n"
+    )
+    result = run_command([sys.executable, script], deadline_s=DEADLINE_S)
+    assert result.returncode == 1
+    assert result.stderr.count("Traceback") == 1
+
+
+LOST = """
+import sys, time
+from tfps.launch import LocalCluster
+cluster = LocalCluster(workers=2, ps=1)
+import tensorflow as tf
+from tfps.bridge.tensorflow_private import keep_stop_from_waiting
+strategy = tf.distribute.ParameterServerStrategy(cluster.cluster_resolver)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+if sys.argv[1] == "kept":
+    keep_stop_from_waiting(coordinator)
+with strategy.scope():
+    variable = tf.Variable(0.0)
+@tf.function
+def step():
+    variable.assign_add(1.0)
+def count():
+    for _ in range(20):
+        coordinator.schedule(step)
+    coordinator.join()
+count()
+cluster.kill("worker", 1)
+count()
+handler = coordinator._cluster.failure_handler
+ends_at = time.monotonic() + 30
+while not handler._cluster_update_lock.locked():  # its thread waits for the lost worker
+    assert time.monotonic() < ends_at
+    time.sleep(0.05)
+print("done", variable.numpy(), flush=True)
+if sys.argv[1] == "end":
+    from tfps.launch.exit import end_process
+    end_process(3)
+"""
+
+
+@pytest.mark.parametrize(("mode", "status"), [("kept", 0), ("end", 3)])
+def test_a_process_that_lost_a_worker_ends(tmp_path: Path, mode: str, status: int) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LOST)
+    with Command([sys.executable, script, mode], deadline_s=DEADLINE_S) as command:
+        command.wait_for("done")
+        done_at = time.monotonic()
+        assert command.wait() == status
+        assert time.monotonic() - done_at < 20

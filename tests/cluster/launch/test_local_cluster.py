@@ -1,0 +1,121 @@
+"""A cluster of real processes under TensorFlow's own strategy: training and every kind of loss."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+import tensorflow as tf
+
+from tfps.bridge.tensorflow_private import keep_stop_from_waiting
+from tfps.cluster import accepts_connections
+from tfps.errors import ClusterError
+from tfps.launch import LocalCluster
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Counter:
+    """A variable on the server that scheduled steps count up."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        strategy = tf.distribute.ParameterServerStrategy(cluster.cluster_resolver)
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        keep_stop_from_waiting(self.coordinator)
+        with strategy.scope():
+            self.variable = tf.Variable(0.0)
+
+        @tf.function
+        def step() -> tf.Tensor:
+            self.variable.assign_add(1.0)
+            return self.variable.read_value()
+
+        self._step = step
+
+    def count(self, steps: int) -> float:
+        """Run steps on whichever workers there are and return the counter."""
+        for _ in range(steps):
+            self.coordinator.schedule(self._step)
+        self.coordinator.join()
+        return float(self.variable.numpy())
+
+
+@pytest.fixture(scope="module")
+def local(cluster: Callable[..., LocalCluster]) -> LocalCluster:
+    return cluster(workers=2, ps=1)
+
+
+@pytest.fixture(scope="module")
+def counter(local: LocalCluster) -> Counter:
+    return Counter(local)
+
+
+def test_trains(local: LocalCluster, counter: Counter) -> None:
+    before = counter.count(1)
+    assert counter.count(20) == before + 20
+    # By this the tasks know that the chief is there.
+    assert accepts_connections(local.spec.address("chief", 0))
+
+
+def test_large_messages(local: LocalCluster) -> None:
+    strategy = tf.distribute.ParameterServerStrategy(local.cluster_resolver)
+    with strategy.scope():
+        table = tf.Variable(tf.zeros([6_000_000]))  # gRPC alone would refuse more than 4 MB
+    table.assign(tf.ones([6_000_000]))
+    assert float(tf.reduce_sum(table.read_value())) == 6_000_000
+
+
+def test_tasks_are_processes_with_logs(local: LocalCluster) -> None:
+    assert str(local).splitlines()[1].startswith("chief 0    127.0.0.1:")
+    assert list(local.logs) == ["worker 0", "worker 1", "ps 0"]
+    for name, path in local.logs.items():
+        assert f"tfps: {name} serves at 127.0.0.1:" in path.read_text()
+    own = {child.pid for child in psutil.Process().children()}
+    assert {local.pid("worker", 0), local.pid("worker", 1), local.pid("ps", 0)} <= own
+    with pytest.raises(ClusterError, match="no process worker 2; it has worker 0, worker 1, ps 0"):
+        local.pid("worker", 2)
+
+
+def test_a_killed_worker_comes_back(local: LocalCluster, counter: Counter) -> None:
+    before = counter.count(1)
+    first = local.pid("worker", 1)
+    local.kill("worker", 1)
+    assert local.status("worker", 1) == -signal.SIGKILL
+    assert local.failures() == []  # it was asked for
+    assert not accepts_connections(local.spec.address("worker", 1))
+    assert counter.count(10) >= before + 10  # the other one does it all
+    local.restart("worker", 1)
+    assert local.pid("worker", 1) != first
+    assert accepts_connections(local.spec.address("worker", 1))
+    assert counter.count(10) >= before + 20
+
+
+def test_a_suspended_worker_goes_on(local: LocalCluster, counter: Counter) -> None:
+    before = counter.count(1)
+    local.suspend("worker", 0)
+    assert psutil.Process(local.pid("worker", 0)).status() == psutil.STATUS_STOPPED
+    threading.Timer(1.0, local.resume, ["worker", 0]).start()
+    started = time.monotonic()
+    assert counter.count(40) == before + 40  # a step that it holds is not given to the other
+    assert time.monotonic() - started < 60
+    assert psutil.Process(local.pid("worker", 0)).status() != psutil.STATUS_STOPPED
+
+
+def test_sigterm_ends_a_task_promptly(local: LocalCluster) -> None:
+    started = time.monotonic()
+    local.kill("worker", 1, signal=signal.SIGTERM)
+    assert time.monotonic() - started < 3
+    assert local.status("worker", 1) == 128 + signal.SIGTERM
+    local.restart("worker", 1)
+
+
+def test_a_lost_server_is_an_unavailable_error(local: LocalCluster, counter: Counter) -> None:
+    local.kill("ps", 0)
+    with pytest.raises(tf.errors.UnavailableError):
+        counter.count(10)
+    local.restart("ps", 0)
+    assert local.status("ps", 0) is None

@@ -1,0 +1,54 @@
+"""`tfps bench throughput` from the command line to its files; numbers are not looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+pytest.importorskip("tf_keras", reason="TensorFlow's own strategy needs tf_keras: tfps[bench]")
+
+
+def test_quick_writes_every_row_and_the_comparison(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "tfps", "bench", "throughput", "--quick"]
+    command += ["--model", "mlp", "--workers", "1", "--epoch-seconds", "0.1"]
+    ran = subprocess.run(
+        [*command, "--output", str(tmp_path)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=270,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    content = json.loads((tmp_path / "throughput.json").read_text())
+
+    measured = {(case["row"], case["steps_per_execution"]) for case in content["cases"]}
+    rows = ("single_fit", "stock_fit", "stock_loop", "tfps_fit")
+    assert measured == {(row, length) for row in rows for length in (1, 50)}
+    for case in content["cases"]:
+        assert (case["model"], case["workers"], case["ps"], case["batch_size"]) == ("mlp", 1, 1, 64)
+        for quantity in ("steps_per_s", "cpu_ms_per_step"):
+            spread = case[quantity]
+            assert 0 < spread["min"] <= spread["median"] <= spread["max"]
+        assert case["samples"][0]["steps"] >= 100
+        if case["row"] == "tfps_fit":
+            assert case["details"]["fallback_steps"] == 0
+
+    compared = {bar["aim"]: bar for bar in content["bars"]}
+    assert set(compared[1.5]) == {"name", "value", "aim", "holds"}
+    assert compared[1.5]["value"] > 0
+    assert compared[1.5]["holds"] is (compared[1.5]["value"] >= 1.5)
+    assert (compared[3.0]["value"], compared[3.0]["holds"]) == (None, None)
+
+    assert content["machine"]["cores"] >= 1
+    assert {"python", "tensorflow", "keras", "tf_keras"} <= set(content["package_versions"])
+    with Image.open(tmp_path / "throughput.png") as picture:
+        assert picture.format == "PNG"
+    assert "tfps fit over stock fit" in " ".join(ran.stdout.split())
+    assert not [line for line in ran.stdout.splitlines() if "cuInit" in line or "E0000" in line]

@@ -1,0 +1,43 @@
+"""Every example runs as its first lines say, learns something, and is short."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfps.testing import run_command, watch_leftovers
+
+pytestmark = pytest.mark.timeout(280)
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.py"))
+LONGEST_LINES = 80
+LEAST_ACCURACY = 0.75  # after three short epochs; guessing gives 0.1
+PRINTS = {
+    "custom_loop": r"epoch 3: loss [\d.]+",
+    "fit": r"471 updates applied by the parameter server",
+    "subclassed_model": r"smoothed_loss: [\d.]+",
+}
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_example(script: Path) -> None:
+    with watch_leftovers():
+        result = run_command(
+            [sys.executable, "-m", "tfps", "run", "--workers", "2", "--ps", "1", script],
+            deadline_s=240,
+            environment={"TF_CONFIG": None},
+        )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(PRINTS.get(script.stem, ""), result.stdout), result.stdout
+    for accuracy in re.findall(r"test accuracy ([\d.]+)", result.stdout):
+        assert float(accuracy) > LEAST_ACCURACY
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_example_is_short_and_says_how_to_run_it(script: Path) -> None:
+    text = script.read_text()
+    assert len(text.splitlines()) < LONGEST_LINES
+    assert re.search(rf"tfps run .*examples/{script.name}", text)

@@ -1,0 +1,85 @@
+"""What an installation brings, in a folder that holds nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+import tfps
+
+Run = Callable[[Sequence[str | Path]], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, clean_environment: dict[str, str]) -> Run:
+    """Runs a command in an empty folder."""
+
+    def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=clean_environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def test_the_wheel_holds_the_shipped_jobs(wheel: Path, root: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert "tfps/py.typed" in names
+    for folder in ("configs", "examples"):
+        shipped = {
+            f"tfps/bundled/{path.relative_to(root).as_posix()}"
+            for path in (root / folder).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        assert shipped, f"{folder}/ is empty"
+        assert shipped <= names
+
+
+def test_the_wheel_holds_no_tests_and_no_caches(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"tfps", f"tfps-{tfps.__version__}.dist-info"}
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+
+
+@pytest.mark.parametrize("command", [["tfps"], ["python", "-m", "tfps"]], ids=" ".join)
+def test_the_command_works_in_an_empty_folder(
+    installed: Path, run: Run, command: list[str]
+) -> None:
+    start: list[str | Path] = [installed / command[0], *command[1:]]
+    answered = run([*start, "--version"])
+    assert (answered.returncode, answered.stderr) == (0, "")
+    assert answered.stdout.split()[-1] == tfps.__version__
+    helped = run([*start, "--help"])
+    assert (helped.returncode, helped.stderr) == (0, "")
+    for name in ("run", "train", "check", "bench"):
+        assert f"  {name} " in helped.stdout
+
+
+def test_the_installed_package_is_the_wheels(installed: Path, run: Run) -> None:
+    found = run([installed / "python", "-c", "import tfps; print(tfps.__file__)"])
+    assert Path(found.stdout.strip()).is_relative_to(installed.parent)
+
+
+def test_the_default_job_is_found_in_an_empty_folder(installed: Path, run: Run) -> None:
+    checked = run([installed / "tfps", "check"])
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_import_needs_no_tensorflow(installed: Path, run: Run) -> None:
+    program = (
+        "import sys, tfps, tfps.cluster, tfps.placement, tfps.config\n"
+        "print(sorted({'tensorflow', 'keras', 'tf_keras'} & set(sys.modules)))"
+    )
+    answered = run([installed / "python", "-c", program])
+    assert (answered.returncode, answered.stdout, answered.stderr) == (0, "[]\n", "")

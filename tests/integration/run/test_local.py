@@ -1,0 +1,275 @@
+"""`tfps run` without TF_CONFIG: a whole cluster and a script on this machine."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tfps.testing import Command, run_command
+
+pytestmark = pytest.mark.timeout(180)
+
+DEADLINE_S = 120
+TFPS = [sys.executable, "-m", "tfps"]
+ALONE = {"TF_CONFIG": None}
+
+SCRIPT = """
+import sys, time
+import tensorflow as tf
+import neighbour
+strategy = tf.distribute.ParameterServerStrategy(
+    tf.distribute.cluster_resolver.TFConfigClusterResolver())
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    variable = tf.Variable(0.0)
+@tf.function
+def step():
+    tf.print("a step on a worker")
+    variable.assign_add(1.0)
+for _ in range(10):
+    coordinator.schedule(step)
+coordinator.join()
+print("counted", variable.numpy(), sys.argv[1:], __name__, flush=True)
+print("to the error output", file=sys.stderr)
+exec(neighbour.END)
+"""
+
+# What TensorFlow and its libraries write by themselves.
+RAW = re.compile(
+    r"cuInit|oneDNN|cuda|InitializeLog|connection refused|Failed to remove function|rebuild"
+    r"|\[[^]]*\.cc:\d+\]|[IWEF]\d{4} \d\d:\d\d|INFO:tensorflow|WARNING:tensorflow"
+    r"|ERROR:tensorflow|GRPC|grpc|device_count",
+    re.IGNORECASE,
+)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "neighbour.py").write_text("END = 'pass'")
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def _ends_with(script: Path, code: str) -> None:
+    (script.parent / "neighbour.py").write_text(f"END = {code!r}")
+
+
+def test_a_good_script(script: Path) -> None:
+    logs = script.parent / "logs"
+    result = run_command(
+        [*TFPS, "run", "--workers", "2", "--ps", "1", "--log-dir", logs, script, "--rate", "0.1"],
+        deadline_s=DEADLINE_S,
+        environment=ALONE,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "[chief] counted 10.0 ['--rate', '0.1'] __main__\n"
+    lines = result.stderr.splitlines()
+    assert lines[0] == f"tfps: 2 workers, 1 parameter server; logs in {logs}"
+    assert lines.count("[chief] to the error output") == 1
+    steps = [line for line in lines if line.endswith("a step on a worker")]
+    assert len(steps) == 10
+    assert set(steps) <= {f"[worker {index}] a step on a worker" for index in (0, 1)}
+    assert len(lines) == 12, result.stderr
+    assert not RAW.search(result.stdout + result.stderr.replace(str(logs), ""))
+    for name in ("worker-0", "worker-1", "ps-0", "chief-0"):
+        assert RAW.search((logs / f"{name}.log").read_text()), "the raw lines are in the log"
+
+
+def test_a_failing_script(script: Path) -> None:
+    _ends_with(script, "raise ValueError('that is wrong')")
+    result = run_command(
+        [*TFPS, "run", "--workers", "1", str(script)], deadline_s=DEADLINE_S, environment=ALONE
+    )
+    assert result.returncode == 1
+    assert result.stderr.count("Traceback (most recent call last)") == 1
+    assert result.stderr.count("ValueError: that is wrong") == 1
+    assert "run_script" not in result.stderr, "the traceback begins in the script"
+    assert re.search(r"^tfps: .*train.py ended with status 1; logs in ", result.stderr, re.M)
+    assert not RAW.search(result.stderr.replace(str(script.parent), ""))
+
+
+def test_the_status_is_the_scripts(script: Path) -> None:
+    script.write_text("import sys; sys.exit(7)")
+    result = run_command(
+        [*TFPS, "run", "--workers", "1", str(script)], deadline_s=DEADLINE_S, environment=ALONE
+    )
+    assert result.returncode == 7
+
+
+def test_a_script_that_crashes(script: Path) -> None:
+    script.write_text("import os; os.write(2, b'last words'); os.abort()")
+    result = run_command(
+        [*TFPS, "run", "--workers", "1", str(script)], deadline_s=DEADLINE_S, environment=ALONE
+    )
+    assert result.returncode == 128 + signal.SIGABRT
+    assert "[chief] last words" in result.stderr
+    assert "train.py ended by SIGABRT; logs in" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_everything(script: Path, number: signal.Signals) -> None:
+    _ends_with(script, "time.sleep(100)")
+    arguments = [*TFPS, "run", "--workers", "1", str(script)]
+    with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
+        command.wait_for("counted")
+        tasks = command.children()
+        assert len(tasks) >= 3
+        started = time.monotonic()
+        command.send(number)
+        assert command.wait() == 128 + number
+        assert time.monotonic() - started < 10
+        for task in tasks:
+            task.wait(5)
+        assert f"tfps: {number.name}: stopping" in command.errors
+        assert command.errors.count("Traceback") == (1 if number == signal.SIGINT else 0)
+
+
+def test_a_script_may_end_in_order_after_a_signal(script: Path) -> None:
+    code = (
+        "import signal\n"
+        "def stop(*_): print('saved', flush=True); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "print('ready', flush=True)\ntime.sleep(100)"
+    )
+    script.write_text("import sys, time\n" + code)
+    arguments = [*TFPS, "run", "--workers", "1", str(script)]
+    with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
+        command.wait_for("ready")
+        command.send(signal.SIGTERM)
+        assert command.wait() == 0
+        assert "[chief] saved" in command.output
+
+
+def test_a_second_signal_ends_a_script_that_does_not_listen(script: Path) -> None:
+    code = "import signal, time\nsignal.signal(2, signal.SIG_IGN)\nprint('ready', flush=True)\n"
+    script.write_text(code + "time.sleep(100)")
+    arguments = [*TFPS, "run", "--workers", "1", str(script)]
+    with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
+        command.wait_for("ready")
+        command.send(signal.SIGINT)
+        command.wait_for("stopping")
+        command.send(signal.SIGINT)
+        assert command.wait() == 128 + signal.SIGINT
+
+
+def test_everything_ends_when_the_command_is_killed(script: Path) -> None:
+    _ends_with(script, "time.sleep(100)")
+    arguments = [*TFPS, "run", "--workers", "1", str(script)]
+    with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
+        command.wait_for("counted")
+        tasks = command.children()
+        command.send(signal.SIGKILL)
+        command.wait()
+        for task in tasks:
+            task.wait(10)
+
+
+def test_a_task_that_dies_is_reported(script: Path) -> None:
+    _ends_with(script, "time.sleep(100)")
+    arguments = [*TFPS, "run", "--workers", "2", str(script)]
+    with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
+        command.wait_for("counted")
+        [worker] = [
+            task for task in command.children() if task.environ().get("TFPS_TASK") == "worker 1"
+        ]
+        worker.send_signal(signal.SIGKILL)
+        command.wait_for(r"tfps: worker 1 ended by SIGKILL; its last lines:\n")
+        command.wait_for(r"  \| .*\n")
+        command.wait_for(r"Its log: .*worker-1.log\n")
+        assert command.process.poll() is None, "the others go on"
+        command.send(signal.SIGTERM)
+        command.wait()
+
+
+def test_a_job_without_workers_ends(script: Path) -> None:
+    _ends_with(script, "time.sleep(100)")
+    arguments = [*TFPS, "run", "--workers", "1", str(script)]
+    with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
+        command.wait_for("counted")
+        for task in command.children():
+            if task.environ().get("TFPS_TASK") == "worker 0":
+                task.send_signal(signal.SIGKILL)
+        assert command.wait() == 1
+        assert "no worker is left" in command.errors
+
+
+def test_a_task_that_does_not_start(script: Path) -> None:
+    result = run_command(
+        [*TFPS, "run", str(script)],
+        deadline_s=DEADLINE_S,
+        # Read by the tasks only: a module that they need does not load.
+        environment={**ALONE, "TF_GRPC_REUSE_PORT": "true", "PYTHONPATH": _broken(script.parent)},
+    )
+    assert result.returncode == 1
+    assert re.search(r"Error: (worker|ps) \d ended with status 1; its last lines:", result.stderr)
+    assert "this module is broken" in result.stderr
+
+
+def _broken(folder: Path) -> str:
+    """Return a PYTHONPATH with a numpy that only workers and servers fail to import."""
+    (folder / "broken").mkdir()
+    (folder / "broken" / "portpicker.py").write_text(
+        "import os\nif os.environ.get('TFPS_TASK', '')[:2] in ('wo', 'ps'):\n"
+        "    raise ImportError('this module is broken')\n"
+        "def pick_unused_port():\n    import socket\n"
+        "    with socket.socket() as s:\n        s.bind(('', 0)); return s.getsockname()[1]\n"
+    )
+    return os.pathsep.join([str(folder / "broken"), os.environ.get("PYTHONPATH", "")])
+
+
+def test_a_terminal_belongs_to_the_script(script: Path) -> None:
+    _ends_with(
+        script,
+        "print(sys.stdout.isatty(), sys.stderr.isatty(), sys.stdin.isatty(), flush=True);"
+        "print('10%\\r50%\\r100%', flush=True); print('name', input('who? '), flush=True)",
+    )
+    controller, terminal = pty.openpty()
+    arguments = [*TFPS, "run", "--workers", "1", str(script)]
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    process = subprocess.Popen(
+        arguments,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    seen = b""
+    ends_at = time.monotonic() + DEADLINE_S
+    answered = False
+    try:
+        while time.monotonic() < ends_at:
+            if not select.select([controller], [], [], 0.2)[0]:
+                continue
+            try:
+                seen += os.read(controller, 4096)
+            except OSError:  # the terminal is closed on the other side
+                break
+            if b"who? " in seen and not answered:
+                answered = True
+                os.write(controller, b"me\n")
+        status = process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
+    text = seen.decode()
+    assert status == 0, text
+    assert "True True True\r\n" in text
+    assert "10%\r50%\r100%\r\n" in text
+    assert "name me\r\n" in text
+    assert "[chief]" not in text
+    assert "[worker 0] a step on a worker" in text
+    assert text.endswith("\x1b[?25h"), "the cursor is shown again"
+    assert not RAW.search(text.replace(str(script.parent), ""))

@@ -1,0 +1,169 @@
+"""`tfps run` with TF_CONFIG: one process per task, and the statuses with which they end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfps.cluster import ClusterSpec, lease_ports
+from tfps.testing import Command, run_command
+
+pytestmark = pytest.mark.timeout(180)
+
+DEADLINE_S = 120
+TFPS = [sys.executable, "-m", "tfps"]
+SCRIPT = """
+import json, os, sys, time
+role = json.loads(os.environ["TF_CONFIG"])["task"]["type"]
+print("runs as", role, flush=True)
+if role == "evaluator":
+    sys.exit(0)
+import tensorflow as tf
+strategy = tf.distribute.ParameterServerStrategy(
+    tf.distribute.cluster_resolver.TFConfigClusterResolver())
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    variable = tf.Variable(0.0)
+step = tf.function(lambda: variable.assign_add(1.0))
+for _ in range(10):
+    coordinator.schedule(step)
+coordinator.join()
+print("counted", variable.numpy(), flush=True)
+exec(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def spec() -> Iterator[ClusterSpec]:
+    with lease_ports(4) as lease:
+        chief, first, second, ps = (f"127.0.0.1:{port}" for port in lease.ports)
+        yield ClusterSpec(jobs={"chief": (chief,), "worker": (first, second), "ps": (ps,)})
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def _task(
+    spec: ClusterSpec, task: tuple[str, int], *arguments: object, timeout_s: float = 60
+) -> Command:
+    environment = {
+        "TF_CONFIG": json.dumps(spec.tf_config(*task) | {"environment": "cloud"}),
+        "TF_GRPC_REUSE_PORT": "true",
+        "TFPS_CHIEF_TIMEOUT_S": str(timeout_s),
+    }
+    command = [*TFPS, "run", *map(str, arguments)]
+    return Command(command, deadline_s=DEADLINE_S, environment=environment)
+
+
+@pytest.mark.parametrize(
+    ("end", "chief_status", "status"),
+    [("pass", 0, 0), ("raise ValueError('wrong')", 1, 1), ("sys.exit(5)", 5, 1)],
+)
+def test_workers_and_servers_end_as_the_chief_did(
+    spec: ClusterSpec, script: Path, end: str, chief_status: int, status: int
+) -> None:
+    with contextlib.ExitStack() as stack:
+        # The chief comes first: it waits for the others.
+        chief = stack.enter_context(_task(spec, ("chief", 0), script, end))
+        others = [
+            stack.enter_context(_task(spec, task, script, end))
+            for task in (("worker", 0), ("worker", 1), ("ps", 0))
+        ]
+        assert chief.wait() == chief_status, chief.describe()
+        assert "runs as chief" in chief.output
+        assert "counted 10.0" in chief.output
+        for other in others:
+            assert other.wait() == status, other.describe()
+            assert "runs as" not in other.output
+
+
+def test_a_chief_that_comes_back_and_goes(spec: ClusterSpec, script: Path) -> None:
+    def listen() -> socket.socket:
+        # All that a task looks for; a real one takes its time to start on a busy machine.
+        chief = socket.socket()
+        chief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        host, _, port = spec.address("chief", 0).partition(":")
+        chief.bind((host, int(port)))
+        chief.listen(100)
+        return chief
+
+    with contextlib.ExitStack() as stack:
+        chief = listen()
+        others = [
+            stack.enter_context(_task(spec, task, script, timeout_s=6))
+            for task in (("worker", 0), ("ps", 0))
+        ]
+        for other in others:
+            other.wait_for("serves at")
+        chief.close()
+        time.sleep(2)
+        chief = listen()
+        time.sleep(7)
+        assert [other.process.poll() for other in others] == [None, None]
+        chief.close()
+        for other in others:
+            assert other.wait() == 75, other.describe()
+            assert "was away for 6 s (TFPS_CHIEF_TIMEOUT_S)" in other.output
+
+
+def test_a_chief_that_never_comes(spec: ClusterSpec, script: Path) -> None:
+    with _task(spec, ("ps", 0), script, timeout_s=1) as server:
+        assert server.wait() == 75
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_end_a_server(spec: ClusterSpec, script: Path, number: int, status: int) -> None:
+    with _task(spec, ("ps", 0), script) as server:
+        server.wait_for("serves at")
+        server.send(number)
+        assert server.wait() == status
+        assert "Traceback" not in server.errors
+
+
+def test_an_evaluator_runs_the_script(spec: ClusterSpec, script: Path) -> None:
+    with _task(spec, ("worker", 0), script) as worker:
+        worker.wait_for("serves at")
+        with _task(spec.for_task("evaluator", 0), ("evaluator", 0), script) as evaluator:
+            assert evaluator.wait() == 0
+            assert evaluator.output == "runs as evaluator\n"
+        assert worker.process.poll() is None, "an evaluator's end is not the job's"
+
+
+def test_every_mistake_in_tf_config_is_named(script: Path) -> None:
+    config = {
+        "cluster": {
+            "worker": ["a:1", "a:1"],
+            "evaluator": ["b:1"],
+            "ps": ["::1:2222", "c:http"],
+            "gpu": ["d:1"],
+        },
+        "task": {"type": "worker", "index": 2},
+    }
+    result = run_command(
+        [*TFPS, "run", script], deadline_s=60, environment={"TF_CONFIG": json.dumps(config)}
+    )
+    assert result.returncode == 1
+    for key in (
+        "cluster.chief:",
+        "cluster.evaluator:",
+        "cluster.ps[0]:",
+        "cluster.ps[1]:",
+        "cluster.gpu:",
+        "cluster.worker[1]:",
+        "task.index:",
+    ):
+        assert f"  - {key}" in result.stderr
+    assert "TF_CONFIG has 7 mistakes:" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,214 @@
+"""`tfps train`: the reference job on the shipped subset, as a whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tfps.cluster import ClusterSpec, lease_ports
+from tfps.config import load
+from tfps.job.bundle import config_path
+from tfps.testing import Command, run_command, watch_leftovers
+
+pytestmark = pytest.mark.timeout(400)
+
+DEADLINE_S = 300
+TFPS = [sys.executable, "-m", "tfps"]
+ALONE = {"TF_CONFIG": None}
+SUBSET = ["--set", "data.source=subset"]
+SMALL = [*SUBSET, "--set", "model.name=mlp", "--set", "training.epochs=1"]
+RESULTS = {
+    "config.toml",
+    "confusion_matrix.png",
+    "logs",
+    "model.keras",
+    "result.json",
+    "training_curves.png",
+}
+
+# What TensorFlow and its libraries write by themselves.
+RAW = re.compile(
+    r"cuInit|oneDNN|cuda|InitializeLog|connection refused|Failed to remove function|rebuild"
+    r"|\[[^]]*\.cc:\d+\]|[IWEF]\d{4} \d\d:\d\d|INFO:tensorflow|WARNING:tensorflow"
+    r"|ERROR:tensorflow|GRPC|grpc|device_count|Warning:",
+    re.IGNORECASE,
+)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("reference")
+    with watch_leftovers():
+        result = run_command(
+            [*TFPS, "train", *SUBSET], deadline_s=DEADLINE_S, environment=ALONE, folder=folder
+        )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder / "runs" / "fashion_mnist", result
+
+
+def test_reference_job_reaches_its_accuracy(reference):
+    output, _ = reference
+    result = json.loads((output / "result.json").read_text())
+    assert result["test_accuracy"] >= 0.86
+    assert 0 < result["test_loss"] < 0.6
+    assert result["examples_seen"] == 6 * 9_500
+    assert result["steps_per_s"] == pytest.approx(6 * 149 / result["train_seconds"], rel=1e-3)
+    assert result["data_source"] == "shipped subset (10,000 + 3,000 images)"
+    assert set(result["package_versions"]) >= {"tfps", "tensorflow", "keras"}
+    for name in ("pull_seconds", "push_seconds", "update_seconds"):
+        assert 0 < result[name]["p50"] <= result[name]["p99"] < 60
+
+
+def test_everything_is_in_the_output_folder(reference):
+    output, _ = reference
+    assert {path.name for path in output.iterdir()} == RESULTS
+    assert {path.name for path in (output / "logs").iterdir()} == {
+        "chief-0.log",
+        "worker-0.log",
+        "worker-1.log",
+        "ps-0.log",
+    }
+    assert load(output / "config.toml") == load(config_path(None), ["data.source=subset"])
+    assert tomllib.loads((output / "config.toml").read_text())["cluster"]["workers"] == 2
+
+
+def test_the_terminal_shows_progress_and_no_library_noise(reference):
+    _, result = reference
+    shown = result.stdout + result.stderr
+    assert not [line for line in shown.splitlines() if RAW.search(line)], shown
+    assert result.stderr == ""
+    for expected in (
+        "This run uses the shipped subset",
+        "--set data.path=FOLDER",
+        "9,500 training, 500 validation and 3,000 test images",
+        "cnn, 220,234 parameters",
+        "1 chief, 2 workers, 1 parameter server on this machine",
+        "Epoch 6/6",
+        "steps/s",
+        "2/2 workers",
+        "staleness",
+        "val_accuracy",
+        "Test accuracy 0.8",
+    ):
+        assert expected in result.stdout
+
+
+def test_plain_keras_loads_the_saved_model(reference):
+    output, _ = reference
+    program = f"""
+import sys, keras
+model = keras.saving.load_model({str(output / "model.keras")!r})
+assert not [name for name in sys.modules if name.startswith("tfps")]
+from tfps.job.bundle import example
+data = example("fashion_mnist").data.load(source="subset")
+loss, accuracy = model.evaluate(data.x_test, data.y_test, batch_size=512, verbose=0)
+print(f"accuracy {{accuracy:.6f}}")
+"""
+    loaded = run_command([sys.executable, "-c", program], deadline_s=120, environment=ALONE)
+    assert loaded.returncode == 0, loaded.stderr
+    (found,) = map(float, re.findall(r"accuracy ([\d.]+)", loaded.stdout))
+    reached = json.loads((output / "result.json").read_text())["test_accuracy"]
+    assert found == pytest.approx(reached, abs=1e-3)
+
+
+def test_the_same_job_through_a_custom_loop(tmp_path):
+    with watch_leftovers():
+        result = run_command(
+            [*TFPS, "train", *SMALL, "--set", "training.loop=custom"],
+            deadline_s=DEADLINE_S,
+            environment=ALONE,
+            folder=tmp_path,
+        )
+    assert result.returncode == 0, result.stdout + result.stderr
+    output = tmp_path / "runs" / "fashion_mnist"
+    numbers = json.loads((output / "result.json").read_text())
+    assert numbers["test_accuracy"] > 0.75
+    assert numbers["examples_seen"] == 9_500
+    assert "2/2 workers" in result.stdout
+    assert not RAW.search(result.stdout + result.stderr)
+
+
+def test_every_task_of_a_tf_config_cluster_ends_well_and_the_chief_alone_writes(tmp_path):
+    with watch_leftovers(), lease_ports(4) as lease:
+        addresses = [f"127.0.0.1:{port}" for port in lease.ports]
+        jobs = {"chief": addresses[:1], "worker": addresses[1:3], "ps": addresses[3:]}
+        spec = ClusterSpec(jobs={name: tuple(value) for name, value in jobs.items()})
+        commands = []
+        for task_type, index, address in spec.tasks():
+            folder = tmp_path / f"{task_type}-{index}"
+            folder.mkdir()
+            lease.release(int(address.rpartition(":")[2]))
+            commands.append(
+                Command(
+                    [*TFPS, "train", *SMALL],
+                    deadline_s=DEADLINE_S,
+                    environment={"TF_CONFIG": json.dumps(spec.tf_config(task_type, index))},
+                    folder=folder,
+                )
+            )
+        try:
+            statuses = [command.wait() for command in commands]
+        finally:
+            for command in commands:
+                command.__exit__(None, None, None)
+    assert statuses == [0, 0, 0, 0], "\n".join(command.describe() for command in commands)
+    written = sorted(path.parent for path in tmp_path.rglob("result.json"))
+    assert written == [tmp_path / "chief-0" / "runs" / "fashion_mnist"]
+    for task in ("worker-0", "worker-1", "ps-0"):
+        assert list((tmp_path / task).iterdir()) == []
+
+
+def test_damaged_data_are_named_before_anything_starts(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "train-images-idx3-ubyte.gz").write_bytes(b"no gzip")
+    result = run_command(
+        [*TFPS, "train", "--set", "data.path=images"],
+        deadline_s=60,
+        environment=ALONE,
+        folder=tmp_path,
+    )
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert "images/train-images-idx3-ubyte.gz: corrupt" in result.stderr
+    assert "images/t10k-labels-idx1-ubyte.gz: there is no such file." in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_mistake_in_the_job_file_starts_nothing(tmp_path):
+    result = run_command(
+        [*TFPS, "train", "--set", "training.epochs=0", "--set", "modl.name=cnn"],
+        deadline_s=60,
+        environment=ALONE,
+        folder=tmp_path,
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "training.epochs: received 0" in result.stderr
+    assert "modl: unknown key; did you mean model?" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
+    with (
+        watch_leftovers(),
+        Command(
+            [*TFPS, "train", *SUBSET, "--set", "training.epochs=50"],
+            deadline_s=DEADLINE_S,
+            environment=ALONE,
+            folder=tmp_path,
+        ) as command,
+    ):
+        command.wait_for("Epoch 2/50")
+        command.send(number)
+        assert command.wait() == status, command.describe()
+        assert not RAW.search(command.output + command.errors)
+    assert not (tmp_path / "runs" / "fashion_mnist" / "result.json").exists()

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tfps.bench.machine import package_versions
+from tfps.bench.report import Bar, Report, Spread
+
+
+def test_a_spread_has_the_ends_and_the_middle() -> None:
+    assert Spread.of([3.0, 1.0, 10.0]) == Spread(1.0, 3.0, 10.0)
+    assert Spread.of([2.0]) == Spread(2.0, 2.0, 2.0)
+    assert Spread.of([1.0, 2.0]).median == 1.5
+
+
+@pytest.mark.parametrize(
+    ("value", "holds"), [(1.49, False), (1.5, True), (7.0, True), (None, None)]
+)
+def test_a_bar_holds_from_its_aim_on(value: float | None, holds: bool | None) -> None:
+    assert Bar("rate", value, aim=1.5).holds is holds
+
+
+def test_the_file_has_the_fields_of_every_benchmark(tmp_path: Path) -> None:
+    report = Report("demo", {"repetitions": 2}, [{"row": "a"}], [Bar("rate", 1.23456, aim=1.0)])
+    path = report.write(tmp_path / "new" / "folder")
+    content = json.loads(path.read_text())
+    assert path.name == "demo.json"
+    assert list(content) == [
+        "benchmark",
+        "settings",
+        "machine",
+        "package_versions",
+        "bars",
+        "cases",
+    ]
+    assert content["bars"] == [{"name": "rate", "value": 1.235, "aim": 1.0, "holds": True}]
+    assert content["cases"] == [{"row": "a"}]
+    assert content["machine"]["cores"] >= 1
+
+
+def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfps.bench.machine.PACKAGES", ("click", "no_such_package"))
+    versions = package_versions()
+    assert versions["click"] is not None
+    assert versions["no_such_package"] is None

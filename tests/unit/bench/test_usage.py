@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from tfps.bench.usage import EpochClock, Sample
+
+
+def test_a_sample_gives_rates() -> None:
+    sample = Sample(steps=200, seconds=4.0, cpu_seconds=1.0, other_cpu_seconds=2.0)
+    assert (sample.steps_per_s, sample.cpu_ms_per_step, sample.other_cores) == (50.0, 5.0, 0.5)
+
+
+def test_the_clock_counts_the_cpu_of_the_cluster_with_its_children() -> None:
+    # The named process idles; its child works. This process sleeps meanwhile.
+    work = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    program = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {work + chr(10) + 'input()'!r}])\n"
+        "print(child.pid, flush=True)\n"
+        "child.wait()\n"
+    )
+    task = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        clock = EpochClock([task.pid])
+        clock.begin()
+        assert task.stdout is not None
+        child = int(task.stdout.readline())
+        deadline = time.monotonic() + 30
+        while _cpu_s(child) < 0.3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        clock.end(steps=10)
+    finally:
+        task.communicate(b"\n", timeout=30)
+    (sample,) = clock.samples
+    assert sample.steps == 10
+    assert 0.25 < sample.cpu_seconds < 3
+
+
+def _cpu_s(process: int) -> float:
+    with open(f"/proc/{process}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,35 @@
+"""Who announces the end of a job, as far as no server is needed for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import os, sys
+from tfps.cluster import ClusterSpec, announcement
+announcement.announce_finished = lambda spec, status: print('told', status)
+spec = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)})
+announcement.announce_at_exit(spec)
+announcement.announce_at_exit(spec)
+if sys.argv[1] == 'fork' and os.fork() == 0:
+    sys.exit(3)
+if sys.argv[1] == 'fail':
+    raise ValueError
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "supervised", "expected"),
+    [("end", "", "told 0\n"), ("fail", "", "told 1\n"), ("end", "1", ""), ("fork", "", "told 0\n")],
+)
+def test_announce_at_exit(
+    mode: str, supervised: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFPS_SUPERVISED", supervised)
+    result = subprocess.run(
+        [sys.executable, "-c", CODE, mode], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.stdout == expected, result.stderr

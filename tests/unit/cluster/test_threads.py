@@ -1,0 +1,36 @@
+"""No task may have fewer threads than peers that can keep one waiting."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from tfps.cluster import ClusterSpec, inter_op_threads, prepare_process
+
+
+@given(st.integers(1, 200), st.integers(1, 200))
+def test_threads(workers: int, servers: int) -> None:
+    spec = ClusterSpec(
+        jobs={
+            "chief": ("c:1",),
+            "worker": tuple(f"w{index}:1" for index in range(workers)),
+            "ps": tuple(f"p{index}:1" for index in range(servers)),
+        }
+    )
+    assert inter_op_threads(spec, "ps") >= max(8, workers + 2)
+    assert inter_op_threads(spec, "worker") >= servers + 2
+
+
+def test_harmful_variables_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPC_FAIL_FAST", "false")
+    monkeypatch.setenv("TF_PSS_ENABLE_COORDINATION_SERVICE", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    prepare_process("worker")
+    assert "GRPC_FAIL_FAST" not in os.environ
+    assert "TF_PSS_ENABLE_COORDINATION_SERVICE" not in os.environ
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    prepare_process("ps")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"  # the user's choice

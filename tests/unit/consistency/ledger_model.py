@@ -1,0 +1,277 @@
+"""Servers, workers and the coordinator as plain objects, around the decisions that servers run.
+
+`ServerModel` composes `tfps.consistency.ledger` as `runtime.server_program` and `runtime.server`
+do; `WorkerModel` is `runtime.worker_loop`; every message is delivered when the test says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tfps.consistency import ledger as decide
+from tfps.consistency.ledger import NO_TICKET, Books, Entries, PlainLogic, Status
+from tfps.transport.message import Kind
+
+STAGES_PER_TICKET = 16
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What a worker sends to one server."""
+
+    kind: Kind
+    slot: int
+    incarnation: int
+    ticket: int = NO_TICKET
+    stage: int = 0
+    base_version: int = 0
+    closes: int = NO_TICKET
+    examples: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server answers."""
+
+    status: Status
+    version: int
+    next_ticket: int = NO_TICKET
+
+
+class ServerModel:
+    """One server: its books, the keys that it applied, and a record of what really happened.
+
+    Args:
+        index: server 0 hands out tickets.
+        slots: how many workers can take part.
+        stages: of each training step: whether the stage carries gradients.
+    """
+
+    def __init__(self, *, index: int, slots: int, stages: tuple[bool, ...]) -> None:
+        self.index, self.books, self.stages = index, Books(slots), stages
+        self.cells = self.books.blank()
+        self.applied_keys: dict[int, int] = {}
+        self.applications: Counter[tuple[int, int]] = Counter()
+        self.closed: list[tuple[int, int]] = []  # (ticket, examples), in the order of closing
+        self.finished: list[int] = []  # evaluation tickets
+        self.issued: list[int] = []
+
+    @property
+    def hands_out_tickets(self) -> bool:
+        return self.index == 0
+
+    def __getitem__(self, cell: int) -> int:
+        return self.cells[cell]
+
+    def entries(self) -> Entries:
+        return Entries(books=self.books, read=self._read, logic=PlainLogic())
+
+    def _read(self, cell: int) -> int:
+        assert 0 <= cell < self.books.size
+        return self.cells[cell]
+
+    def post(self, entries: Entries) -> None:
+        """Write all entries at once: the order of a scatter is not defined, so none may collide."""
+        written = [cell for cell, _ in entries.writes if cell != Books.SCRATCH]
+        assert len(set(written)) == len(written), f"a cell was written twice: {written}"
+        for cell, value in entries.writes:
+            assert 0 <= cell < self.books.size
+            self.cells[cell] = value
+
+    def answer(self, wire: Wire) -> Answer:
+        handlers = {
+            Kind.JOIN: self._join,
+            Kind.PUSH: self._push,
+            Kind.FINISH: self._finish,
+            Kind.LEAVE: self._leave,
+        }
+        return handlers[wire.kind](wire)
+
+    def _issue(self, entries: Entries, *, alive: bool, slot: int, pushed: int) -> int:
+        ticket: int = decide.issue(entries, alive=alive, slot=slot, pushed=pushed)
+        if ticket != NO_TICKET:
+            self.issued.append(ticket)
+        return ticket
+
+    def _join(self, wire: Wire) -> Answer:
+        entries = self.entries()
+        newer = wire.incarnation > entries.read(self.books.incarnation(wire.slot))
+        decide.dismiss(entries, slot=wire.slot, leaves=newer, closed=False)
+        self.post(entries)
+        entries = self.entries()
+        accepted = decide.enter(
+            entries, slot=wire.slot, incarnation=wire.incarnation if newer else -1
+        )
+        ticket = NO_TICKET
+        if self.hands_out_tickets:
+            ticket = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
+        version = entries.read(self.books.VERSION)
+        self.post(entries)
+        return Answer(Status.OK if accepted else Status.EVICTED, version, ticket)
+
+    def _push(self, wire: Wire) -> Answer:
+        is_last, is_update = wire.stage == len(self.stages) - 1, self.stages[wire.stage]
+        key = wire.ticket * STAGES_PER_TICKET + wire.stage
+        entries = self.entries()
+        admission = decide.admit(
+            entries,
+            slot=wire.slot,
+            incarnation=wire.incarnation,
+            key=key,
+            applied_key=self.applied_keys.get(wire.ticket, -1),
+            base_version=wire.base_version,
+            is_update=is_update,
+        )
+        assert admission.staleness == entries.read(self.books.VERSION) - wire.base_version
+        ticket = NO_TICKET
+        if is_last and self.hands_out_tickets:
+            self._close(entries, alive=admission.alive, wire=wire)
+            ticket = self._issue(entries, alive=admission.alive, slot=wire.slot, pushed=wire.ticket)
+        version = entries.read(self.books.VERSION)
+        if admission.fresh:
+            self.applied_keys[wire.ticket] = key
+            self.applications[wire.ticket, wire.stage] += 1
+            version += int(is_update)
+        self.post(entries)
+        return Answer(Status(admission.status), version, ticket)
+
+    def _finish(self, wire: Wire) -> Answer:
+        entries = self.entries()
+        alive = entries.is_alive(wire.slot, wire.incarnation)
+        if decide.finish(entries, alive=alive, slot=wire.slot, ticket=wire.ticket):
+            self.finished.append(wire.ticket)
+        ticket = self._issue(entries, alive=alive, slot=wire.slot, pushed=NO_TICKET)
+        version = entries.read(self.books.VERSION)
+        self.post(entries)
+        return Answer(Status.OK if alive else Status.EVICTED, version, ticket)
+
+    def _leave(self, wire: Wire) -> Answer:
+        entries = self.entries()
+        alive = entries.is_alive(wire.slot, wire.incarnation)
+        closed = False
+        if self.hands_out_tickets:
+            closed = self._close(entries, alive=alive, wire=wire)
+        decide.dismiss(entries, slot=wire.slot, leaves=alive, closed=closed)
+        version = entries.read(self.books.VERSION)
+        self.post(entries)
+        return Answer(Status.OK if alive else Status.EVICTED, version)
+
+    def _close(self, entries: Entries, *, alive: bool, wire: Wire) -> bool:
+        closed: bool = decide.close(
+            entries, alive=alive, slot=wire.slot, ticket=wire.closes, examples=wire.examples
+        )
+        if closed:
+            self.closed.append((wire.closes, wire.examples))
+        return closed
+
+    def evict(self, slot: int, incarnation: int) -> bool:
+        entries = self.entries()
+        leaves: bool = decide.evict(entries, slot=slot, incarnation=incarnation)
+        self.post(entries)
+        return leaves
+
+    def open_tickets(self, count: int) -> int:
+        entries = self.entries()
+        first: int = decide.open_tickets(entries, count=count)
+        self.post(entries)
+        return first
+
+    def set_limit(self, limit: int) -> None:
+        entries = self.entries()
+        entries.write(self.books.LIMIT, limit if limit >= 0 else entries.read(self.books.NEXT))
+        self.post(entries)
+
+    def accounts(self) -> list[int]:
+        """The tickets that are out or came back."""
+        slots = range(self.books.slots)
+        tickets = [self[self.books.held(s)] for s in slots]
+        tickets += [self[self.books.unclosed(s)] for s in slots]
+        tickets = [ticket for ticket in tickets if ticket != NO_TICKET]
+        return tickets + [self[self.books.returned(k)] for k in range(self[Books.RETURNED])]
+
+
+@dataclass
+class Input:
+    """The data of a round: how many batches there are, and how long each is."""
+
+    first: int
+    batches: int
+
+    def has(self, ticket: int) -> bool:
+        return ticket >= 0 and ticket - self.first < self.batches
+
+    def examples(self, ticket: int) -> int:
+        return 1 + ticket % 5
+
+
+@dataclass
+class WorkerModel:
+    """One run of a worker's closure. It sends nothing new before all servers have answered."""
+
+    slot: int
+    incarnation: int
+    servers: int
+    stages: tuple[bool, ...]
+    data: Input
+    trains: bool
+    running: bool = True  # False: killed; what it has sent may still arrive
+    ended: bool = False
+    in_flight: dict[int, Wire] = field(default_factory=dict)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    sent: Kind = Kind.JOIN
+    ticket: int = NO_TICKET
+    stage: int = 0
+    closes: int = NO_TICKET
+    examples: int = 0
+    versions: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._send(Kind.JOIN, range(self.servers))
+
+    @property
+    def can_advance(self) -> bool:
+        return self.running and not self.ended and not self.in_flight
+
+    def advance(self) -> None:
+        """Act on the answers of all servers."""
+        self.versions.update({server: a.version for server, a in self.answers.items()})
+        if self.sent is Kind.LEAVE:
+            self.ended = True
+        elif self.sent is Kind.PUSH and self.stage < len(self.stages) - 1:
+            self.stage += 1
+            self._send(Kind.PUSH, range(self.servers))
+        else:
+            if self.sent is Kind.PUSH:
+                self.closes, self.examples = self.ticket, self.data.examples(self.ticket)
+            self._take(self.answers[0].next_ticket)
+
+    def _take(self, ticket: int) -> None:
+        self.ticket, self.stage = ticket, 0
+        if not self.data.has(ticket):
+            self._send(Kind.LEAVE, range(self.servers))
+        elif self.trains:
+            self._send(Kind.PUSH, range(self.servers))
+        else:
+            self._send(Kind.FINISH, range(1))
+
+    def _send(self, kind: Kind, servers: range) -> None:
+        self.sent, self.answers = kind, {}
+        steps = kind in (Kind.PUSH, Kind.FINISH)
+        self.in_flight = {
+            server: Wire(
+                kind,
+                self.slot,
+                self.incarnation,
+                ticket=self.ticket if steps else NO_TICKET,
+                stage=self.stage,
+                base_version=self.versions.get(server, 0),
+                closes=self.closes if kind is not Kind.FINISH else NO_TICKET,
+                examples=self.examples,
+            )
+            for server in servers
+        }
+
+    def deliver(self, server: int, servers: Sequence[ServerModel]) -> None:
+        self.answers[server] = servers[server].answer(self.in_flight.pop(server))

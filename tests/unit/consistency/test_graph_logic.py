@@ -1,0 +1,145 @@
+"""The decisions on tensors, as servers run them, are those on integers, as the tests prove them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+
+from tfps.consistency import ledger as decide
+from tfps.consistency.ledger import STALENESS_BINS, Books, Entries, PlainLogic
+from tfps.consistency.server_ledger import GraphLogic
+
+SLOTS = 2
+BOOKS = Books(SLOTS)
+SLOT = st.integers(0, SLOTS - 1)
+TRUTH = st.integers(0, 1)
+# Few values, so that tickets, incarnations and versions often agree.
+NUMBER = st.integers(-1, 3)
+
+Arguments = dict[str, Any]
+Decision = Callable[[Entries, Arguments], list[Any]]
+
+
+def _admit(entries: Entries, arguments: Arguments, *, is_update: bool) -> list[Any]:
+    behind = arguments.pop("behind")
+    base_version = entries.read(BOOKS.VERSION) - behind
+    answer = decide.admit(entries, base_version=base_version, is_update=is_update, **arguments)
+    return [answer.alive, answer.fresh, answer.status, answer.staleness]
+
+
+def _count_update(entries: Entries, arguments: Arguments) -> list[Any]:
+    base_version = entries.read(BOOKS.VERSION) - arguments["behind"]
+    return list(decide.count_update(entries, base_version=base_version))
+
+
+def _dismiss(entries: Entries, arguments: Arguments) -> list[Any]:
+    truths = {name: arguments.pop(name) == 1 for name in ("leaves", "closed")}
+    decide.dismiss(entries, **arguments, **truths)
+    return [0]  # it answers nothing
+
+
+def _with_alive(decision: Callable[..., Any]) -> Decision:
+    def decided(entries: Entries, arguments: Arguments) -> list[Any]:
+        return [decision(entries, alive=arguments.pop("alive") == 1, **arguments)]
+
+    return decided
+
+
+def _plainly(decision: Callable[..., Any]) -> Decision:
+    return lambda entries, arguments: [decision(entries, **arguments)]
+
+
+PUSH = {
+    "slot": SLOT,
+    "incarnation": NUMBER,
+    "key": NUMBER,
+    "applied_key": NUMBER,
+    "behind": st.integers(0, 2 * STALENESS_BINS),
+}
+DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
+    "admit": (functools.partial(_admit, is_update=True), PUSH),
+    "admit_state": (functools.partial(_admit, is_update=False), PUSH),
+    "count_update": (_count_update, {"behind": PUSH["behind"]}),
+    "close": (
+        _with_alive(decide.close),
+        {"alive": TRUTH, "slot": SLOT, "ticket": NUMBER, "examples": st.integers(0, 1 << 40)},
+    ),
+    "issue": (_with_alive(decide.issue), {"alive": TRUTH, "slot": SLOT, "pushed": NUMBER}),
+    "enter": (_plainly(decide.enter), {"slot": SLOT, "incarnation": NUMBER}),
+    "dismiss": (_dismiss, {"slot": SLOT, "leaves": TRUTH, "closed": TRUTH}),
+    "evict": (_plainly(decide.evict), {"slot": SLOT, "incarnation": NUMBER}),
+    "finish": (_with_alive(decide.finish), {"alive": TRUTH, "slot": SLOT, "ticket": NUMBER}),
+    "open_tickets": (_plainly(decide.open_tickets), {"count": st.integers(0, 1 << 60)}),
+}
+
+
+@st.composite
+def _books(draw: st.DrawFn) -> list[int]:
+    """Any books: not only those that a run can reach."""
+    cells = BOOKS.blank()
+    for cell in range(1, BOOKS.GLOBALS + 8 * SLOTS):
+        cells[cell] = draw(NUMBER)
+    cells[BOOKS.RETURNED] = draw(st.integers(0, 2 * SLOTS))
+    for slot in range(SLOTS):
+        cells[BOOKS.active(slot)] = draw(TRUTH)
+    return cells
+
+
+def _on_integers(decision: Decision, cells: list[int], arguments: Arguments) -> list[int]:
+    entries = Entries(books=BOOKS, read=lambda cell: cells[cell], logic=PlainLogic())
+    answers = decision(entries, dict(arguments))
+    after = list(cells)
+    for cell, value in entries.writes:
+        after[cell] = value
+    return [*(int(answer) for answer in answers), *after[BOOKS.SCRATCH + 1 :]]
+
+
+@functools.cache
+def _on_tensors(name: str) -> Callable[..., tf.Tensor]:
+    decision, parameters = DECISIONS[name]
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([BOOKS.size], tf.int64),
+            tf.TensorSpec([len(parameters)], tf.int64),
+        ],
+        autograph=False,
+    )
+    def decided(cells: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        entries = Entries(books=BOOKS, read=lambda cell: tf.gather(cells, cell), logic=GraphLogic())
+        answers = decision(entries, dict(zip(parameters, tf.unstack(values), strict=True)))
+        written = tf.stack([tf.cast(cell, tf.int64) for cell, _ in entries.writes])
+        updates = tf.stack([tf.cast(value, tf.int64) for _, value in entries.writes])
+        after = tf.tensor_scatter_nd_update(cells, written[:, None], updates)
+        answered = [tf.cast(answer, tf.int64) for answer in answers]
+        return tf.concat([tf.reshape(answered, [-1]), after[BOOKS.SCRATCH + 1 :]], 0)
+
+    return decided
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_tensors_decide_as_integers(name: str, data: st.DataObject) -> None:
+    decision, parameters = DECISIONS[name]
+    cells = data.draw(_books())
+    arguments = {parameter: data.draw(values) for parameter, values in parameters.items()}
+    on_tensors = _on_tensors(name)(
+        tf.constant(cells, tf.int64), tf.constant(list(arguments.values()), tf.int64)
+    )
+    assert on_tensors.numpy().tolist() == _on_integers(decision, cells, arguments)
+
+
+def test_every_decision_is_compared() -> None:
+    named = {name for name, value in vars(decide).items() if _decides(value)}
+    assert named == {name.removesuffix("_state") for name in DECISIONS}
+
+
+def _decides(value: Any) -> bool:
+    return callable(value) and getattr(value, "__annotations__", {}).get("entries") == "Entries"

@@ -1,0 +1,33 @@
+"""Consistency modes from themselves, by name and by default; anything else says what is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfps.consistency.modes import ALIASES, Asynchronous, resolve
+from tfps.errors import ConfigError
+
+
+def test_nothing_is_asynchronous() -> None:
+    assert resolve(None) == Asynchronous()
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_an_alias_is_its_mode(alias: str) -> None:
+    assert resolve(alias) == ALIASES[alias]()
+
+
+def test_a_mode_is_itself() -> None:
+    mode = Asynchronous()
+    assert resolve(mode) is mode
+
+
+@pytest.mark.parametrize("wrong", ["asyncronous", "", Asynchronous, 0, False, ["asynchronous"]])
+def test_anything_else_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(wrong)
+    message = str(caught.value)
+    assert message.startswith(f"consistency: received {wrong!r}, expected ")
+    assert "'asynchronous'" in message

@@ -1,0 +1,170 @@
+"""The books as resources, opened by name in traced functions, follow the model step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.unit.consistency.ledger_model import ServerModel, Wire
+from tfps.consistency import ledger as decide
+from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS, bin_of
+from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS, MAX_STAGES, ServerLedger
+from tfps.runtime.server_function import server_function
+from tfps.transport.message import Kind
+
+DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
+SLOTS = 2
+INTEGER = tf.TensorSpec([], tf.int64)
+
+
+@pytest.fixture
+def ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
+    made = ServerLedger(device=DEVICE, container=f"test_{request.node.name}", slots=SLOTS)
+    yield made
+    made.destroy()
+
+
+def _traced(
+    function: Callable[..., Sequence[tf.Tensor]], arguments: int
+) -> Callable[..., list[int]]:
+    concrete = server_function(function, device=DEVICE, signature=[INTEGER] * arguments)
+
+    def call(*values: int) -> list[int]:
+        outputs = concrete(*(tf.constant(value, tf.int64) for value in values))
+        return [int(output) for output in outputs]
+
+    return call
+
+
+def _join(ledger: ServerLedger) -> Callable[..., list[int]]:
+    def join(slot: tf.Tensor, incarnation: tf.Tensor) -> list[tf.Tensor]:
+        with ledger.locked():
+            entries = ledger.entries()
+            accepted = decide.enter(entries, slot=slot, incarnation=incarnation)
+            ticket = decide.issue(entries, alive=accepted, slot=slot, pushed=NO_TICKET)
+            ledger.post(entries)
+        return [ticket]
+
+    return _traced(join, 2)
+
+
+def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
+    def push(
+        slot: tf.Tensor, incarnation: tf.Tensor, ticket: tf.Tensor, closes: tf.Tensor
+    ) -> list[tf.Tensor]:
+        key = ledger.key(ticket, 0)
+        with ledger.locked():
+            entries, applied = ledger.entries(), ledger.applied_key(ticket)
+            admission = decide.admit(
+                entries,
+                slot=slot,
+                incarnation=incarnation,
+                key=key,
+                applied_key=applied,
+                base_version=entries.read(ledger.books.VERSION),
+                is_update=True,
+            )
+            decide.close(entries, alive=admission.alive, slot=slot, ticket=closes, examples=7)
+            following = decide.issue(entries, alive=admission.alive, slot=slot, pushed=ticket)
+            ledger.remember(fresh=admission.fresh, ticket=ticket, key=key, applied=applied)
+            ledger.post(entries)
+        return [tf.cast(admission.status, tf.int64), following]
+
+    return _traced(push, 4)
+
+
+def _cells(ledger: ServerLedger) -> Callable[[], list[int]]:
+    def sample(_: tf.Tensor) -> list[tf.Tensor]:
+        with ledger.locked():
+            return [ledger.cells()]
+
+    concrete = server_function(sample, device=DEVICE, signature=[INTEGER])
+    return lambda: list(concrete(tf.constant(0, tf.int64))[0].numpy())
+
+
+def _open(ledger: ServerLedger, count: int) -> None:
+    def trace(tickets: tf.Tensor) -> list[tf.Tensor]:
+        with ledger.locked():
+            entries = ledger.entries()
+            first = decide.open_tickets(entries, count=tickets)
+            ledger.post(entries)
+        return [first]
+
+    _traced(trace, 1)(count)
+
+
+def test_follows_the_model(ledger: ServerLedger) -> None:
+    model = ServerModel(index=0, slots=SLOTS, stages=(True,))
+    join, push, cells = _join(ledger), _push(ledger), _cells(ledger)
+    _open(ledger, 3)
+    model.open_tickets(3)
+    # (slot, incarnation, ticket, closes): a zombie of slot 1, then a ticket that comes twice.
+    pushes = [(0, 1, 0, -1), (1, 2, 1, -1), (1, 9, 1, -1), (0, 1, 2, 0), (0, 1, 2, 2)]
+    for slot, incarnation in [(0, 1), (1, 2), (1, 1)]:
+        wire = Wire(Kind.JOIN, slot, incarnation)
+        assert join(slot, incarnation) == [model.answer(wire).next_ticket]
+    for slot, incarnation, ticket, closes in pushes:
+        version = model[model.books.VERSION]
+        wire = Wire(
+            Kind.PUSH, slot, incarnation, ticket, base_version=version, closes=closes, examples=7
+        )
+        answer = model.answer(wire)
+        found = push(slot, incarnation, ticket, closes)
+        assert found == [int(answer.status), answer.next_ticket], wire
+        assert cells()[1:] == model.cells[1:], wire
+    assert model[model.books.VERSION] == 3
+    assert model[model.books.DROPPED] == model[model.books.DUPLICATES] == 1
+
+
+def test_a_ticket_is_remembered_until_the_window_comes_round(ledger: ServerLedger) -> None:
+    join, push = _join(ledger), _push(ledger)
+    _open(ledger, 0)
+    join(0, 1)
+    assert push(0, 1, 5, -1)[0] == Status.OK
+    assert push(0, 1, 5, -1)[0] == Status.DUPLICATE
+    assert push(0, 1, 5 + APPLIED_WINDOW_TICKETS, -1)[0] == Status.OK
+    assert push(0, 1, 5, -1)[0] == Status.DUPLICATE  # too old to be known: never applied twice
+
+
+def test_statuses_are_dense() -> None:
+    assert [int(status) for status in Status] == list(range(len(Status)))
+
+
+def test_keys_of_a_ticket_grow_with_its_stages(ledger: ServerLedger) -> None:
+    keys = [int(ledger.key(tf.constant(t, tf.int64), s)) for t in (0, 1) for s in range(MAX_STAGES)]
+    assert keys == sorted(set(keys))
+
+
+def test_durations_fall_into_the_bins_of_the_histogram(ledger: ServerLedger) -> None:
+    values = [-1, 0, 1, 2, 3, 1000, 999_999, 1 << 33]
+
+    def count(measured: tf.Tensor) -> list[tf.Tensor]:
+        with ledger.locked():
+            entries = ledger.entries()
+            ledger.count_durations(entries, 1, tf.stack([measured, -1, measured]))
+            ledger.post(entries)
+        return [tf.constant(0)]
+
+    counted = _traced(count, 1)
+    for value in values:
+        counted(value)
+    cells: Any = np.array(_cells(ledger)())
+    begin = ledger.books.duration(0, 0)
+    bins = cells[begin : begin + 4 * DURATION_BINS].reshape(4, DURATION_BINS)
+    expected = np.bincount([bin_of(value) for value in values[1:]], minlength=DURATION_BINS)
+    assert bins[1].tolist() == bins[3].tolist() == expected.tolist()
+    assert not bins[0].any()
+    assert not bins[2].any()
+    assert BINS_PER_DOUBLING == 4
+
+
+def test_destroyed_books_are_blank_when_made_again(ledger: ServerLedger) -> None:
+    _join(ledger)(0, 4)
+    ledger.destroy()
+    again = ServerLedger(device=DEVICE, container=ledger._cells._tfps_container, slots=SLOTS)
+    assert _cells(again)() == again.books.blank()

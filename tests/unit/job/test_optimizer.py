@@ -1,0 +1,59 @@
+"""The optimizer of a job file against the optimizers of Keras."""
+
+from __future__ import annotations
+
+import inspect
+
+import keras
+import pytest
+
+from tfps.config import OPTIMIZERS, parse
+from tfps.job.custom_loop import cut
+from tfps.job.optimizer import argument_problems, build_optimizer, optimizer_class
+
+# Wrappers around optimizers, which a name alone cannot describe.
+NOT_OFFERED = {"lossscaleoptimizer", "multioptimizer", "optimizer"}
+
+
+def training(**optimizer):
+    return parse({"training": {"optimizer": optimizer}}).training
+
+
+def test_all_optimizers_of_keras_are_offered():
+    found = {
+        name.lower()
+        for name, value in vars(keras.optimizers).items()
+        if inspect.isclass(value) and issubclass(value, keras.optimizers.Optimizer)
+    }
+    assert set(OPTIMIZERS) == found - NOT_OFFERED
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_can_be_built(name):
+    section = training(name=name)
+    optimizer = build_optimizer(section, steps=10)
+    assert isinstance(optimizer, optimizer_class(name))
+    assert argument_problems(section.optimizer) == []
+
+
+def test_arguments_reach_the_optimizer_and_the_rate_falls_to_zero():
+    optimizer = build_optimizer(training(name="sgd", momentum=0.9, nesterov=True), steps=10)
+    assert (optimizer.momentum, optimizer.nesterov) == (0.9, True)
+    assert float(optimizer._learning_rate(0)) == pytest.approx(0.002)
+    assert float(optimizer._learning_rate(10)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_unknown_arguments_are_named_with_a_suggestion():
+    (problem,) = argument_problems(training(name="adam", beta1=0.9).optimizer)
+    assert problem.startswith(
+        "training.optimizer.beta1: Adam has no such argument; did you mean beta_1? allowed: beta_1,"
+    )
+
+
+def test_each_example_is_in_one_row_once():
+    import numpy as np
+
+    order = np.random.default_rng(0).permutation(1000)
+    executions = list(cut(order, batch_size=64, steps_per_execution=4))
+    assert sorted(np.concatenate([rows.ravel() for rows in executions])) == list(range(1000))
+    assert [rows.shape for rows in executions] == [(4, 64), (4, 64), (4, 64), (3, 64), (1, 40)]

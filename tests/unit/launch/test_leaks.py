@@ -1,0 +1,56 @@
+"""The tools of cluster tests notice what they are there for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tfps.testing import Command, run_command, watch_leftovers
+
+
+def test_a_process_left_behind_is_found() -> None:
+    process = None
+    with pytest.raises(AssertionError, match="time.sleep"), watch_leftovers(settle_s=0.1):
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    assert process is not None
+    process.kill()
+    process.wait()
+
+
+def test_a_thread_left_behind_is_found() -> None:
+    stop = threading.Event()
+    with pytest.raises(AssertionError, match="forgotten"), watch_leftovers(settle_s=0.1):
+        threading.Thread(target=stop.wait, name="forgotten").start()
+    stop.set()
+
+
+def test_what_ends_soon_is_fine() -> None:
+    with watch_leftovers(settle_s=20):
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"])
+        threading.Timer(0.2, print).start()
+    process.wait()
+
+
+def test_a_missed_deadline_shows_the_output() -> None:
+    code = "import time; print('so far', flush=True); time.sleep(60)"
+    with pytest.raises(AssertionError, match=r"(?s)waited 1 s in vain for its end.*so far"):
+        run_command([sys.executable, "-c", code], deadline_s=1)
+
+
+def test_output_that_never_comes() -> None:
+    with pytest.raises(AssertionError, match=r"(?s)ended without writing 'more'.*little"):
+        with Command([sys.executable, "-c", "print('little')"], deadline_s=20) as command:
+            command.wait_for("more")
+
+
+def test_a_command_that_leaves_a_process() -> None:
+    code = (
+        "import subprocess, sys, time;"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        "time.sleep(0.5)"
+    )
+    with pytest.raises(AssertionError, match=r"(?s)left processes behind.*sleep\(60\)"):
+        run_command([sys.executable, "-c", code], deadline_s=30)

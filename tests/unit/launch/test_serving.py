@@ -1,0 +1,84 @@
+"""When a served task's life ends: told by the chief, or alone for too long."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from tfps.cluster import ClusterSpec
+from tfps.errors import ConfigError
+from tfps.launch import serving
+from tfps.launch.serving import CHIEF_GONE_STATUS, JobEnd, serve
+
+
+def _spec(task_type: str) -> ClusterSpec:
+    jobs = {"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)}
+    return ClusterSpec(jobs=jobs, task_type=task_type, task_index=0)
+
+
+@pytest.fixture(autouse=True)
+def _quick_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "ANSWER_S", 0.0)
+
+
+@pytest.mark.parametrize(("told", "status"), [(0, 0), (1, 1), (7, 1), (130, 1)])
+def test_the_message_ends_the_task(told: int, status: int) -> None:
+    end = JobEnd()
+    threading.Timer(0.1, end.tell, [told]).start()
+    assert end.wait("127.0.0.1:1", chief_timeout_s=30) == status
+    assert end.reason
+
+
+def test_the_first_message_counts() -> None:
+    end = JobEnd()
+    end.tell(1)
+    end.tell(0)
+    assert end.wait("127.0.0.1:1", chief_timeout_s=30) == 1
+
+
+def test_a_chief_that_stays_away() -> None:
+    end = JobEnd()
+    started = time.monotonic()
+    assert end.wait("127.0.0.1:1", chief_timeout_s=0.4) == CHIEF_GONE_STATUS
+    assert 0.4 <= time.monotonic() - started < 3
+    assert "127.0.0.1:1 was away for 0.4 s" in end.reason
+
+
+def test_a_chief_that_comes_back_is_waited_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = iter([False, False, True, True, False, False])
+    monkeypatch.setattr(serving, "accepts_connections", lambda _: next(seen, False))
+    end = JobEnd()
+    started = time.monotonic()
+    assert end.wait("c:1", chief_timeout_s=1.0) == CHIEF_GONE_STATUS
+    # Looks at 0.25, 0.5, (seen:) 0.75, 1.0, then nothing for 1.0 s.
+    assert time.monotonic() - started >= 1.9
+
+
+def test_a_chief_that_answers_is_never_away() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as chief:
+        end = JobEnd()
+        threading.Timer(1.0, end.tell, [0]).start()
+        address = f"127.0.0.1:{chief.getsockname()[1]}"
+        assert end.wait(address, chief_timeout_s=0.3) == 0
+
+
+def test_only_workers_and_servers_serve() -> None:
+    with pytest.raises(ConfigError, match=r"task.type: 'chief' does not serve"):
+        serve(_spec("chief"))
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-3", "nan"])
+def test_a_wrong_timeout(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFPS_CHIEF_TIMEOUT_S", text)
+    with pytest.raises(ConfigError, match=r"TFPS_CHIEF_TIMEOUT_S: .*number of seconds"):
+        serve(_spec("ps"))
+
+
+def test_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFPS_CHIEF_TIMEOUT_S", raising=False)
+    assert serving._chief_timeout_s() == 600
+    monkeypatch.setenv("TFPS_CHIEF_TIMEOUT_S", "inf")
+    assert serving._chief_timeout_s() == float("inf")

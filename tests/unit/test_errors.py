@@ -1,0 +1,56 @@
+"""Errors are what users already catch, and say everything that is wrong at once."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from tfps import errors
+
+CAUGHT_AS = {
+    errors.ConfigError: ValueError,
+    errors.ClusterError: RuntimeError,
+    errors.ConnectTimeout: TimeoutError,
+    errors.TaskFailed: errors.ClusterError,
+    errors.BackendError: ImportError,
+    errors.DataError: ValueError,
+    errors.UnsupportedError: NotImplementedError,
+    errors.ProtocolError: RuntimeError,
+}
+
+
+def test_every_error_is_listed_here() -> None:
+    defined = {
+        c for _, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == errors.__name__
+    }
+    assert defined == {errors.TfpsError, *CAUGHT_AS}
+
+
+@pytest.mark.parametrize(("error", "caught_as"), CAUGHT_AS.items())
+def test_subclasses(error: type[Exception], caught_as: type[Exception]) -> None:
+    with pytest.raises(caught_as, match="what was received"):
+        raise error("what was received")
+    assert issubclass(error, errors.TfpsError)
+
+
+@pytest.mark.parametrize(
+    ("problems", "source", "expected"),
+    [
+        ("a: missing", "", "a: missing"),
+        (["a: missing"], "", "a: missing"),
+        ("a: missing", "job.toml", "job.toml: a: missing"),
+        (["a: missing", "b: unknown"], "", "2 mistakes:\n  - a: missing\n  - b: unknown"),
+    ],
+)
+def test_a_config_error_names_all_mistakes(
+    problems: str | list[str], source: str, expected: str
+) -> None:
+    assert str(errors.ConfigError(problems, source=source)) == expected
+
+
+def test_a_config_error_survives_a_process_boundary() -> None:
+    error = errors.ConfigError(["a: missing", "b: unknown"], source="job.toml")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.problems, copy.source) == (str(error), error.problems, error.source)

@@ -1,0 +1,102 @@
+"""The backend of Keras, wherever it was chosen, without importing Keras."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from tfps.errors import BackendError
+from tfps.keras_backend import check_backend, chosen_backend
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def nothing_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keras is not imported, and its home is an empty folder."""
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+
+
+def _write_keras_json(folder: Path, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    file = folder / "keras.json"
+    file.write_text(text)
+    return file
+
+
+def test_default_is_tensorflow() -> None:
+    assert chosen_backend() == ("tensorflow", "Keras's default")
+    check_backend()
+
+
+def test_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    with pytest.raises(BackendError, match=r"'jax', set by the environment variable KERAS_BACKEND"):
+        check_backend()
+
+
+def test_keras_json_in_keras_home(tmp_path: Path) -> None:
+    file = _write_keras_json(tmp_path, json.dumps({"backend": "torch"}))
+    assert chosen_backend() == ("torch", f"the key 'backend' in {file}")
+    with pytest.raises(BackendError, match="Set KERAS_BACKEND=tensorflow"):
+        check_backend()
+
+
+def test_keras_json_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KERAS_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _write_keras_json(tmp_path / ".keras", json.dumps({"backend": "jax"}))
+    assert chosen_backend()[0] == "jax"
+
+
+def test_keras_home_may_begin_with_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_HOME", os.path.join("~", "keras-home"))
+    _write_keras_json(tmp_path / "keras-home", json.dumps({"backend": "jax"}))
+    assert chosen_backend()[0] == "jax"
+
+
+@pytest.mark.parametrize("text", ["{}", '{"floatx": "float32"}', "{not json"])
+def test_keras_json_that_chooses_nothing(text: str, tmp_path: Path) -> None:
+    _write_keras_json(tmp_path, text)
+    assert chosen_backend()[0] == "tensorflow"
+
+
+@pytest.mark.parametrize(("value", "expected"), [("tensorflow", "tensorflow"), ("", "jax")])
+def test_environment_goes_before_keras_json(
+    value: str, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _write_keras_json(tmp_path, json.dumps({"backend": "jax"}))
+    monkeypatch.setenv("KERAS_BACKEND", value)
+    assert chosen_backend()[0] == expected
+
+
+def test_an_imported_keras_goes_before_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    keras = types.SimpleNamespace(config=types.SimpleNamespace(backend=lambda: "torch"))
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    assert chosen_backend() == ("torch", "Keras is imported with it already")
+
+
+def test_importing_tfps_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    code = "import sys\ntry:\n    import tfps\nfinally:\n    print('keras' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert result.stdout == "False\n"
+    assert "BackendError: tfps trains with Keras on TensorFlow" in result.stderr

@@ -1,0 +1,5 @@
+"""Benchmarks: each is one module that measures cases and hands them to the report.
+
+`tfps bench NAME` runs `tfps.bench.NAME`; results are `DIR/NAME.json` and `DIR/NAME.png`. Nothing
+here is imported by training.
+"""

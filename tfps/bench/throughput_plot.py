@@ -1,0 +1,113 @@
+"""The results of `tfps bench throughput` as one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # a picture is written; no window is opened
+from matplotlib import pyplot
+
+from tfps.bench.report import Spread
+from tfps.bench.rows import LEGEND, ROWS, TITLES
+from tfps.bench.throughput import OURS, Case, Results, Shape
+
+# Grey for what is compared with, blue for this library; lighter for the shortest execution.
+GREY = ("#c9ced6", "#7d8794")
+BLUE = ("#a9c8f0", "#1f6fd0")
+BAR_HEIGHT = 0.38
+INK = "#22272e"
+
+
+def write_plot(results: Results, path: Path) -> Path:
+    """Write a PNG: a column per shape; steps/s above, CPU per step below; bars end at medians."""
+    shapes = results.shapes
+    rows = [row for row in ROWS if any(case.row == row for case in _all(results))]
+    figure, axes = pyplot.subplots(
+        2,
+        len(shapes),
+        figsize=(2.6 + 3.0 * len(shapes), 1.9 + 0.95 * len(rows)),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for column, shape in enumerate(shapes):
+        cases = results.of_shape(shape)
+        _panel(axes[0, column], cases, rows, quantity="steps_per_s")
+        _panel(axes[1, column], cases, rows, quantity="cpu_ms_per_step")
+        axes[0, column].set_title(_two_lines(shape), fontsize=10, color=INK, fontweight="bold")
+        axes[0, column].set_xlabel("steps/s: more is better", fontsize=8.5)
+        axes[1, column].set_xlabel("CPU ms per step, all processes: less is better", fontsize=8.5)
+    _legend(figure, sorted({case.steps_per_execution for case in _all(results)}))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return path
+
+
+def _all(results: Results) -> list[Case]:
+    return [case for shape in results.shapes for case in results.of_shape(shape)]
+
+
+def _two_lines(shape: Shape) -> str:
+    model, _, tasks = shape.title.partition(", ")
+    return f"{model}\n{tasks}"
+
+
+def _panel(axis: Any, cases: list[Case], rows: list[str], *, quantity: str) -> None:
+    lengths = sorted({case.steps_per_execution for case in cases})
+    for case in cases:
+        spread: Spread = getattr(case, quantity)
+        shade = 0 if case.steps_per_execution == lengths[0] and len(lengths) > 1 else 1
+        # The longest execution is the upper bar of its row.
+        offset = (len(lengths) - 1) / 2 - lengths.index(case.steps_per_execution)
+        y = rows.index(case.row) + offset * BAR_HEIGHT
+        axis.barh(y, spread.median, BAR_HEIGHT, color=_hue(case.row)[shade])
+        axis.hlines(y, spread.minimum, spread.maximum, color=INK, linewidth=1)
+        axis.annotate(
+            _number(spread.median),
+            (spread.maximum, y),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=INK,
+        )
+    axis.margins(x=0.22)
+    axis.set_xlim(left=0)
+    axis.set_yticks(range(len(rows)), [TITLES[row] for row in rows], fontsize=9)
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.tick_params(axis="y", length=0)
+    axis.tick_params(axis="x", labelsize=8, colors="#57606a")
+    axis.locator_params(axis="x", nbins=4)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.spines["bottom"].set_color("#c9ced6")
+
+
+def _hue(row: str) -> tuple[str, str]:
+    return BLUE if row == OURS else GREY
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _legend(figure: Any, lengths: list[int]) -> None:
+    patches: list[Any] = [
+        matplotlib.patches.Patch(color=GREY[1 if length == lengths[-1] else 0])
+        for length in reversed(lengths)
+    ]
+    labels = [
+        f"{length} step{'s' if length > 1 else ''} per execution" for length in reversed(lengths)
+    ]
+    patches.append(matplotlib.lines.Line2D([], [], color=INK, linewidth=1))
+    figure.legend(
+        patches,
+        [*labels, f"minimum to maximum.  {LEGEND}"],
+        loc="outside lower center",
+        ncols=len(patches),
+        frameon=False,
+        fontsize=8.5,
+    )

@@ -1,0 +1,102 @@
+"""`tfps bench NAME`: one command per benchmark."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tfps.errors import TfpsError
+
+if TYPE_CHECKING:
+    from tfps.bench.throughput import Throughput
+
+MODELS = click.Choice(["mlp", "layers"])
+
+
+@click.group()
+def bench() -> None:
+    """Measure, and compare with TensorFlow's own strategy."""
+
+
+@bench.command()
+@click.option(
+    "--quick", is_flag=True, help="One short turn each: shows that it works, not how fast."
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Folder for throughput.json, throughput.png and logs.",
+)
+@click.option("--repetitions", type=click.IntRange(min=1), help="Turns of each row. [default: 3]")
+@click.option(
+    "--epoch-seconds", type=click.FloatRange(min=0.1), help="Length of an epoch. [default: 2]"
+)
+@click.option("--model", "models", type=MODELS, multiple=True, help="Only this model.")
+@click.option("--workers", type=click.IntRange(1, 2), multiple=True, help="Only so many workers.")
+def throughput(
+    *,
+    quick: bool,
+    output: Path,
+    repetitions: int | None,
+    epoch_seconds: float | None,
+    models: tuple[str, ...],
+    workers: tuple[int, ...],
+) -> None:
+    """Steps per second and CPU per step, against TensorFlow's strategy and a single process.
+
+    Trains a Fashion-MNIST classifier and a model of 60 variables in four ways, which take turns on
+    one cluster: about 25 minutes on two cores, a few with --quick.
+    """
+    from rich.console import Console
+
+    from tfps.bench.throughput import Throughput, run
+    from tfps.bench.throughput_plot import write_plot
+    from tfps.bench.throughput_table import tables
+
+    settings = Throughput()
+    settings = settings.quick() if quick else settings
+    settings = _adjusted(settings, repetitions, epoch_seconds)
+    settings = _selected(settings, models, workers)
+    console = Console()
+    turns = iter(range(1, settings.turns + 1))
+    started = time.monotonic()
+
+    def progress(turn: str) -> None:
+        minutes = (time.monotonic() - started) / 60
+        console.print(
+            f"{minutes:5.1f} min  turn {next(turns)} of {settings.turns}  {turn}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    try:
+        results = run(settings, progress=progress, log_dir=output / "logs")
+    except TfpsError as error:
+        raise click.ClickException(str(error)) from error
+    console.print(tables(results))
+    report = results.report(settings).write(output)
+    picture = write_plot(results, output / "throughput.png")
+    console.print(f"Written: {report}, {picture}")
+
+
+def _adjusted(settings: Throughput, repetitions: int | None, epoch_s: float | None) -> Throughput:
+    if repetitions is not None:
+        settings = replace(settings, repetitions=repetitions)
+    return settings if epoch_s is None else replace(settings, epoch_s=epoch_s)
+
+
+def _selected(
+    settings: Throughput, models: tuple[str, ...], workers: tuple[int, ...]
+) -> Throughput:
+    shapes = [
+        shape
+        for shape in settings.shapes
+        if (not models or shape.model in models) and (not workers or shape.workers in workers)
+    ]
+    return replace(settings, shapes=shapes)

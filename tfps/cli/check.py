@@ -1,0 +1,44 @@
+"""`tfps check`: mistakes in a job, before anything starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from tfps.errors import ConfigError
+
+
+@click.command()
+@click.argument("config", required=False)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the file, as for tfps train.",
+)
+def check(config: str | None, overrides: tuple[str, ...]) -> None:
+    """Check the job that CONFIG describes without starting anything.
+
+    Prints the effective configuration. Every mistake in the file, the overrides, the data files
+    and TF_CONFIG is reported at once, and the exit status is then 1.
+    """
+    from tfps.config import to_toml
+    from tfps.job.check import check_job
+    from tfps.launch.noise import install_noise_filter
+
+    # An optimizer's arguments are looked up in Keras, whose backend writes lines of its own.
+    install_noise_filter(Path(os.devnull))
+    try:
+        checked = check_job(config, overrides)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(to_toml(checked.config))
+    click.echo(f"# data: {checked.data}")
+    if checked.spec is None:
+        click.echo("# cluster: processes of this machine (TF_CONFIG is not set)")
+    else:
+        click.echo("\n".join(f"# {line}" for line in ["cluster:", *str(checked.spec).splitlines()]))
+    click.echo(f"# {checked.path} has no mistake; nothing was started.")

@@ -1,0 +1,49 @@
+"""`tfps run`: to parameter servers what `torchrun` is to data-parallel training."""
+
+from __future__ import annotations
+
+import click
+
+from tfps.errors import ClusterError, ConfigError
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of a local cluster.  [2]")
+@click.option("--ps", type=click.IntRange(min=1), help="Parameter servers of a local cluster.  [1]")
+@click.option(
+    "--log-dir",
+    type=click.Path(file_okay=False),
+    help="Folder for one log per task.  [a new temporary folder]",
+)
+@click.argument("script", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+def run(
+    workers: int | None,
+    ps: int | None,
+    log_dir: str | None,
+    script: str,
+    arguments: tuple[str, ...],
+) -> None:
+    r"""Run SCRIPT with its ARGS on a parameter-server cluster.
+
+    With TF_CONFIG set, this process plays that task's role: a worker and a ps serve until the
+    chief has finished, the chief and the evaluator run SCRIPT. Without it, a cluster of processes
+    is started on this machine and SCRIPT runs as its chief. The exit status is the script's.
+
+    \b
+    Examples:
+      tfps run train.py --epochs 3
+      tfps run --workers 4 --ps 2 train.py
+    """
+    from tfps.launch.exit import end_process
+    from tfps.launch.run import run as run_task
+
+    try:
+        status = run_task(script, arguments, workers=workers, ps=ps, log_dir=log_dir)
+    except (ConfigError, ClusterError) as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        status = 130
+    end_process(status)

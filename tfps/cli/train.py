@@ -1,0 +1,50 @@
+"""`tfps train`: the job of one configuration file."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tfps.errors import ClusterError, ConfigError, DataError
+
+
+@click.command()
+@click.argument("config", required=False)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the file, for example training.epochs=3. May be given several times.",
+)
+def train(config: str | None, overrides: tuple[str, ...]) -> None:
+    r"""Train the job that CONFIG describes: a TOML file, or the name of a shipped one.
+
+    Without CONFIG it is the reference job, Fashion-MNIST. With TF_CONFIG set, this process plays
+    that task's role; without it, a cluster of processes is started on this machine.
+
+    \b
+    Examples:
+      tfps train
+      tfps train --set model.name=mlp --set training.epochs=3
+      tfps train my_job.toml --set cluster.workers=4
+    """
+    from tfps.job.train import train as train_job
+    from tfps.launch.exit import end_process
+
+    try:
+        status = train_job(config, overrides)
+    except (ConfigError, DataError, ClusterError) as error:
+        click.ClickException(str(error)).show()
+        status = 1
+    except KeyboardInterrupt:
+        click.echo("Stopped.", err=True)
+        status = 130
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except Exception:  # noqa: BLE001 - it is printed, as Python would
+        # Leaving in the usual way would end in TensorFlow's own complaints about the lost tasks.
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    end_process(status)

@@ -1,0 +1,30 @@
+"""Who takes part: `TF_CONFIG` and cluster resolvers as one validated, printable value."""
+
+from tfps.cluster.announcement import (
+    FINISHED_FUNCTION,
+    SUPERVISED,
+    announce_at_exit,
+    announce_finished,
+)
+from tfps.cluster.ports import PortLease, lease_ports
+from tfps.cluster.process_environment import prepare_process
+from tfps.cluster.spec import JOB_ORDER, TASK_TYPES, ClusterSpec
+from tfps.cluster.threads import inter_op_threads
+from tfps.cluster.waiting import accepts_connections, missing_tasks, wait_for_tasks
+
+__all__ = [
+    "FINISHED_FUNCTION",
+    "JOB_ORDER",
+    "SUPERVISED",
+    "TASK_TYPES",
+    "ClusterSpec",
+    "PortLease",
+    "accepts_connections",
+    "announce_at_exit",
+    "announce_finished",
+    "inter_op_threads",
+    "lease_ports",
+    "missing_tasks",
+    "prepare_process",
+    "wait_for_tasks",
+]

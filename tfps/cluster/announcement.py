@@ -1,0 +1,88 @@
+"""The chief's last message: it tells every task how the job ended, so that they end too."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+
+from tfps.cluster.exit_status import exit_status, watch_exit
+from tfps.cluster.spec import ClusterSpec
+from tfps.cluster.waiting import connection_problem
+
+logger = logging.getLogger(__name__)
+
+FINISHED_FUNCTION = "tfps_finished"  # under this name a task registers what it does when told
+SUPERVISED = "TFPS_SUPERVISED"  # set where the starter of all tasks also ends them
+ANSWER_TIMEOUT_S = 5.0  # a task on a busy machine answers within milliseconds
+REACH_TIMEOUT_S = 1.0
+
+_registered_by: int | None = None  # the process, because a fork inherits the registration
+
+
+def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
+    """Tell all workers and parameter servers that the job ended; they end with it.
+
+    A task that tfps serves ends with status 0 if the job's status is 0, else with 1. A plain
+    `tf.distribute.Server` does not know the message and goes on. The message needs no connected
+    strategy; send it after the last use of the servers.
+
+    Args:
+        spec: the cluster.
+        status: the exit status of the chief's script.
+
+    Returns:
+        The names of the tasks that took the message.
+    """
+    told = []
+    # One after the other: no thread can be started any more when the interpreter ends.
+    for task_type, index, address in spec.tasks("worker", "ps"):
+        name = f"{task_type} {index}"
+        problem = connection_problem(address, timeout_s=REACH_TIMEOUT_S)
+        problem = problem or _tell(task_type, index, address, status)
+        if problem is None:
+            told.append(name)
+        else:
+            logger.debug("%s at %s did not take the end of the job: %s", name, address, problem)
+    return told
+
+
+def announce_at_exit(spec: ClusterSpec) -> None:
+    """Send the message when this process ends, for chiefs started as plain ``python script.py``.
+
+    Functions registered with `atexit` after this call still find the servers. Nothing is sent
+    where the command that started all tasks also ends them, or by a forked child.
+    """
+    global _registered_by
+    if _registered_by == os.getpid() or os.environ.get(SUPERVISED):
+        return
+    _registered_by = os.getpid()
+    watch_exit()
+    atexit.register(_announce_own_end, spec, os.getpid())
+
+
+def _announce_own_end(spec: ClusterSpec, process: int) -> None:
+    if os.getpid() == process:
+        announce_finished(spec, exit_status())
+
+
+def _tell(task_type: str, index: int, address: str, status: int) -> str | None:
+    """Run the task's function in a session of its own; return what went wrong, or None."""
+    import tensorflow as tf
+
+    graph = tf.Graph()
+    with graph.as_default(), tf.device(f"/job:{task_type}/replica:0/task:{index}/device:CPU:0"):
+        answer = tf.raw_ops.PyFunc(
+            input=[tf.constant(status, tf.int32)], token=FINISHED_FUNCTION, Tout=[tf.int32]
+        )
+    config = tf.compat.v1.ConfigProto(
+        # Without the filter the task would first look for all others, and wait for the lost ones.
+        device_filters=[f"/job:{task_type}/task:{index}"],
+        operation_timeout_in_ms=int(ANSWER_TIMEOUT_S * 1000),
+    )
+    try:
+        with tf.compat.v1.Session(f"grpc://{address}", graph=graph, config=config) as session:
+            session.run(answer)
+    except tf.errors.OpError as error:
+        return f"{type(error).__name__}: {error.message.splitlines()[0] if error.message else ''}"
+    return None

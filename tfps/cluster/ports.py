@@ -1,0 +1,108 @@
+"""Free loopback ports that stay ours between the choice and the moment a task listens on them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import TracebackType
+
+import portpicker
+
+from tfps.errors import ClusterError
+
+ATTEMPTS = 20  # another process may take a port between the choice and the reservation
+
+
+class PortLease:
+    """Ports of this machine, reserved by sockets that are bound but do not listen.
+
+    Where the system has ``SO_REUSEPORT`` the reservation stays while a task listens on the port
+    (the task's gRPC server has to ask for it too: `REUSE_PORT_VARIABLE` in its environment), so a
+    killed task finds its port free when it is started again. Elsewhere `release` a port right
+    before its task starts.
+
+    Args:
+        reservations: port to the socket that holds it.
+
+    Example:
+
+    >>> with lease_ports(2) as lease:
+    ...     len(set(lease.ports))
+    2
+    """
+
+    REUSE_PORT_VARIABLE = "TF_GRPC_REUSE_PORT"  # read by TensorFlow's server when it starts
+
+    def __init__(self, reservations: dict[int, socket.socket]) -> None:
+        self._reservations = reservations
+        self.ports = tuple(reservations)
+
+    @property
+    def shared(self) -> bool:
+        """Whether a task can listen on a port while it is still reserved."""
+        return hasattr(socket, "SO_REUSEPORT")
+
+    def share_with_this_process(self) -> None:
+        """Let a server that TensorFlow starts in this process listen on a leased port."""
+        os.environ[self.REUSE_PORT_VARIABLE] = "true"
+
+    def release(self, port: int) -> None:
+        """Give up one port; releasing it again does nothing."""
+        reservation = self._reservations.pop(port, None)
+        if reservation is not None:
+            reservation.close()
+
+    def close(self) -> None:
+        """Give up all ports."""
+        for port in self.ports:
+            self.release(port)
+
+    def __enter__(self) -> PortLease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def lease_ports(count: int, *, host: str = "127.0.0.1") -> PortLease:
+    """Reserve free ports until the lease is closed.
+
+    Args:
+        count: how many.
+        host: the local address that they have to be free on.
+
+    Raises:
+        ClusterError: no free port was found.
+    """
+    reservations: dict[int, socket.socket] = {}
+    for _ in range(count + ATTEMPTS):
+        if len(reservations) == count:
+            break
+        port = portpicker.pick_unused_port()
+        reservation = _reserve(host, port) if port not in reservations else None
+        if reservation is not None:
+            reservations[port] = reservation
+    if len(reservations) < count:
+        PortLease(reservations).close()
+        raise ClusterError(
+            f"found {len(reservations)} free ports on {host}, needed {count}; stop programs that "
+            "hold many ports, or list addresses yourself in TF_CONFIG"
+        )
+    return PortLease(reservations)
+
+
+def _reserve(host: str, port: int) -> socket.socket | None:
+    reservation = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        if hasattr(socket, "SO_REUSEPORT"):
+            reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reservation.bind((host, port))
+    except OSError:  # taken in the meantime: the caller picks another
+        reservation.close()
+        return None
+    return reservation

@@ -1,0 +1,225 @@
+"""The cluster as one value: which tasks there are, where they listen and which one this is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tfps.cluster.validation import JOB_ORDER, TASK_TYPES, problems_of_jobs, problems_of_task
+from tfps.errors import ConfigError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = ["JOB_ORDER", "TASK_TYPES", "ClusterSpec"]
+
+TF_CONFIG = "TF_CONFIG"
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """Every task's address, and which task this process is.
+
+    Jobs are kept in the order chief, worker, ps on every task, whatever order they were written
+    in: TensorFlow derives the leader of collectives from it, and all tasks have to agree.
+
+    Args:
+        jobs: task type to addresses; ``chief`` (one), ``worker`` and ``ps``.
+        task_type: ``chief``, ``worker``, ``ps`` or ``evaluator``; None where it does not matter.
+        task_index: the position in its job.
+
+    Raises:
+        ConfigError: everything that is wrong, at once, each with its key.
+
+    Example:
+
+    >>> spec = ClusterSpec.from_tf_config(
+    ...     '{"cluster": {"ps": ["b:2222"], "chief": ["a:2222"], "worker": ["c:2222"]},'
+    ...     ' "task": {"type": "worker", "index": 0}}')
+    >>> print(spec)
+    task       address
+    chief 0    a:2222
+    worker 0   c:2222   (this task)
+    ps 0       b:2222
+    """
+
+    jobs: Mapping[str, tuple[str, ...]]
+    task_type: str | None = None
+    task_index: int | None = None
+    source: str = field(default="cluster", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        task = None
+        if self.task_type is not None or self.task_index is not None:
+            task = {"type": self.task_type, "index": self.task_index}
+        problems = problems_of_jobs(self.jobs)
+        if task is not None:
+            problems += problems_of_task(task, self.jobs)
+        if problems:
+            raise ConfigError(problems, source=self.source)
+        ordered = {name: tuple(self.jobs[name]) for name in JOB_ORDER}
+        object.__setattr__(self, "jobs", ordered)
+        if self.task_index is not None:
+            object.__setattr__(self, "task_index", int(self.task_index))
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.jobs.items()), self.task_type, self.task_index))
+
+    @classmethod
+    def from_tf_config(
+        cls, text_or_mapping: str | Mapping[str, Any], *, source: str = TF_CONFIG
+    ) -> ClusterSpec:
+        """Read the value of `TF_CONFIG`, as JSON text or as the mapping it stands for.
+
+        Keys beside ``cluster`` and ``task`` (Kubeflow writes ``environment``) are ignored.
+
+        Args:
+            text_or_mapping: the JSON text, or a mapping.
+            source: what error messages call it.
+
+        Raises:
+            ConfigError: everything that is wrong, at once, each with its key.
+        """
+        value = _parsed(text_or_mapping, source)
+        jobs, task = value.get("cluster"), value.get("task")
+        problems = problems_of_jobs(jobs)
+        if task is not None:
+            problems += problems_of_task(task, jobs)
+        if problems:
+            raise ConfigError(problems, source=source)
+        assert isinstance(jobs, Mapping)
+        return cls(
+            jobs={name: tuple(addresses) for name, addresses in jobs.items()},
+            task_type=task["type"] if task else None,
+            task_index=int(task["index"]) if task else None,
+            source=source,
+        )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> ClusterSpec:
+        """Read `TF_CONFIG` from the environment; it has to say which task this is.
+
+        Args:
+            environment: instead of ``os.environ``.
+
+        Raises:
+            ConfigError: `TF_CONFIG` is not set, or wrong.
+        """
+        variables = os.environ if environment is None else environment
+        text = variables.get(TF_CONFIG, "")
+        if not text.strip():
+            raise ConfigError(
+                "is not set; set it to the cluster and this process's task, start the program "
+                "with `tfps run`, or pass a cluster resolver",
+                source=TF_CONFIG,
+            )
+        spec = cls.from_tf_config(text)
+        if spec.task_type is None:
+            raise ConfigError(
+                "task: missing; add which task this process is, for example "
+                '"task": {"type": "chief", "index": 0}',
+                source=TF_CONFIG,
+            )
+        return spec
+
+    @classmethod
+    def from_resolver(cls, resolver: tf.distribute.cluster_resolver.ClusterResolver) -> ClusterSpec:
+        """Read any TensorFlow cluster resolver.
+
+        A resolver that does not say which task it is (it may be None, or an empty text) is the
+        chief's, as TensorFlow takes it.
+
+        Args:
+            resolver: `TFConfigClusterResolver`, `SimpleClusterResolver`, a Kubernetes or a GCE
+                resolver, or one of your own.
+
+        Raises:
+            ConfigError: everything that is wrong with its cluster, at once, each with its key.
+        """
+        task_type = getattr(resolver, "task_type", None) or "chief"
+        task_index = getattr(resolver, "task_id", None)
+        return cls.from_tf_config(
+            {
+                "cluster": resolver.cluster_spec().as_dict(),
+                "task": {"type": task_type, "index": 0 if task_index is None else task_index},
+            },
+            source=type(resolver).__name__,
+        )
+
+    def count(self, task_type: str) -> int:
+        """Return how many tasks of a type the cluster has; 0 for an unknown type."""
+        return len(self.jobs.get(task_type, ()))
+
+    def tasks(self, *task_types: str) -> Iterator[tuple[str, int, str]]:
+        """Yield (task type, index, address) of every task, or only of the given types."""
+        for task_type, addresses in self.jobs.items():
+            if not task_types or task_type in task_types:
+                for index, address in enumerate(addresses):
+                    yield task_type, index, address
+
+    def address(self, task_type: str, task_index: int) -> str:
+        """Return one task's address.
+
+        Raises:
+            ConfigError: the cluster has no such task.
+        """
+        problems = problems_of_task({"type": task_type, "index": task_index}, self.jobs)
+        if problems or task_type not in self.jobs:
+            raise ConfigError(problems or f"task.type: the cluster lists no {task_type}")
+        return self.jobs[task_type][task_index]
+
+    def for_task(self, task_type: str, task_index: int) -> ClusterSpec:
+        """Return the same cluster as another of its tasks sees it."""
+        return ClusterSpec(jobs=self.jobs, task_type=task_type, task_index=task_index)
+
+    def tf_config(self, task_type: str, task_index: int) -> dict[str, Any]:
+        """Return the value of `TF_CONFIG` for one task, ready for `json.dumps`."""
+        spec = self.for_task(task_type, task_index)
+        return {
+            "cluster": {name: list(addresses) for name, addresses in spec.jobs.items()},
+            "task": {"type": spec.task_type, "index": spec.task_index},
+        }
+
+    def tf_resolver(self) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
+        """Return a TensorFlow cluster resolver of this cluster; imports TensorFlow."""
+        import tensorflow as tf
+
+        return tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({name: list(value) for name, value in self.jobs.items()}),
+            task_type=self.task_type or "chief",
+            task_id=self.task_index or 0,
+            rpc_layer="grpc",
+        )
+
+    def __str__(self) -> str:
+        names = [f"{task_type} {index}" for task_type, index, _ in self.tasks()]
+        addresses = [address for _, _, address in self.tasks()]
+        wide, long = max(map(len, names)) + 3, max(map(len, addresses)) + 3
+        lines = [f"{'task':<{wide}}address"]
+        for name, address in zip(names, addresses, strict=True):
+            mine = name == f"{self.task_type} {self.task_index}"
+            lines.append(f"{name:<{wide}}{address:<{long}}{'(this task)' if mine else ''}".rstrip())
+        if self.task_type == "evaluator":
+            lines.append(f"{f'evaluator {self.task_index}':<{wide}}{'-':<{long}}(this task)")
+        return "\n".join(lines)
+
+
+def _parsed(text_or_mapping: str | Mapping[str, Any], source: str) -> Mapping[str, Any]:
+    value: Any = text_or_mapping
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ConfigError(
+                f'is no JSON: {error}; expected {{"cluster": {{...}}, "task": {{...}}}}',
+                source=source,
+            ) from error
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"is a {type(value).__name__}; expected an object with the keys cluster and task",
+            source=source,
+        )
+    return value

@@ -1,0 +1,107 @@
+"""What can be wrong with a cluster: every mistake with the key it stands under."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfps.cluster.address import address_problem
+
+JOB_ORDER = ("chief", "worker", "ps")  # the jobs of a cluster, `ps` last, the same on every task
+TASK_TYPES = (*JOB_ORDER, "evaluator")
+
+_REQUIRED = {
+    "chief": "the coordinator, which runs the training program",
+    "worker": "at least one task that computes gradients",
+    "ps": "at least one task that keeps the parameters",
+}
+
+
+def problems_of_jobs(jobs: Any) -> list[str]:
+    """Return every mistake in the value of the key ``cluster``."""
+    if not isinstance(jobs, Mapping) or not jobs:
+        return [
+            f"cluster: {'missing' if not jobs else repr(jobs)}; expected an object that maps "
+            "chief, worker and ps to lists of host:port"
+        ]
+    problems = [
+        f"cluster.{name}: missing; list {why}"
+        for name, why in _REQUIRED.items()
+        if name not in jobs and not (name == "chief" and "master" in jobs)
+    ]
+    for name, addresses in jobs.items():
+        problems += _problems_of_job(name, addresses)
+    return problems + _duplicates(jobs)
+
+
+def problems_of_task(task: Any, jobs: Any) -> list[str]:
+    """Return every mistake in the value of the key ``task``."""
+    if not isinstance(task, Mapping):
+        return [f'task: {task!r}; expected an object such as {{"type": "worker", "index": 0}}']
+    problems = []
+    task_type, index = task.get("type"), task.get("index")
+    if task_type not in TASK_TYPES:
+        received = "missing" if task_type is None else repr(task_type)
+        problems.append(f"task.type: {received}; expected one of {', '.join(TASK_TYPES)}")
+    number = _whole_number(index)
+    if number is None:
+        received = "missing" if index is None else repr(index)
+        problems.append(f"task.index: {received}; expected a whole number from 0")
+    elif task_type in JOB_ORDER and isinstance(jobs, Mapping):
+        addresses = jobs.get(task_type)
+        if isinstance(addresses, list | tuple) and number >= len(addresses) > 0:
+            problems.append(
+                f"task.index: {number} is out of range; cluster.{task_type} lists "
+                f"{len(addresses)}, so the largest index is {len(addresses) - 1}"
+            )
+    return problems
+
+
+def _problems_of_job(name: object, addresses: Any) -> list[str]:
+    key = f"cluster.{name}"
+    if name == "evaluator":
+        return [
+            f"{key}: an evaluator is not part of the cluster (the coordinator would wait for it "
+            'for ever); remove it here and start it with "task": {"type": "evaluator", "index": 0}'
+        ]
+    if name not in JOB_ORDER:
+        hint = "; write chief instead of master" if name == "master" else ""
+        return [f"{key}: unknown task type; expected one of {', '.join(JOB_ORDER)}{hint}"]
+    if not isinstance(addresses, list | tuple):
+        return [f"{key}: {addresses!r}; expected a list of host:port"]
+    if not addresses:
+        return [f"{key}: the list is empty; list {_REQUIRED[str(name)]}"]
+    problems = []
+    if name == "chief" and len(addresses) > 1:
+        problems.append(f"{key}: lists {len(addresses)} tasks; a cluster has one chief")
+    for index, address in enumerate(addresses):
+        problem = address_problem(address)
+        if problem:
+            problems.append(f"{key}[{index}]: {problem}")
+    return problems
+
+
+def _duplicates(jobs: Mapping[Any, Any]) -> list[str]:
+    first: dict[str, str] = {}
+    problems = []
+    for name, addresses in jobs.items():
+        if name not in JOB_ORDER or not isinstance(addresses, list | tuple):
+            continue
+        for index, address in enumerate(addresses):
+            key = f"cluster.{name}[{index}]"
+            if isinstance(address, str) and address.lower() in first:
+                problems.append(
+                    f"{key}: {address} is also the address of {first[address.lower()]}; "
+                    "every task needs its own"
+                )
+            elif isinstance(address, str):
+                first[address.lower()] = key
+    return problems
+
+
+def _whole_number(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
+        return None
+    return int(value) if int(value) >= 0 else None

@@ -1,0 +1,116 @@
+"""Waiting until the tasks of a cluster listen, and saying which ones are missing."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from tfps.cluster.address import split_address
+from tfps.cluster.spec import ClusterSpec
+from tfps.errors import ConnectTimeout
+
+CONNECT_TIMEOUT_S = 300.0  # a scheduler may start the tasks of one job minutes apart
+REPORT_EVERY_S = 10.0
+ATTEMPT_TIMEOUT_S = 2.0  # one TCP connect; hosts that drop packets answer nothing at all
+FIRST_PAUSE_S = 0.05  # tasks on this machine listen within seconds, so ask often at first
+LONGEST_PAUSE_S = 1.0
+ATTEMPTS_AT_ONCE = 32  # tasks behind a firewall that drops packets cost a full attempt each
+
+Task = tuple[str, int, str]
+
+
+def wait_for_tasks(
+    spec: ClusterSpec,
+    *,
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    report: Callable[[str], None] | None = None,
+    task_types: Iterable[str] = ("worker", "ps"),
+    check: Callable[[], None] | None = None,
+) -> None:
+    """Wait until every worker and parameter server accepts connections.
+
+    A name that does not resolve yet is asked for again: schedulers create the names of a job's
+    tasks one by one.
+
+    Args:
+        spec: the cluster.
+        timeout_s: how long to wait altogether.
+        report: called every 10 s with a sentence that names the missing tasks.
+        task_types: which tasks to wait for.
+        check: called before every round; raises to stop waiting, for example because a task died.
+
+    Raises:
+        ConnectTimeout: some tasks still do not answer; the message names each with the reason.
+    """
+    started = time.monotonic()
+    next_report = started + REPORT_EVERY_S
+    pause = FIRST_PAUSE_S
+    missing = dict.fromkeys(spec.tasks(*task_types), "not asked yet")
+    while True:
+        if check is not None:
+            check()
+        missing = missing_tasks(missing)
+        now = time.monotonic()
+        if not missing:
+            return
+        if now - started >= timeout_s:
+            raise ConnectTimeout(_failure(missing, timeout_s))
+        if report is not None and now >= next_report:
+            report(f"waiting for {_names(missing)} ({now - started:.0f} s of {timeout_s:.0f} s)")
+            next_report = now + REPORT_EVERY_S
+        time.sleep(max(0.0, min(pause, timeout_s - (now - started))))
+        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+
+def missing_tasks(tasks: Iterable[Task]) -> dict[Task, str]:
+    """Return the tasks that accept no connection right now, each with the reason."""
+    asked = tuple(tasks)
+    if not asked:
+        return {}
+    with ThreadPoolExecutor(min(ATTEMPTS_AT_ONCE, len(asked))) as pool:
+        reasons = pool.map(lambda task: connection_problem(task[2]), asked)
+        return {task: reason for task, reason in zip(asked, reasons, strict=True) if reason}
+
+
+def accepts_connections(address: str, *, timeout_s: float = ATTEMPT_TIMEOUT_S) -> bool:
+    """Return whether something listens on an address."""
+    return connection_problem(address, timeout_s=timeout_s) is None
+
+
+def connection_problem(address: str, *, timeout_s: float = ATTEMPT_TIMEOUT_S) -> str | None:
+    """Return why no TCP connection to an address can be made now, or None if one was made."""
+    host, port = split_address(address)
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            # A loopback port that nobody listens on can be connected to itself by chance.
+            if connection.getsockname() == connection.getpeername():
+                return "connection refused"
+    except socket.gaierror as error:
+        return f"the name {host} does not resolve ({error.strerror})"
+    except TimeoutError:
+        return f"no answer within {timeout_s:g} s"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return None
+
+
+def _names(missing: Iterable[Task]) -> str:
+    return ", ".join(f"{kind} {index} at {address}" for kind, index, address in missing)
+
+
+def _failure(missing: dict[Task, str], timeout_s: float) -> str:
+    count = f"{len(missing)} task{'s' if len(missing) > 1 else ''}"
+    lines = [
+        f"  - {kind} {index} at {address}: {reason}"
+        for (kind, index, address), reason in missing.items()
+    ]
+    return "\n".join(
+        [
+            f"{count} of the cluster did not accept connections within {timeout_s:g} s:",
+            *lines,
+            "Start the missing tasks, check their addresses in TF_CONFIG and the firewall, or "
+            "wait longer (connect_timeout_s).",
+        ]
+    )

@@ -1,0 +1,121 @@
+"""Reading a job file with its overrides into a checked value, and writing that value again."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+from tfps.config.mistakes import contradictions, describe
+from tfps.config.overrides import apply_overrides
+from tfps.config.schema import JobConfig
+from tfps.errors import ConfigError
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
+    """Read a job file, apply the overrides and check every key.
+
+    Args:
+        path: a TOML file.
+        overrides: ``key=value`` each, with TOML values; bare words are strings.
+
+    Raises:
+        ConfigError: the file cannot be read, or everything that is wrong in it, at once.
+    """
+    values, problems = apply_overrides(_read(path), overrides)
+    try:
+        config = parse(values, source=str(path))
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems], source=str(path)) from None
+    if problems:
+        raise ConfigError(problems, source=str(path))
+    return config
+
+
+def parse(values: Mapping[str, Any], *, source: str = "") -> JobConfig:
+    """Check the values of a job file.
+
+    Args:
+        values: as the TOML parser gives them.
+        source: what error messages call them.
+
+    Raises:
+        ConfigError: everything that is wrong, each with its key, what was received and what is
+            allowed.
+
+    Example:
+
+    >>> parse({"cluster": {"wrokers": 4}}, source="job.toml")
+    Traceback (most recent call last):
+    tfps.errors.ConfigError: job.toml: cluster.wrokers: unknown key; did you mean workers? \
+allowed: workers, ps, connect_timeout_s
+    """
+    problems = contradictions(values)
+    try:
+        config = JobConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError([*describe(error, schema=JobConfig), *problems], source=source) from None
+    if problems:
+        raise ConfigError(problems, source=source)
+    return config
+
+
+def salvage(path: Path, overrides: Sequence[str] = ()) -> tuple[JobConfig, frozenset[str]]:
+    """Read what is right in a job file that may have mistakes, so that more can be checked.
+
+    Args:
+        path: a TOML file.
+        overrides: as for `load`.
+
+    Returns:
+        The configuration with defaults in the place of wrong values, and the paths of the keys
+        that were wrong; the empty path if the file cannot be read.
+    """
+    try:
+        values, _ = apply_overrides(_read(path), overrides)
+    except ConfigError:
+        return JobConfig(), frozenset({""})
+    wrong: set[str] = set()
+    while True:
+        try:
+            return JobConfig.model_validate(values), frozenset(wrong)
+        except ValidationError as error:
+            for item in error.errors():
+                # A mistake inside an array is the array's.
+                keys = [key for key in item["loc"] if isinstance(key, str)]
+                wrong.add(".".join(keys))
+                _remove(values, keys)
+
+
+def to_toml(config: JobConfig) -> str:
+    """Write a job's effective configuration as TOML, defaults and overrides included.
+
+    Example:
+
+    >>> parse(tomllib.loads(to_toml(JobConfig()))) == JobConfig()
+    True
+    """
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigError("there is no such file", source=str(path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"is no TOML: {error}", source=str(path)) from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", source=str(path)) from error
+
+
+def _remove(values: dict[str, Any], keys: Sequence[str]) -> None:
+    *parents, last = keys
+    for key in parents:
+        values = values[key]
+    values.pop(last, None)  # gone already if two items of one array are wrong

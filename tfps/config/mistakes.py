@@ -1,0 +1,146 @@
+"""Pydantic's errors as sentences: the key, what was received and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "a text",
+    "object": "a section",
+}
+LIMITS = {
+    "minimum": "at least {:g}",
+    "exclusiveMinimum": "above {:g}",
+    "exclusiveMaximum": "below {:g}",
+    "maximum": "at most {:.0f}",
+}
+
+
+def describe(error: ValidationError, *, schema: type[BaseModel]) -> list[str]:
+    """Return one sentence per mistake, each starting with the path of its key.
+
+    Args:
+        error: what pydantic found.
+        schema: the model that it validated.
+    """
+    items = error.errors(include_url=False)
+    paths = [item["loc"] for item in items]
+    # An array whose items are wrong counts as too short as well.
+    return [
+        _sentence(item, schema=schema)
+        for item in items
+        if not any(
+            path != item["loc"] and path[: len(item["loc"])] == item["loc"] for path in paths
+        )
+    ]
+
+
+def contradictions(values: Mapping[str, Any]) -> list[str]:
+    """Return one sentence for every pair of settings that cannot both count.
+
+    Args:
+        values: the job file as parsed; it may have other mistakes.
+    """
+    problems = []
+    data, optimizer = _table(values, "data"), _table(values, "training", "optimizer")
+    if data.get("source") == "subset" and "path" in data:
+        problems.append(
+            f"data.path: received {_shown(data['path'])}, but data.source = 'subset' reads the "
+            "files that ship with tfps; remove one of the two"
+        )
+    if "learning_rate" in optimizer:
+        problems.append(
+            f"training.optimizer.learning_rate: received {_shown(optimizer['learning_rate'])}; it "
+            "belongs to the section above: set training.learning_rate"
+        )
+    return problems
+
+
+def _table(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    table: Any = values
+    for part in path:
+        table = table.get(part, {}) if isinstance(table, Mapping) else {}
+    return table if isinstance(table, Mapping) else {}
+
+
+def _sentence(item: Any, *, schema: type[BaseModel]) -> str:
+    path, kind = tuple(item["loc"]), item["type"]
+    if kind == "extra_forbidden":
+        return _unknown_key(path, schema=schema)
+    key = ".".join(str(part) for part in path)
+    expected = _allowed(_node(path, schema=schema))
+    return f"{key}: received {_shown(item['input'])}; expected {expected}"
+
+
+def _unknown_key(path: Sequence[int | str], *, schema: type[BaseModel]) -> str:
+    *parents, key = path
+    section = schema
+    for part in parents:
+        section = section.model_fields[str(part)].annotation  # type: ignore[assignment]
+    known = list(section.model_fields)
+    close = difflib.get_close_matches(str(key), known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    if not close and (home := _home_of(str(key), schema=schema)):
+        hint = f"did you mean {home}? "
+    name = ".".join(map(str, path))
+    return f"{name}: unknown key; {hint}allowed: {', '.join(known)}"
+
+
+def _home_of(key: str, *, schema: type[BaseModel], prefix: str = "") -> str | None:
+    """Find a key that exists, but in another section."""
+    for name, field in schema.model_fields.items():
+        if name == key and prefix:
+            return f"{prefix}{name}"
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found = _home_of(key, schema=inner, prefix=f"{prefix}{name}.")
+            if found:
+                return found
+    return None
+
+
+def _node(path: Sequence[int | str], *, schema: type[BaseModel]) -> dict[str, Any]:
+    """Return the part of the JSON schema that a path leads to."""
+    root = _json_schema(schema)
+    node: dict[str, Any] = root
+    for part in path:
+        node = node["items"] if isinstance(part, int) else node["properties"][part]
+        if "$ref" in node:
+            node = root["$defs"][node["$ref"].rpartition("/")[2]]
+    return node
+
+
+@functools.cache
+def _json_schema(schema: type[BaseModel]) -> dict[str, Any]:
+    return schema.model_json_schema()
+
+
+def _allowed(node: dict[str, Any]) -> str:
+    """Say what a JSON schema allows.
+
+    >>> _allowed({"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1}})
+    'an array with at least 1 item, each a whole number, at least 1'
+    """
+    if "enum" in node:
+        return f"one of {', '.join(node['enum'])}"
+    if "anyOf" in node:  # a setting that may be left out; TOML has no way to write nothing
+        return _allowed(node["anyOf"][0])
+    if node["type"] == "array":
+        return f"an array with at least {node['minItems']} item, each {_allowed(node['items'])}"
+    kind = KINDS[node["type"]]
+    limits = [text.format(node[name]) for name, text in LIMITS.items() if name in node]
+    if node.get("minLength"):
+        limits = ["not empty"]
+    return ", ".join([kind, " and ".join(limits)]) if limits else kind
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,94 @@
+"""``--set key=value``: one key of the job file, changed on the command line."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfps.errors import ConfigError
+
+# What a value that is meant as TOML starts with; everything else may be a bare word.
+TOML_OPENERS = ("[", "{", '"', "'")
+
+
+def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
+    """Split one override into the path of its key and its value.
+
+    The value has TOML's syntax; a bare word that is no TOML value counts as a string.
+
+    Args:
+        text: what follows ``--set``.
+
+    Raises:
+        ConfigError: there is no key, no ``=``, or the value is broken TOML.
+
+    Example:
+
+    >>> parse_override("training.epochs=3"), parse_override("model.name=mlp")
+    ((('training', 'epochs'), 3), (('model', 'name'), 'mlp'))
+    """
+    key, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(path):
+        raise ConfigError(
+            f"received {text!r}; expected key=value, for example training.epochs=3", source="--set"
+        )
+    return path, _parse_value(value.strip(), text=text)
+
+
+def apply_overrides(
+    values: Mapping[str, Any], overrides: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return a copy of a job file's values with the overrides in place, and what was wrong.
+
+    The last override of a key wins; a wrong one is left out, so that the mistakes of the others
+    can be reported with it.
+
+    Args:
+        values: the parsed job file.
+        overrides: as given after ``--set``.
+
+    Example:
+
+    >>> apply_overrides({"data": {"batch_size": 64}}, ["data.batch_size=128"])
+    ({'data': {'batch_size': 128}}, [])
+    """
+    result = copy.deepcopy(dict(values))
+    problems: list[str] = []
+    for text in overrides:
+        try:
+            path, value = parse_override(text)
+            _set(result, path, value)
+        except ConfigError as error:
+            problems += [f"--set: {problem}" for problem in error.problems]
+    return result, problems
+
+
+def _parse_value(value: str, *, text: str) -> Any:
+    try:
+        document = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError as error:
+        if not value or value.startswith(TOML_OPENERS):
+            raise ConfigError(
+                f"received {text!r}, whose value is no TOML ({error}); expected a number, true or "
+                "false, a word, a text in quotes or an array such as [32, 64]",
+                source="--set",
+            ) from error
+        return value
+    if set(document) != {"value"}:  # a line break in the value started another key
+        raise ConfigError(f"received {text!r}; expected one value on one line", source="--set")
+    return document["value"]
+
+
+def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    section = values
+    for depth, part in enumerate(path[:-1], start=1):
+        inner = section.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(
+                f"{'.'.join(path)}: {'.'.join(path[:depth])} is the value {inner!r}, not a section"
+            )
+        section = inner
+    section[path[-1]] = value

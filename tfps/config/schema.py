@@ -1,0 +1,133 @@
+"""What a job file may say: every section, every key, its default and its allowed values."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# The classes of keras.optimizers by the names that `compile` takes; a test compares them with
+# Keras, which this package does not import.
+OPTIMIZERS = (
+    "adadelta",
+    "adafactor",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "ftrl",
+    "lamb",
+    "lion",
+    "muon",
+    "nadam",
+    "rmsprop",
+    "schedulefreeadamw",
+    "sgd",
+)
+
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Text = Annotated[str, Field(min_length=1)]
+# Strict for its items, but a TOML array is a list.
+Counts = Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]
+
+
+class Section(BaseModel):
+    """A table of the job file: frozen, no unknown keys, no silent conversion of types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class CnnSizes(Section):
+    """``[model.cnn]``: the sizes of the convolutional network."""
+
+    filters: Counts = (32, 64)
+    kernel_size: Count = 3
+    dense_units: Count = 64
+    dropout: Fraction = 0.25
+
+
+class MlpSizes(Section):
+    """``[model.mlp]``: the sizes of the multi-layer perceptron."""
+
+    hidden_units: Counts = (256, 128)
+    dropout: Fraction = 0.2
+
+
+class ModelSection(Section):
+    """``[model]``: which model; each has its sizes in a table of its own name."""
+
+    name: Literal["cnn", "mlp"] = "cnn"
+    cnn: CnnSizes = CnnSizes()
+    mlp: MlpSizes = MlpSizes()
+
+    def sizes(self) -> dict[str, Any]:
+        """Return the sizes of the chosen model."""
+        sizes: Section = {"cnn": self.cnn, "mlp": self.mlp}[self.name]
+        return sizes.model_dump()
+
+
+class DataSection(Section):
+    """``[data]``: where the examples come from and how they are cut into batches."""
+
+    source: Literal["auto", "tensorflow-datasets", "idx", "subset"] = "auto"
+    path: Text | None = None
+    batch_size: Count = 64
+    validation_fraction: Fraction = 0.05
+
+
+class ClusterSection(Section):
+    """``[cluster]``: the size of a local cluster (`TF_CONFIG` decides when it is set)."""
+
+    workers: Count = 2
+    ps: Count = 1
+    connect_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+
+
+class OptimizerSection(Section):
+    """``[training.optimizer]``: a Keras optimizer by name, and any of its arguments."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    name: Literal[OPTIMIZERS] = "adam"  # type: ignore[valid-type]
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the optimizer without its learning rate."""
+        return dict(self.model_extra or {})
+
+
+class TrainingSection(Section):
+    """``[training]``: the loop, its length, the optimizer and where the results go."""
+
+    loop: Literal["fit", "custom"] = "fit"
+    epochs: Count = 6
+    learning_rate: Annotated[float, Field(gt=0)] = 0.002
+    learning_rate_schedule: Literal["constant", "cosine"] = "cosine"
+    steps_per_execution: Count = 50
+    # Keras hands the seed to numpy, which takes 32 bits.
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
+    output: Text = "runs/fashion_mnist"
+    optimizer: OptimizerSection = OptimizerSection()
+
+
+class TransportSection(Section):
+    """``[transport]``: how requests reach the parameter servers."""
+
+    carrier: Literal["auto", "grpc"] = "auto"
+
+
+class JobConfig(Section):
+    """One job: what to train, on what, how and on how many machines.
+
+    Example:
+
+    >>> JobConfig().cluster.workers
+    2
+    """
+
+    example: Text = "fashion_mnist"
+    model: ModelSection = ModelSection()
+    data: DataSection = DataSection()
+    cluster: ClusterSection = ClusterSection()
+    training: TrainingSection = TrainingSection()
+    transport: TransportSection = TransportSection()

@@ -1,0 +1,156 @@
+"""`tfps train`: this process as one task of a cluster, or as the chief of a local one."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from tfps.cluster import (
+    SUPERVISED,
+    ClusterSpec,
+    announce_finished,
+    prepare_process,
+    wait_for_tasks,
+)
+from tfps.config import JobConfig, load
+from tfps.errors import ConfigError
+from tfps.job import bundle
+from tfps.job.job import load_inputs, run_job
+from tfps.job.optimizer import argument_problems
+from tfps.launch import LocalCluster, serve
+from tfps.launch.noise import install_noise_filter
+from tfps.launch.parent import end_with_parent
+
+
+def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
+    """Train the job of a configuration file; return this process's exit status.
+
+    With `TF_CONFIG` set, play that task's role: a worker and a parameter server serve until the
+    chief says how the job ended, the chief trains. Without it, start a cluster of the configured
+    size on this machine and be its chief.
+
+    Args:
+        config_argument: path of the file, or name of a shipped one; None is the reference job.
+        overrides: ``key=value`` each.
+
+    Raises:
+        ConfigError: the file, the overrides or `TF_CONFIG` are wrong.
+        DataError: data files are missing, corrupt or truncated.
+        ClusterError: the cluster did not come up.
+    """
+    signal.signal(signal.SIGTERM, _stop)
+    supervised = bool(end_with_parent())
+    if not os.environ.get("TF_CONFIG", "").strip():
+        prepare_process("chief")
+        config = _load(config_argument, overrides)
+        inputs = load_inputs(config, say=say)
+        say(f"data     {inputs.source}: {inputs.sizes()}")
+        run_job(config, inputs, connect=lambda: _local_strategy(config), say=say)
+        return 0
+    spec = ClusterSpec.from_environment()
+    assert spec.task_type is not None
+    prepare_process(spec.task_type)
+    if spec.task_type == "evaluator":
+        raise ConfigError(
+            "task.type: received 'evaluator', which has no part in `tfps train`; expected chief, "
+            "worker or ps (an evaluator runs a script of its own: tfps run SCRIPT)",
+            source="TF_CONFIG",
+        )
+    if spec.task_type in ("worker", "ps"):
+        return serve(spec)
+    return _train_as_chief(spec, config_argument, overrides, supervised=supervised)
+
+
+def say(text: str) -> None:
+    """Write a line for the user."""
+    print(text, flush=True)
+
+
+def _train_as_chief(
+    spec: ClusterSpec, config_argument: str | None, overrides: Sequence[str], *, supervised: bool
+) -> int:
+    status = 1
+    if not supervised:
+        # Also after a mistake in the configuration: the other tasks must not wait for this one.
+        atexit.register(lambda: announce_finished(spec, status))
+        os.environ[SUPERVISED] = "1"  # the strategy leaves the message to us
+    config = _load(config_argument, overrides)
+    inputs = load_inputs(config, say=say)
+    say(f"data     {inputs.source}: {inputs.sizes()}")
+    run_job(config, inputs, connect=lambda: _cluster_strategy(config, spec), say=say)
+    status = 0
+    return status
+
+
+def _load(config_argument: str | None, overrides: Sequence[str]) -> JobConfig:
+    path = bundle.config_path(config_argument)
+    config = load(path, overrides)
+    problems = argument_problems(config.training.optimizer)
+    if problems:
+        raise ConfigError(problems, source=str(path))
+    return config
+
+
+@contextlib.contextmanager
+def _local_strategy(config: JobConfig) -> Iterator[Any]:
+    """Give a strategy over processes of this machine, which end with the context."""
+    logs = Path(config.training.output) / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    install_noise_filter(logs / "chief-0.log")
+    size = config.cluster
+    say(
+        f"cluster  1 chief, {_count(size.workers, 'worker')}, "
+        f"{_count(size.ps, 'parameter server')} on this machine; logs in {logs}"
+    )
+    # Not waiting at once: this process imports TensorFlow while the tasks do.
+    with LocalCluster(workers=size.workers, ps=size.ps, log_dir=logs, wait=False) as cluster:
+        resolver = cluster.cluster_resolver
+
+        def check() -> None:
+            for failure in cluster.failures():
+                raise failure
+
+        wait_for_tasks(cluster.spec, timeout_s=size.connect_timeout_s, report=say, check=check)
+        try:
+            with _strategy(config, resolver) as strategy:
+                yield strategy
+        except BaseException:
+            for failure in cluster.failures():
+                say(str(failure))
+            raise
+
+
+@contextlib.contextmanager
+def _cluster_strategy(config: JobConfig, spec: ClusterSpec) -> Iterator[Any]:
+    """Give a strategy over the tasks of `TF_CONFIG`."""
+    install_noise_filter(Path(tempfile.mkdtemp(prefix="tfps-train-")) / "chief-0.log")
+    say(f"cluster  of TF_CONFIG:\n{spec}")
+    wait_for_tasks(spec, timeout_s=config.cluster.connect_timeout_s, report=say)
+    with _strategy(config, spec.tf_resolver()) as strategy:
+        yield strategy
+
+
+@contextlib.contextmanager
+def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
+    import tfps
+
+    strategy = tfps.ParameterServerStrategy(resolver, transport=config.transport.carrier)
+    try:
+        yield strategy
+    finally:
+        strategy.close()
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

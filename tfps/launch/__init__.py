@@ -1,0 +1,6 @@
+"""Starting tasks: serving as one, running a script as another, a whole cluster on one machine."""
+
+from tfps.launch.local_cluster import LocalCluster
+from tfps.launch.serving import serve
+
+__all__ = ["LocalCluster", "serve"]

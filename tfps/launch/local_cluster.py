@@ -1,0 +1,255 @@
+"""A real cluster on this machine, for as long as a `with` block lasts."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal as signals
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tfps.cluster import ClusterSpec, lease_ports, wait_for_tasks
+from tfps.errors import ClusterError, ConfigError, TaskFailed
+from tfps.launch.environment import task_environment
+from tfps.launch.process import TaskProcess, describe_status
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+HOST = "127.0.0.1"
+SERVED = ("worker", "ps")
+START_TIMEOUT_S = 300.0  # importing TensorFlow takes seconds on an idle machine, minutes on a busy
+
+
+class LocalCluster:
+    """Workers and parameter servers as processes of this machine; this process is the chief.
+
+    The tasks are real processes (`python -m tfps serve`), so it works from a notebook, standard
+    input and a script without a ``__main__`` guard, and a task can be killed like a lost machine.
+    They listen on loopback ports that stay reserved until the cluster is closed. Leaving the
+    ``with`` block kills and reaps the tasks; they also end when this process does, however.
+
+    Args:
+        workers: how many tasks compute gradients.
+        ps: how many tasks keep the parameters.
+        log_dir: a folder for one log per task; None takes a temporary one, which goes when this
+            process ends without a failed task.
+        environment: further variables for the tasks.
+        start_timeout_s: how long the tasks may take until they listen.
+        wait: return only when all tasks listen.
+
+    Raises:
+        ConfigError: a count is below 1.
+        TaskFailed: a task ended while it started; the message has its status and last lines.
+        ConnectTimeout: a task does not listen in time.
+
+    Example:
+
+    >>> with LocalCluster(workers=2, ps=1) as cluster:
+    ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        ps: int = 1,
+        *,
+        log_dir: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+        wait: bool = True,
+    ) -> None:
+        _check_counts(workers=workers, ps=ps)
+        self._owner = os.getpid()
+        self._extra = dict(environment or {})
+        self._start_timeout_s = start_timeout_s
+        self._tasks: dict[tuple[str, int], TaskProcess] = {}
+        self._lease = lease_ports(1 + workers + ps, host=HOST)
+        addresses = [f"{HOST}:{port}" for port in self._lease.ports]
+        self.spec = ClusterSpec(
+            jobs={
+                "chief": tuple(addresses[:1]),
+                "worker": tuple(addresses[1 : 1 + workers]),
+                "ps": tuple(addresses[1 + workers :]),
+            },
+            task_type="chief",
+            task_index=0,
+        )
+        self._lease.share_with_this_process()  # which listens on the chief's port
+        self.log_dir = _log_dir(log_dir)
+        self._temporary_logs = log_dir is None
+        atexit.register(self.close)
+        try:
+            for task_type, index, _ in self.spec.tasks(*SERVED):
+                self._start(task_type, index)
+            if wait:
+                self._wait(*SERVED)
+        except BaseException:
+            self.close()
+            raise
+
+    @cached_property
+    def cluster_resolver(self) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
+        """What a strategy takes; imports TensorFlow at the first use."""
+        return self.spec.tf_resolver()
+
+    @property
+    def logs(self) -> dict[str, Path]:
+        """The log of every task by its name, for example ``worker 0``."""
+        return {
+            f"{task_type} {index}": self.log_dir / f"{task_type}-{index}.log"
+            for task_type, index, _ in self.spec.tasks(*SERVED)
+        }
+
+    def pid(self, task_type: str, index: int) -> int:
+        """Return the number of a task's process."""
+        return self._task(task_type, index).pid
+
+    def status(self, task_type: str, index: int) -> int | None:
+        """Return a task's exit status (negative: the signal that ended it), None while it runs."""
+        return self._task(task_type, index).status()
+
+    def kill(self, task_type: str, index: int, signal: int = signals.SIGKILL) -> None:
+        """End a task like a lost machine; return once it is gone.
+
+        Args:
+            task_type: ``worker`` or ``ps``.
+            index: which of them.
+            signal: instead of SIGKILL.
+
+        Raises:
+            ClusterError: the signal did not end it.
+        """
+        task = self._task(task_type, index)
+        task.expected_to_end = True
+        if signal == signals.SIGKILL:
+            status = task.kill()
+        else:
+            task.send(signal)
+            status = task.wait(10.0)
+        if status is None:
+            raise ClusterError(f"{task.name} still runs 10 s after {signals.Signals(signal).name}")
+
+    def suspend(self, task_type: str, index: int) -> None:
+        """Stop a task as if its machine hung; its connections stay open."""
+        self._task(task_type, index).suspend()
+
+    def resume(self, task_type: str, index: int) -> None:
+        """Let a suspended task go on."""
+        self._task(task_type, index).send(signals.SIGCONT)
+
+    def restart(self, task_type: str, index: int, *, wait: bool = True) -> None:
+        """Start a task again at its address, after killing it if it still runs.
+
+        Args:
+            task_type: ``worker`` or ``ps``.
+            index: which of them.
+            wait: return only when it listens.
+
+        Raises:
+            TaskFailed: it ended while it started.
+            ConnectTimeout: it does not listen in time.
+        """
+        self._task(task_type, index).kill()
+        self._start(task_type, index)
+        if wait:
+            self._wait(task_type)
+
+    def failures(self) -> list[TaskFailed]:
+        """Return an error for every task that ended without having been asked to."""
+        return [
+            _failure(task)
+            for task in self._tasks.values()
+            if task.status() is not None and not task.expected_to_end
+        ]
+
+    def close(self) -> None:
+        """Kill and reap all tasks and give up their ports; closing again does nothing."""
+        if os.getpid() != self._owner:
+            return  # a fork of the owner ends; the tasks are not its own
+        failed = bool(self.failures())
+        for task in self._tasks.values():
+            task.kill()
+        self._lease.close()
+        atexit.unregister(self.close)
+        if self._temporary_logs and not failed:
+            # Not now: whoever looks for the reason of a failure reads them after the block.
+            atexit.register(shutil.rmtree, self.log_dir, ignore_errors=True)
+            self._temporary_logs = False
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return str(self.spec)
+
+    def _task(self, task_type: str, index: int) -> TaskProcess:
+        task = self._tasks.get((task_type, index))
+        if task is None:
+            known = ", ".join(f"{kind} {number}" for kind, number in self._tasks)
+            raise ClusterError(f"this cluster has no process {task_type} {index}; it has {known}")
+        return task
+
+    def _start(self, task_type: str, index: int) -> None:
+        name = f"{task_type} {index}"
+        if not self._lease.shared:
+            self._lease.release(int(self.spec.address(task_type, index).rpartition(":")[2]))
+        self._tasks[task_type, index] = TaskProcess(
+            name=name,
+            # -P: a user's file with the name of a module does not stand for it.
+            command=[sys.executable, "-P", "-m", "tfps", "serve"],
+            environment=task_environment(self.spec, task_type, index, extra=self._extra),
+            log_path=self.logs[name],
+        )
+
+    def _wait(self, *task_types: str) -> None:
+        wait_for_tasks(
+            self.spec,
+            timeout_s=self._start_timeout_s,
+            task_types=task_types,
+            check=self._raise_failure,
+        )
+
+    def _raise_failure(self) -> None:
+        failures = self.failures()
+        if failures:
+            raise failures[0]
+
+
+def _check_counts(**counts: int) -> None:
+    problems = [
+        f"{name}: {count!r}; expected a whole number from 1"
+        for name, count in counts.items()
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1
+    ]
+    if problems:
+        raise ConfigError(problems, source="LocalCluster")
+
+
+def _log_dir(path: str | os.PathLike[str] | None) -> Path:
+    if path is None:
+        return Path(tempfile.mkdtemp(prefix="tfps-"))
+    Path(path).mkdir(parents=True, exist_ok=True)
+    return Path(path)
+
+
+def _failure(task: TaskProcess) -> TaskFailed:
+    status = task.status()
+    assert status is not None
+    lines = [f"  | {line}" for line in task.last_lines()] or ["  | (it wrote nothing)"]
+    head = f"{task.name} {describe_status(status)}; its last lines:"
+    return TaskFailed("\n".join([head, *lines, f"Its log: {task.log_path}"]))

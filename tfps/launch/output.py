@@ -1,0 +1,106 @@
+"""Many tasks on one terminal: each line with the name of the task that wrote it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from tfps.launch.noise_filter import LineSorter
+
+LOOK_EVERY_S = 0.1  # at the logs' ends; a line may be this late
+OWN_LINES = b"tfps: "  # what a serving task says of itself is for its log; the starter reports
+
+_write_lock = threading.Lock()  # one line at a time, whichever thread has it
+
+
+class LogFollower:
+    """Writes what tasks append to their logs to a stream, without the libraries' own lines.
+
+    The tasks write to files and not to pipes of this process: a log is complete, and a task can
+    go on, whatever happens to this process.
+
+    Args:
+        logs: task name to its log.
+        target: the file number to write to.
+    """
+
+    def __init__(self, logs: dict[str, Path], *, target: int) -> None:
+        self._logs = {name: _Follower(name, path) for name, path in logs.items()}
+        self._target = target
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="tfps-logs", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is still in the logs and stop."""
+        self._stop.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._stop.wait(LOOK_EVERY_S):
+            self._copy(at_end=False)
+        self._copy(at_end=True)
+
+    def _copy(self, *, at_end: bool) -> None:
+        for follower in self._logs.values():
+            write_prefixed(follower.name, follower.new_lines(at_end=at_end), target=self._target)
+
+
+class _Follower:
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self._path = path
+        self._position = path.stat().st_size if path.exists() else 0
+        self._partial = b""
+        self._sorter = LineSorter()
+
+    def new_lines(self, *, at_end: bool) -> list[bytes]:
+        if not self._path.exists():
+            return []
+        with open(self._path, "rb") as file:
+            file.seek(self._position)
+            data = file.read()
+        self._position += len(data)
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if at_end and self._partial:
+            lines.append(self._partial)
+            self._partial = b""
+        return [
+            line
+            for line in lines
+            if not self._sorter.is_noise(line) and not line.startswith(OWN_LINES)
+        ]
+
+
+def write_prefixed(name: str, lines: Iterable[bytes], *, target: int) -> None:
+    """Write lines to a file number, each with the task's name before it."""
+    with _write_lock, contextlib.suppress(BrokenPipeError):  # nobody reads any more
+        for line in lines:
+            # Progress bars rewrite their line; without a terminal only its last state is of use.
+            text = line.rstrip(b"\r").rpartition(b"\r")[2]
+            data = f"[{name}] ".encode() + text + b"\n"
+            while data:
+                data = data[os.write(target, data) :]
+
+
+def prefix_stream(name: str, source: IO[bytes], *, target: int) -> threading.Thread:
+    """Copy a pipe line by line to a file number, each with the task's name, in a thread."""
+
+    def copy() -> None:
+        for line in source:
+            write_prefixed(name, [line.rstrip(b"\n")], target=target)
+
+    thread = threading.Thread(target=copy, name=f"tfps-output-{name}", daemon=True)
+    thread.start()
+    return thread
+
+
+def say(text: str) -> None:
+    """Write a line of the launcher's own to the error output."""
+    with _write_lock:
+        print(f"tfps: {text}", file=sys.stderr, flush=True)

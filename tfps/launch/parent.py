@@ -1,0 +1,42 @@
+"""A task never outlives the process that started it, however that one ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+from tfps.launch.environment import PARENT_PID
+
+PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+POLL_S = 1.0  # only matters where the kernel sends no signal
+
+
+def end_with_parent() -> bool:
+    """Make this process end when the one named in `TFPS_PARENT_PID` does; return whether it is set.
+
+    Linux sends a signal by itself; elsewhere a thread looks at the parent's number every second.
+    """
+    expected = os.environ.pop(PARENT_PID, "")
+    if not expected:
+        return False
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = int(expected)
+    _end_if_orphaned(parent)  # the parent may have ended before the call above
+    threading.Thread(target=_watch, args=(parent,), name="tfps-parent", daemon=True).start()
+    return True
+
+
+def _watch(parent: int) -> None:
+    while True:
+        time.sleep(POLL_S)
+        _end_if_orphaned(parent)
+
+
+def _end_if_orphaned(parent: int) -> None:
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

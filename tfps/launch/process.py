@@ -1,0 +1,179 @@
+"""One task as a child process: its start, its signals, its log and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal as signals
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from tfps.errors import ClusterError
+
+LOOK_EVERY_S = 0.005
+LAST_LINES = 20  # enough for a traceback, short enough for a terminal
+LAST_BYTES = 64 * 1024  # read from a log's end for them
+REAP_TIMEOUT_S = 10.0  # after SIGKILL; only a process stuck in the kernel takes longer
+
+_starts: queue.SimpleQueue[tuple[Future[Any], dict[str, Any]]] = queue.SimpleQueue()
+_starter_lock = threading.Lock()
+_starter: threading.Thread | None = None
+
+
+class TaskProcess:
+    """A task that runs as a child of this process, in a session of its own.
+
+    A terminal's Ctrl-C reaches only the parent, which decides what it means for the tasks.
+
+    Args:
+        name: for example ``worker 0``.
+        command: the program and its arguments.
+        environment: all its variables.
+        log_path: its output is appended to this file, unless `stdout` and `stderr` are given.
+        stdin: a file number or a constant of `subprocess`; None is this process's own.
+        stdout: a file number or a constant of `subprocess` in the place of the log.
+        stderr: the same for the error output.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log_path: Path,
+        stdin: int | None = subprocess.DEVNULL,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> None:
+        self.name = name
+        self.log_path = log_path
+        self.expected_to_end = False  # its end is no failure once somebody asked for it
+        with open(log_path, "ab") as log:
+            self._process = _start(
+                args=list(command),
+                env=dict(environment),
+                stdin=stdin,
+                stdout=log if stdout is None else stdout,
+                stderr=log if stderr is None else stderr,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return int(self._process.pid)
+
+    @property
+    def output(self) -> IO[bytes] | None:
+        """The read end of the output, where it is a pipe."""
+        return self._process.stdout
+
+    @property
+    def errors(self) -> IO[bytes] | None:
+        """The read end of the error output, where it is a pipe."""
+        return self._process.stderr
+
+    def status(self) -> int | None:
+        """Return the exit status (negative: the signal that ended it), None while it runs."""
+        status = self._process.poll()
+        return None if status is None else int(status)
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for its end; return the status, or None if it still runs after the timeout."""
+        try:
+            return int(self._process.wait(timeout_s))
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send(self, signal: int) -> None:
+        """Send a signal to the process and to those that it started; nothing once it ended."""
+        if self.status() is None:
+            with contextlib.suppress(ProcessLookupError):  # ended since the line above
+                os.killpg(self.pid, signal)
+
+    def suspend(self) -> None:
+        """Stop it with all that it started; return when it stands still.
+
+        Its threads on other cores go on for a moment after the signal was sent.
+        """
+        self.send(signals.SIGSTOP)
+        ends_at = time.monotonic() + REAP_TIMEOUT_S
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            while process.status() != psutil.STATUS_STOPPED and self.status() is None:
+                if time.monotonic() > ends_at:
+                    raise ClusterError(f"{self.name} still runs after SIGSTOP")
+                time.sleep(LOOK_EVERY_S)
+
+    def kill(self) -> int | None:
+        """End it at once, with all that it started, and reap it; return its status."""
+        self.expected_to_end = True
+        # Also once it ended: processes that it started may have stayed in its session.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signals.SIGKILL)
+        return self.wait(REAP_TIMEOUT_S)
+
+    def last_lines(self, count: int = LAST_LINES) -> list[str]:
+        """Return the end of its log."""
+        return last_lines(self.log_path, count)
+
+
+def describe_status(status: int) -> str:
+    """Say how a process ended.
+
+    Example:
+
+    >>> describe_status(-9)
+    'ended by SIGKILL'
+    >>> describe_status(3)
+    'ended with status 3'
+    """
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"ended by {signals.Signals(-status).name}"
+    except ValueError:
+        return f"ended by signal {-status}"
+
+
+def last_lines(path: Path, count: int = LAST_LINES) -> list[str]:
+    """Return the last lines of a text file; none if it does not exist."""
+    if not path.exists():
+        return []
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_BYTES))
+        text = file.read().decode(errors="replace")
+    return text.splitlines()[-count:]
+
+
+def _start(**arguments: Any) -> subprocess.Popen[bytes]:
+    """Start a process from a thread that lives as long as this process.
+
+    Linux ends a child when the *thread* that started it ends, and callers' threads come and go.
+    """
+    global _starter
+    with _starter_lock:
+        if _starter is None or not _starter.is_alive():  # not alive: this is a fork of the parent
+            _starter = threading.Thread(target=_serve_starts, name="tfps-starter", daemon=True)
+            _starter.start()
+    future: Future[subprocess.Popen[bytes]] = Future()
+    _starts.put((future, arguments))
+    return future.result()
+
+
+def _serve_starts() -> None:
+    while True:
+        future, arguments = _starts.get()
+        try:
+            future.set_result(subprocess.Popen(**arguments))
+        except OSError as error:
+            future.set_exception(error)

@@ -1,0 +1,120 @@
+"""`tfps run`: this process as one task of a cluster, or as the starter of a whole local one."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfps.cluster import SUPERVISED, ClusterSpec, announce_finished, prepare_process
+from tfps.errors import ConfigError
+from tfps.launch.environment import LOG_FILE
+from tfps.launch.noise import install_noise_filter
+from tfps.launch.output import say
+from tfps.launch.parent import end_with_parent
+from tfps.launch.script import run_script
+from tfps.launch.serving import serve
+from tfps.launch.supervisor import supervise
+
+DEFAULT_WORKERS = 2
+DEFAULT_PS = 1
+
+
+def run(
+    script: str,
+    arguments: Sequence[str] = (),
+    *,
+    workers: int | None = None,
+    ps: int | None = None,
+    log_dir: str | None = None,
+) -> int:
+    """Run a training script on a parameter-server cluster; return this process's exit status.
+
+    With `TF_CONFIG` set, play that task's role: a worker and a parameter server serve, the chief
+    and the evaluator run the script. Without it, start a cluster on this machine and run the
+    script as its chief. End the process with `tfps.launch.exit.end_process` afterwards.
+
+    Args:
+        script: the file to run.
+        arguments: what follows its name in `sys.argv`.
+        workers: how many workers a local cluster has; None is 2.
+        ps: how many parameter servers it has; None is 1.
+        log_dir: where the tasks' logs go; None is a new temporary folder.
+
+    Raises:
+        ConfigError: `TF_CONFIG` is wrong, or a count is given although it is set.
+        TaskFailed: a task of the local cluster ended while it started.
+    """
+    supervised = bool(end_with_parent())
+    if os.environ.get("TF_CONFIG", "").strip():
+        if workers is not None or ps is not None:
+            raise ConfigError(
+                "is set and lists the tasks, so --workers and --ps have no effect; leave them "
+                "out, or unset TF_CONFIG to start a cluster on this machine",
+                source="TF_CONFIG",
+            )
+        return play_role(
+            ClusterSpec.from_environment(),
+            script,
+            arguments,
+            log_dir=log_dir,
+            supervised=supervised,
+        )
+    return supervise(
+        script,
+        arguments,
+        workers=DEFAULT_WORKERS if workers is None else workers,
+        ps=DEFAULT_PS if ps is None else ps,
+        log_dir=log_dir,
+    )
+
+
+def play_role(
+    spec: ClusterSpec,
+    script: str,
+    arguments: Sequence[str],
+    *,
+    log_dir: str | None = None,
+    supervised: bool = False,
+) -> int:
+    """Serve, or run the script, as the task that a spec names; return the exit status.
+
+    Args:
+        spec: the cluster and this task.
+        script: the file that a chief or an evaluator runs.
+        arguments: the script's.
+        log_dir: where the libraries' own lines go; None is a new temporary folder.
+        supervised: whether the process that started this one also ends the other tasks.
+    """
+    assert spec.task_type is not None
+    prepare_process(spec.task_type)
+    if spec.task_type in ("worker", "ps"):
+        if os.isatty(2):  # elsewhere the error output is the task's log
+            install_noise_filter(_log_path(spec, log_dir))
+        return serve(spec)
+    install_noise_filter(_log_path(spec, log_dir))
+    status = 1
+
+    def announce() -> None:
+        announce_finished(spec, status)
+
+    if spec.task_type == "chief" and not supervised:
+        # Registered first, so run last: the script's own exit functions still find the servers.
+        atexit.register(announce)
+        os.environ[SUPERVISED] = "1"  # a strategy in the script leaves the message to us
+    status = run_script(script, arguments)
+    return status
+
+
+def _log_path(spec: ClusterSpec, log_dir: str | None) -> Path:
+    if log_dir is None and os.environ.get(LOG_FILE):
+        return Path(os.environ[LOG_FILE])
+    if log_dir is None:
+        folder = Path(tempfile.mkdtemp(prefix="tfps-run-"))
+        say(f"log in {folder}")
+    else:
+        folder = Path(log_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{spec.task_type}-{spec.task_index}.log"

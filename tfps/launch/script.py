@@ -1,0 +1,65 @@
+"""Running a user's script in this process as `python script.py` would."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+from tfps.cluster.exit_status import status_of
+
+_modules: list[ModuleType] = []  # a script's objects live until the process ends, as Python's do
+
+
+def run_script(script: str | os.PathLike[str], arguments: Sequence[str]) -> int:
+    """Run a script as the main module of this process and return its exit status.
+
+    Its uncaught exception is printed once, without the lines of this file.
+
+    Args:
+        script: the file.
+        arguments: what follows the script's name in `sys.argv`.
+    """
+    path = os.fspath(script)
+    sys.argv = [path, *arguments]
+    _put_first_on_path(str(Path(path).resolve().parent))
+    module = ModuleType("__main__")
+    module.__file__ = path
+    module.__loader__ = SourceFileLoader("__main__", path)
+    module.__dict__["__builtins__"] = builtins
+    _modules.append(module)
+    sys.modules["__main__"] = module
+    try:
+        with io.open_code(str(Path(path).resolve())) as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        exec(code, module.__dict__)
+    except SystemExit as error:
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        return status_of(error)
+    except BaseException as error:  # noqa: BLE001 - as at the top of any Python program
+        trace = _from_script(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _put_first_on_path(folder: str) -> None:
+    if os.environ.get("PYTHONSAFEPATH"):
+        return
+    if sys.flags.safe_path:  # started with -P by us: there is no entry of the command's own
+        sys.path.insert(0, folder)
+    else:
+        sys.path[0] = folder
+
+
+def _from_script(trace: TracebackType | None) -> TracebackType | None:
+    """Cut off the frames above the script; a mistake in its syntax has none below."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace

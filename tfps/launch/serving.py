@@ -1,0 +1,143 @@
+"""What a worker or a parameter server does: it serves until the chief says how the job ended."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+from tfps.cluster import (
+    FINISHED_FUNCTION,
+    ClusterSpec,
+    accepts_connections,
+    inter_op_threads,
+    prepare_process,
+)
+from tfps.errors import ConfigError
+from tfps.launch.environment import CHIEF_TIMEOUT_S
+
+DEFAULT_CHIEF_TIMEOUT_S = 600.0  # a scheduler restarts a lost chief within minutes
+CHIEF_GONE_STATUS = 75  # EX_TEMPFAIL of <sysexits.h>: worth another try by a scheduler
+FAILED_STATUS = 1
+LOOK_EVERY_S = 5.0  # for the chief; a TCP connection each
+ANSWER_S = 0.5  # the message's answer leaves the process before it ends
+
+
+def serve(spec: ClusterSpec | None = None, *, chief_timeout_s: float | None = None) -> int:
+    """Serve as the task that `TF_CONFIG` names until the job ends; return the exit status.
+
+    The status is 0 after the chief's script ended well, 1 after it failed, and 75 if the chief
+    stayed away. A dropped connection ends nothing: the chief may come back. TensorFlow cannot take
+    a server down, so the process has to end when this returns (`os._exit`).
+
+    Args:
+        spec: the cluster and this task; None reads `TF_CONFIG`.
+        chief_timeout_s: how long the chief may be unreachable; None reads `TFPS_CHIEF_TIMEOUT_S`,
+            else 600 s.
+
+    Raises:
+        ConfigError: `TF_CONFIG` is wrong, or names a task that does not serve.
+    """
+    spec = spec or ClusterSpec.from_environment()
+    if spec.task_type not in ("worker", "ps") or spec.task_index is None:
+        raise ConfigError(
+            f"task.type: {spec.task_type!r} does not serve; expected worker or ps",
+            source=spec.source,
+        )
+    timeout_s = _chief_timeout_s() if chief_timeout_s is None else chief_timeout_s
+    prepare_process(spec.task_type)
+    signal.signal(signal.SIGTERM, _end_at_once)
+    end = JobEnd()
+    _start_server(spec, end)
+    name = f"{spec.task_type} {spec.task_index}"
+    print(f"tfps: {name} serves at {spec.address(spec.task_type, spec.task_index)}", flush=True)
+    status = end.wait(spec.address("chief", 0), chief_timeout_s=timeout_s)
+    print(f"tfps: {name} ends with status {status}: {end.reason}", flush=True)
+    return status
+
+
+class JobEnd:
+    """The end of the job as one task sees it: told by the chief, or the chief stayed away."""
+
+    def __init__(self) -> None:
+        self._told = threading.Event()
+        self._status = FAILED_STATUS
+        self.reason = ""
+
+    def tell(self, status: int) -> None:
+        """Take the chief's message; the first one counts."""
+        if not self._told.is_set():
+            self._status = 0 if status == 0 else FAILED_STATUS
+            self.reason = "the job finished" if status == 0 else "the chief's script failed"
+            self._told.set()
+
+    def wait(self, chief_address: str, *, chief_timeout_s: float) -> int:
+        """Wait for the end and return the exit status."""
+        seen = time.monotonic()
+        every_s = min(LOOK_EVERY_S, chief_timeout_s / 4)
+        while not self._told.wait(every_s):
+            now = time.monotonic()
+            if math.isinf(chief_timeout_s) or accepts_connections(chief_address):
+                seen = now
+            elif now - seen >= chief_timeout_s:
+                self.reason = (
+                    f"the chief at {chief_address} was away for {chief_timeout_s:g} s "
+                    f"({CHIEF_TIMEOUT_S})"
+                )
+                return CHIEF_GONE_STATUS
+        time.sleep(ANSWER_S)
+        return self._status
+
+
+def _start_server(spec: ClusterSpec, end: JobEnd) -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    from tfps.bridge.tensorflow_private import register_named_function
+
+    def finished(status: np.ndarray) -> np.int32:
+        end.tell(int(status))
+        return np.int32(1)
+
+    register_named_function(FINISHED_FUNCTION, finished)
+    assert spec.task_type is not None
+    assert spec.task_index is not None
+    # A ServerDef keeps the order of the jobs; from a ClusterSpec TensorFlow would sort them.
+    definition = tf.train.ServerDef(
+        job_name=spec.task_type, task_index=spec.task_index, protocol="grpc"
+    )
+    for name, addresses in spec.jobs.items():
+        job = definition.cluster.job.add(name=name)
+        for index, address in enumerate(addresses):
+            job.tasks[index] = address
+    config = definition.default_session_config
+    config.inter_op_parallelism_threads = inter_op_threads(spec, spec.task_type)
+    # Spinning threads of every task on one machine take the cores from the tasks that compute.
+    config.experimental.disable_thread_spinning = True
+    tf.distribute.Server(definition)
+
+
+def _chief_timeout_s() -> float:
+    text = os.environ.get(CHIEF_TIMEOUT_S, "")
+    if not text.strip():
+        return DEFAULT_CHIEF_TIMEOUT_S
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise ConfigError(
+            f"{text!r}; expected a number of seconds above 0, or inf to wait for ever",
+            source=CHIEF_TIMEOUT_S,
+        )
+    return value
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> None:
+    # Not by an exception: TensorFlow's threads would keep the process from ending.
+    sys.stdout.flush()
+    os._exit(128 + number)

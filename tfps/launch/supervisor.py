@@ -1,0 +1,186 @@
+"""A cluster on this machine, with the script as its chief: started, watched and ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from tfps.cluster import missing_tasks
+from tfps.errors import ConnectTimeout
+from tfps.launch.environment import LOG_FILE, task_environment
+from tfps.launch.local_cluster import LocalCluster
+from tfps.launch.output import LogFollower, prefix_stream, say
+from tfps.launch.process import TaskProcess, describe_status
+
+LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the script is noticed
+GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
+START_TIMEOUT_S = 300.0
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def supervise(
+    script: str, arguments: Sequence[str], *, workers: int, ps: int, log_dir: str | None = None
+) -> int:
+    """Start a local cluster, run a script as its chief, and stop everything when it ends.
+
+    On a terminal the script has it for itself, so that progress bars work; elsewhere its lines
+    get its name like those of the other tasks. The first Ctrl-C or SIGTERM goes to the script, a
+    second one ends everything at once.
+
+    Args:
+        script: the file.
+        arguments: the script's.
+        workers: how many workers.
+        ps: how many parameter servers.
+        log_dir: a folder for the logs; None takes a new temporary one, which stays.
+
+    Returns:
+        The script's exit status, 128 + n if signal n ended it.
+
+    Raises:
+        ConfigError: a count is below 1.
+        TaskFailed: a task ended while it started.
+        ConnectTimeout: a task did not listen in time.
+    """
+    folder = Path(log_dir or tempfile.mkdtemp(prefix="tfps-run-")).resolve()
+    with _Signals() as signals, _kept_terminal():
+        with LocalCluster(workers=workers, ps=ps, log_dir=folder, wait=False) as cluster:
+            say(f"{_count(workers, 'worker')}, {_count(ps, 'parameter server')}; logs in {folder}")
+            follower = LogFollower(cluster.logs, target=2)
+            chief = _Chief(cluster, script, arguments)
+            try:
+                status = _watch(cluster, chief, signals)
+            finally:
+                chief.stop()
+                cluster.close()
+                follower.close()
+    if status != 0 and not signals.received:
+        say(f"{script} {describe_status(status)}; logs in {folder}")
+    return status if status >= 0 else 128 - status
+
+
+class _Chief:
+    """The script as a child process, with this process's terminal or with prefixed pipes."""
+
+    def __init__(self, cluster: LocalCluster, script: str, arguments: Sequence[str]) -> None:
+        log_path = cluster.log_dir / "chief-0.log"
+        pipes = [None if os.isatty(number) else subprocess.PIPE for number in (1, 2)]
+        extra = {LOG_FILE: str(log_path)}
+        self.process = TaskProcess(
+            name="chief",
+            command=[sys.executable, "-P", "-m", "tfps", "run", script, *arguments],
+            environment=task_environment(cluster.spec, "chief", 0, extra=extra),
+            log_path=log_path,
+            stdin=None,
+            stdout=pipes[0] or 1,
+            stderr=pipes[1] or 2,
+        )
+        streams = ((self.process.output, 1), (self.process.errors, 2))
+        self._threads = [
+            prefix_stream("chief", source, target=target) for source, target in streams if source
+        ]
+
+    def stop(self) -> None:
+        """End it if it still runs, with all that it started, and write its last lines."""
+        self.process.kill()
+        for thread in self._threads:
+            thread.join()
+
+
+class _Signals:
+    """Takes the signals that end a job, so that they end it in order."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self.first_at = 0.0
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> _Signals:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._take) for number in STOPPING}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        self.first_at = self.first_at or time.monotonic()
+        self.received.append(number)
+
+
+def _watch(cluster: LocalCluster, chief: _Chief, signals: _Signals) -> int:
+    """Return the chief's status once it ended; report tasks that die, pass signals on."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    starting = dict.fromkeys(cluster.spec.tasks("worker", "ps"), "")
+    reported: set[str] = set()
+    passed_on = 0
+    while (status := chief.process.status()) is None:
+        if starting:
+            starting = missing_tasks(starting)
+            if starting and time.monotonic() > deadline:
+                names = ", ".join(f"{kind} {index}" for kind, index, _ in starting)
+                raise ConnectTimeout(
+                    f"{names} did not listen within {START_TIMEOUT_S:g} s; logs: {cluster.log_dir}"
+                )
+        for failure in cluster.failures():
+            if str(failure) not in reported:
+                reported.add(str(failure))
+                if starting:
+                    raise failure
+                say(str(failure))
+                if _no_worker_left(cluster):
+                    say("no worker is left, so the script cannot go on; ending it")
+                    chief.process.kill()
+                    return 1
+        if len(signals.received) > passed_on:
+            number = signals.received[passed_on]
+            passed_on = len(signals.received)
+            if passed_on > 1 or _gone(chief, number):
+                chief.process.kill()
+            else:
+                say(f"{signal.Signals(number).name}: stopping (once more: at once)")
+        if signals.received and time.monotonic() - signals.first_at > GRACE_S:
+            say(f"the script still runs after {GRACE_S:g} s; ending it")
+            chief.process.kill()
+        time.sleep(LOOK_EVERY_S)
+    return -signals.received[0] if signals.received and status < 0 else status
+
+
+def _no_worker_left(cluster: LocalCluster) -> bool:
+    workers = range(cluster.spec.count("worker"))
+    return all(cluster.status("worker", index) is not None for index in workers)
+
+
+def _gone(chief: _Chief, number: int) -> bool:
+    """Pass a signal on to the chief; return whether it ended before."""
+    chief.process.send(number)
+    return chief.process.status() is not None
+
+
+@contextlib.contextmanager
+def _kept_terminal() -> Iterator[None]:
+    """Restore the terminal's modes and cursor: a script ended by a signal cannot."""
+    if not (sys.stdin and sys.stdin.isatty() and os.isatty(1)):
+        yield
+        return
+    modes = termios.tcgetattr(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
+        os.write(1, b"\x1b[?25h")  # show the cursor, which progress bars hide
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,119 @@
+"""A custom loop's functions on one server: pull, push without tickets, and write-back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.consistency import ledger as decide
+from tfps.consistency.ledger import Status
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.program import Program
+from tfps.runtime.server import Server
+from tfps.runtime.server_function import server_function
+from tfps.runtime.wire import (
+    StageWire,
+    gradient_name,
+    name_of,
+    parameter_layout,
+    parameters_on,
+)
+from tfps.transport.carrier import Message
+from tfps.transport.layout import Layout
+from tfps.transport.message import REQUEST_FIELDS, Reply, Request
+from tfps.transport.packing import pack, unpack
+
+
+class CustomServer:
+    """The server's half of a scheduled function.
+
+    What a coordinator schedules carries no ticket: a function that is run again after a worker was
+    lost applies its gradients again, as in TensorFlow. Each push is still one atomic update.
+
+    Args:
+        program: what the function touches.
+        server: the server whose functions these are.
+        update_of: the server-side update of an optimizer.
+    """
+
+    def __init__(
+        self, program: Program, *, server: Server, update_of: Callable[[Any], ServerUpdate]
+    ) -> None:
+        self.program, self.server, self._update_of = program, server, update_of
+        self.parameters = parameters_on(program, server.device)
+        self.parameter_layout = parameter_layout(self.parameters)
+        self.state = tuple(v for v in program.state if v._value.device == server.device)
+        self.state_layout = parameter_layout(self.state)
+        self.wires = [self._wire(stage.variables) for stage in program.stages]
+        self.pull = self._function(self._pull)
+        self.pushes = [self._function(self._push_of(k)) for k in range(len(program.stages))]
+        self.write_back = self._function(self._write_back) if self.state else None
+
+    def _wire(self, variables: Sequence[Any]) -> StageWire:
+        here = tuple(v for v in variables if v._value.device == self.server.device)
+        request = Layout.of((gradient_name(v), v._value.dtype.name, tuple(v.shape)) for v in here)
+        return StageWire(here, (), here, request, parameter_layout(here))
+
+    def _function(self, trace: Callable[..., Sequence[tf.Tensor]]) -> Any:
+        return server_function(
+            trace, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
+        )
+
+    def _pull(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        ledger = self.server.ledger
+        with ledger.locked():
+            entries = ledger.entries()
+            version = entries.read(ledger.books.VERSION)
+            entries.count_if(tf.constant(True), ledger.books.EXCHANGES)
+            ledger.post(entries)
+            values = {name_of(v): v._value.read_value() for v in self.parameters}
+        return [_reply(version), ids, pack(self.parameter_layout, values)]
+
+    def _push_of(self, stage: int) -> Callable[..., Sequence[tf.Tensor]]:
+        wire, optimizer = self.wires[stage], self.program.stages[stage].optimizer
+
+        def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+            ledger, tensors = self.server.ledger, unpack(wire.request, payload)
+            with ledger.locked():
+                entries = ledger.entries()
+                version, staleness = decide.count_update(
+                    entries, base_version=header[Request.BASE_VERSION]
+                )
+                gradients = {id(v): tensors[gradient_name(v)] for v in wire.gradients}
+                trained = optimizer._trainable_variables
+                if any(v._value.device == self.server.device for v in trained):
+                    self._update_of(optimizer).apply(gradients, device=self.server.device)
+                ledger.post(entries)
+                values = {name_of(v): v._value.read_value() for v in wire.parameters}
+            return [_reply(version, staleness), ids, pack(wire.reply, values)]
+
+        return push
+
+    def _write_back(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        """What the function assigned itself: changes add up, moving averages mix."""
+        ledger, changes = self.server.ledger, unpack(self.state_layout, payload)
+        with ledger.locked():
+            entries = ledger.entries()
+            workers = ledger.books.slots
+            for variable in self.state:
+                value, change = variable._value, changes[name_of(variable)]
+                if value.dtype.is_bool:
+                    value.assign(change, read_value=False)
+                elif value.dtype.is_floating and not variable.trainable:
+                    value.assign_add(change / workers, read_value=False)
+                else:
+                    value.assign_add(change, read_value=False)
+            version = entries.read(ledger.books.VERSION)
+        return [_reply(version), ids, tf.zeros([0], tf.uint8)]
+
+
+def _reply(version: tf.Tensor, staleness: Any = 0) -> tf.Tensor:
+    fields = {
+        Reply.STATUS: int(Status.OK),
+        Reply.VERSION: version,
+        Reply.STALENESS: staleness,
+        Reply.NEXT_TICKET: -1,
+    }
+    return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])

@@ -1,0 +1,172 @@
+"""A scheduled function on a worker: its Keras variables come in one pull, each optimizer call is one push."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.step_scope import StepScope
+from tfps.bridge.worker_variable import WorkerVariable
+from tfps.optimizers.whole_model import for_whole_model
+from tfps.runtime.custom_server import CustomServer
+from tfps.runtime.program import Discovery, Program
+from tfps.runtime.runtime import Runtime
+from tfps.runtime.wire import gradient_name, name_of
+from tfps.transport.carrier import Message, ServerCall
+from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
+from tfps.transport.packing import pack, unpack
+
+
+def trace_packed(function: Callable[..., Any], args: Any, kwargs: Any, *, strategy: Any) -> Any:
+    """Trace a user's function with packed pulls and pushes in the place of single reads.
+
+    Args:
+        function: the user's, as scheduled.
+        args: its positional arguments, as tensors of the trace.
+        kwargs: its keyword arguments.
+        strategy: ours.
+    """
+    program = _discover(function, args, kwargs, strategy)
+    if not program.variables and not program.metrics:
+        return function(*args, **kwargs)
+    strategy.updates_of(program)
+    servers = [
+        CustomServer(program, server=server, update_of=strategy.update_of)
+        for server in strategy.runtime.servers
+    ]
+    step = CustomStep(program, servers=servers, runtime=strategy.runtime)
+    step.pull()
+    with StepScope(step):
+        outputs = function(*args, **kwargs)
+    step.write_back()
+    return outputs
+
+
+def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Program:
+    found: list[Discovery] = []
+
+    @tf.function(autograph=False)
+    def scratch() -> None:
+        discovery = Discovery(strategy)
+        found[:] = [discovery]
+        with StepScope(discovery):
+            function(*args, **kwargs)
+
+    scratch.get_concrete_function()
+    discovery = found[0]
+    program = Program(name="custom", step=function, batch_spec=None, trains=True)
+    for variable in discovery.order:
+        on_server = isinstance(variable._value, ServerVariable)
+        (program.variables if on_server else program.metrics).append(variable)
+    program.state = [v for v in program.variables if discovery.written(v)]
+    program.stages = discovery.stages
+    return program
+
+
+class CustomStep:
+    """Traces one run of a scheduled function (see `bridge.step_scope.StepTrace`).
+
+    Args:
+        program: what the function touches; its ``metrics`` are all variables that live elsewhere
+            than on servers, each read and added to where it lives.
+        servers: the function's halves on the servers.
+        runtime: the job.
+    """
+
+    def __init__(
+        self, program: Program, *, servers: Sequence[CustomServer], runtime: Runtime
+    ) -> None:
+        self.program, self.servers, self.runtime = program, servers, runtime
+        self.copies = {id(v): WorkerVariable(v) for v in (*program.variables, *program.metrics)}
+        self._before: dict[int, tf.Tensor] = {}
+        self._stage = 0
+        # In a resource, because optimizer calls may stand in loops and nested functions.
+        self._versions = private.anonymous_variable(
+            shape=tf.TensorShape([len(servers)]), dtype=tf.int64
+        )
+
+    def value_of(self, keras_variable: Any) -> WorkerVariable:
+        return self.copies[id(keras_variable)]
+
+    def assign(self, keras_variable: Any, value: Any) -> None:
+        self.value_of(keras_variable).assign(value)
+
+    def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
+        stage, self._stage = self._stage, self._stage + 1
+        variables = list(variables if variables is not None else optimizer._trainable_variables)
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        values = [tf.convert_to_tensor(g) for g, _ in pairs]
+        values = for_whole_model(
+            optimizer, values, servers=len(self.servers), value_of=self.value_of
+        )
+        named = {gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)}
+        versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
+        calls = {
+            p: self._call(
+                server, server.pushes[stage], pack(server.wires[stage].request, named), versions[p]
+            )
+            for p, server in enumerate(self.servers)
+        }
+        replies = self.runtime.carrier.exchange(calls)
+        for p, server in enumerate(self.servers):
+            new = unpack(server.wires[stage].reply, replies[p].payload)
+            for variable in server.wires[stage].parameters:
+                self.copies[id(variable)].load(new[name_of(variable)])
+        self._versions.assign(_versions(replies), read_value=False)
+
+    def pull(self) -> None:
+        """Load all variables: one request per server."""
+        empty = tf.zeros([0], tf.uint8)
+        calls = {
+            p: self._call(server, server.pull, empty, tf.constant(0, tf.int64))
+            for p, server in enumerate(self.servers)
+        }
+        replies = self.runtime.carrier.exchange(calls)
+        for p, server in enumerate(self.servers):
+            values = unpack(server.parameter_layout, replies[p].payload)
+            for variable in server.parameters:
+                self.copies[id(variable)].load(values[name_of(variable)])
+        for variable in self.program.metrics:
+            self.copies[id(variable)].load(tf.identity(variable._value.read_value()))
+        self._versions.assign(_versions(replies), read_value=False)
+        written = (*self.program.state, *self.program.metrics)
+        self._before = {id(v): tf.identity(self.copies[id(v)].read_value()) for v in written}
+
+    def write_back(self) -> None:
+        """Send home what the function assigned: the difference to what was pulled."""
+        calls = {}
+        for p, server in enumerate(self.servers):
+            if server.write_back is not None:
+                changes = {name_of(v): self._change(v) for v in server.state}
+                payload = pack(server.state_layout, changes)
+                calls[p] = self._call(server, server.write_back, payload, tf.constant(0, tf.int64))
+        if calls:
+            replies = self.runtime.carrier.exchange(calls)
+            for reply in replies.values():
+                # Keeps the call: nothing else uses its answer.
+                tf.debugging.assert_equal(reply.header[Reply.STATUS], tf.constant(0, tf.int64))
+        for variable in self.program.metrics:
+            if self.copies[id(variable)].assigned:
+                variable._value.assign_add(self._change(variable))
+
+    def _change(self, variable: Any) -> tf.Tensor:
+        now, before = self.copies[id(variable)].read_value(), self._before[id(variable)]
+        return now if now.dtype.is_bool else now - before
+
+    def _call(
+        self, server: CustomServer, function: Any, payload: tf.Tensor, version: tf.Tensor
+    ) -> ServerCall:
+        fields: list[Any] = [0] * REQUEST_FIELDS
+        fields[Request.PROTOCOL], fields[Request.JOB] = PROTOCOL, self.runtime.job_id
+        fields[Request.KIND], fields[Request.BASE_VERSION] = int(Kind.PUSH), version
+        header = tf.stack([tf.cast(field, tf.int64) for field in fields])
+        request = Message(header, tf.zeros([0], tf.int64), payload)
+        return ServerCall(server.server.device, function, request)
+
+
+def _versions(replies: dict[int, Message]) -> tf.Tensor:
+    return tf.stack([replies[p].header[Reply.VERSION] for p in sorted(replies)])

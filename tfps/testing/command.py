@@ -1,0 +1,213 @@
+"""A command as a child process with a deadline; its output is in every failure."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+LOOK_EVERY_S = 0.05
+REAP_TIMEOUT_S = 10.0
+
+
+class Command:
+    """A running command whose output can be waited for; leaving the block ends it and its children.
+
+    Args:
+        arguments: the program and its arguments.
+        deadline_s: from the start; waiting beyond it fails with the output so far.
+        environment: further variables; None removes one.
+        folder: the working directory.
+        input_text: what it reads from its standard input.
+
+    Example:
+
+    >>> with Command([sys.executable, "-c", "print('ready'); input()"], deadline_s=20) as command:
+    ...     command.wait_for("ready")
+    ...     command.send(signal.SIGTERM)
+    ...     command.wait()
+    -15
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str | os.PathLike[str]],
+        *,
+        deadline_s: float,
+        environment: Mapping[str, str | None] | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        input_text: str | None = None,
+    ) -> None:
+        self._arguments = [os.fspath(argument) for argument in arguments]
+        self._ends_at = time.monotonic() + deadline_s
+        self._deadline_s = deadline_s
+        self._files = tempfile.TemporaryDirectory(prefix="tfps-test-")
+        self._out, self._err = Path(self._files.name, "out"), Path(self._files.name, "err")
+        source = Path(self._files.name, "in")
+        source.write_text(input_text or "")
+        variables = dict(os.environ)
+        for name, value in (environment or {}).items():
+            if value is None:
+                variables.pop(name, None)
+            else:
+                variables[name] = value
+        # Without an input of its own it must not end for want of one, as a service does not.
+        stdin = source.open("rb") if input_text is not None else subprocess.PIPE
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                self._arguments,
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+                env=variables,
+                cwd=folder,
+                start_new_session=True,
+            )
+        if input_text is not None:
+            stdin.close()  # type: ignore[union-attr]
+        self._family: dict[int, psutil.Process] = {}
+
+    @property
+    def output(self) -> str:
+        """The standard output so far; all of it after the end too."""
+        return self._out.read_text(errors="replace")
+
+    @property
+    def errors(self) -> str:
+        """The error output so far."""
+        return self._err.read_text(errors="replace")
+
+    def wait(self) -> int:
+        """Wait for the end and return the status (negative: a signal).
+
+        Raises:
+            AssertionError: it still runs at the deadline; the message has its output.
+        """
+        while self.process.poll() is None:
+            self._check_deadline("its end")
+            self._remember_children()
+            time.sleep(LOOK_EVERY_S)
+        return self.process.returncode
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until the output or the error output matches a regular expression.
+
+        Raises:
+            AssertionError: it did not until the deadline, or the command ended before.
+        """
+        while True:
+            ended = self.process.poll() is not None
+            match = re.search(pattern, self.output) or re.search(pattern, self.errors)
+            if match:
+                return match
+            if ended:
+                raise AssertionError(f"ended without writing {pattern!r}\n{self.describe()}")
+            self._check_deadline(f"{pattern!r}")
+            self._remember_children()
+            time.sleep(LOOK_EVERY_S)
+
+    def send(self, number: int) -> None:
+        """Send a signal to the command's own process."""
+        self._remember_children()
+        self.process.send_signal(number)
+
+    def children(self) -> list[psutil.Process]:
+        """Return the processes that it has started, and those that they have, which still run."""
+        self._remember_children()
+        return [process for process in self._family.values() if _runs(process)]
+
+    def describe(self) -> str:
+        """Return the command, its status and its output, for a failure's message."""
+        return (
+            f"$ {' '.join(self._arguments)}\nstatus: {self.process.poll()}\n"
+            f"--- output\n{self.output}\n--- errors\n{self.errors}"
+        )
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._remember_children()
+        for process in [*self._family.values()]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(REAP_TIMEOUT_S)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        if error is not None and "--- output" not in str(error):
+            error.add_note(self.describe())
+        self._files.cleanup()
+
+    def _remember_children(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                self._family.setdefault(process.pid, process)
+
+    def _check_deadline(self, what: str) -> None:
+        if time.monotonic() > self._ends_at:
+            raise AssertionError(
+                f"waited {self._deadline_s:g} s in vain for {what}\n{self.describe()}"
+            )
+
+
+def run_command(
+    arguments: Sequence[str | os.PathLike[str]],
+    *,
+    deadline_s: float,
+    environment: Mapping[str, str | None] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    input_text: str = "",
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and return its status and outputs as text.
+
+    Args:
+        arguments: the program and its arguments.
+        deadline_s: how long it may take.
+        environment: further variables; None removes one.
+        folder: the working directory.
+        input_text: what it reads from its standard input.
+
+    Raises:
+        AssertionError: it did not end in time, or left a process behind.
+    """
+    command = Command(
+        arguments,
+        deadline_s=deadline_s,
+        environment=environment,
+        folder=folder,
+        input_text=input_text,
+    )
+    with command:
+        status = command.wait()
+        ends_at = time.monotonic() + REAP_TIMEOUT_S
+        while (left := command.children()) and time.monotonic() < ends_at:
+            time.sleep(LOOK_EVERY_S)
+        if left:
+            names = [" ".join(process.cmdline()) for process in left]
+            raise AssertionError(f"left processes behind: {names}\n{command.describe()}")
+        return subprocess.CompletedProcess(
+            list(arguments), status, stdout=command.output, stderr=command.errors
+        )
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

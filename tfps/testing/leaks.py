@@ -1,0 +1,83 @@
+"""What a piece of code left behind: processes, listening ports, threads."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psutil
+
+SETTLE_S = 10.0  # what ends by itself may take this long
+LOOK_EVERY_S = 0.05
+
+# Two live as long as the process by design; pytest-timeout has one for each test that runs.
+NOT_LEFT_BEHIND = ("tfps-starter", "tfps-parent", "pytest_timeout")
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What this process has at one moment.
+
+    Args:
+        processes: its children, with theirs, as ``number command``.
+        ports: the TCP ports on which its children listen.
+        threads: names of its Python threads that keep it from ending, or that tfps started.
+    """
+
+    processes: frozenset[str]
+    ports: frozenset[int]
+    threads: frozenset[str]
+
+    @classmethod
+    def now(cls) -> Leftovers:
+        """Return what there is now."""
+        processes, ports = set(), set()
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    processes.add(f"{child.pid} {' '.join(child.cmdline())}")
+                ports |= {
+                    connection.laddr.port
+                    for connection in child.net_connections("tcp")
+                    if connection.status == psutil.CONN_LISTEN
+                }
+        threads = {
+            f"{thread.name} ({thread.ident})"
+            for thread in threading.enumerate()
+            if not thread.name.startswith(NOT_LEFT_BEHIND)
+            and (not thread.daemon or thread.name.startswith("tfps-"))
+        }
+        return cls(frozenset(processes), frozenset(ports), frozenset(threads))
+
+    def beyond(self, before: Leftovers) -> Leftovers:
+        """Return what there is more than before."""
+        return Leftovers(
+            self.processes - before.processes,
+            self.ports - before.ports,
+            self.threads - before.threads,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.processes or self.ports or self.threads)
+
+
+@contextlib.contextmanager
+def watch_leftovers(*, settle_s: float = SETTLE_S) -> Iterator[None]:
+    """Fail unless everything that the block started has ended soon after it.
+
+    Args:
+        settle_s: how long it may take.
+
+    Raises:
+        AssertionError: something is left; the message names it.
+    """
+    before = Leftovers.now()
+    yield
+    ends_at = time.monotonic() + settle_s
+    while left := Leftovers.now().beyond(before):
+        if time.monotonic() > ends_at:
+            raise AssertionError(f"{settle_s:g} s after the end there still is {left}")
+        time.sleep(LOOK_EVERY_S)
