@@ -52,7 +52,7 @@ class ConnectTimeout(ClusterError, TimeoutError):
 
 
 class TaskFailed(ClusterError):
-    """A task's process ended with a status that is not 0; carries its name, status and last lines."""
+    """A task's process ended with a status other than 0; carries its name, status, last lines."""
 
 
 class BackendError(TfpsError, ImportError):

@@ -58,7 +58,7 @@ class NamedResource(NamedTuple):
                 tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
-class ServerVariable(private.BaseResourceVariable):  # type: ignore[misc, name-defined]
+class ServerVariable(private.BaseResourceVariable):
     """A resource variable on one parameter server, found again by (container, name).
 
     Args:
@@ -105,6 +105,28 @@ class ServerVariable(private.BaseResourceVariable):  # type: ignore[misc, name-d
             distribute_strategy=options.get("distribute_strategy"),
             in_graph_mode=False,
         )
+
+    @classmethod
+    def attach(cls, variable: Any) -> ServerVariable:
+        """The same resource as a raw `tf.Variable` on a server, found by name in server functions."""
+        container, shared_name = private.resource_name(variable.handle)
+        self = cls.__new__(cls)
+        self._tfps_container = container
+        self._tfps_device = variable.handle.device
+        self._tfps_on_access = None
+        self._tfps_devices = [variable.handle.device]
+        private.BaseResourceVariable.__init__(
+            self,
+            trainable=variable.trainable,
+            shape=variable.shape,
+            dtype=variable.dtype,
+            handle=variable.handle,
+            name=variable.name,
+            handle_name=shared_name,
+            unique_id=shared_name,
+            in_graph_mode=False,
+        )
+        return self
 
     @property
     def shared_name(self) -> str:

@@ -7,6 +7,7 @@ TensorFlow promises nothing about these names, so they are collected here under 
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
+from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops, script_ops
@@ -86,6 +88,19 @@ def placed_on(device: str) -> Iterator[None]:
     """Place operations on a device, whatever colocation or device scope is around."""
     with ops.colocate_with(None, ignore_existing=True), ops.device(None), ops.device(device):
         yield
+
+
+def is_initialized() -> bool:
+    """Whether TensorFlow's context has started, after which thread counts are fixed."""
+    return context.context()._context_handle is not None
+
+
+def resource_name(handle: tf.Tensor) -> tuple[str, str]:
+    """(container, name) of a resource, from what its eager handle prints."""
+    match = re.search(r'name="([^"]*)", device="[^"]*", container="([^"]*)"', str(handle))
+    if match is None:
+        raise ValueError(f"expected an eager resource handle, received {handle}")
+    return match.group(2), match.group(1)
 
 
 def current_graph() -> Any:

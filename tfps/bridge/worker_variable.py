@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 
 
-class WorkerVariable(private.BaseResourceVariable):  # type: ignore[misc, name-defined]
+class WorkerVariable(private.BaseResourceVariable):
     """A resource on the worker that stands for a Keras variable while a step is traced.
 
     It is a true resource variable, so `GradientTape`, nested tf.functions and assignments inside

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 
 import click
+
+from tfps import __version__
 
 # Name to (module, attribute, one line for the list of commands, hidden). Importing a command to
 # list it would cost seconds: most of them need TensorFlow's surroundings.
@@ -62,19 +63,12 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("tfps")
-    except importlib.metadata.PackageNotFoundError:
-        return "(a source tree that is not installed)"
-
-
 def _exists(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="tfps")
+@click.version_option(__version__, prog_name="tfps")
 def main() -> None:
     """Train TensorFlow 2 and Keras 3 models with parameter servers.
 

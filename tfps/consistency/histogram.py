@@ -1,4 +1,4 @@
-"""Durations in fixed logarithmic bins, so that a server can count them in one integer vector. Pure."""
+"""Durations in fixed logarithmic bins: a server counts them in one integer vector. Pure."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Status(enum.IntEnum):
 
 
 class Logic(Protocol):
-    """The three operations that differ between Python values and tensors."""
+    """The operations that differ between Python values and tensors."""
 
     def both(self, left: Any, right: Any) -> Any:
         """Logical and."""
@@ -47,6 +47,11 @@ class Logic(Protocol):
 
     def smaller(self, left: Any, right: Any) -> Any:
         """The minimum."""
+
+    def position_of_smallest(
+        self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
+    ) -> Any:
+        """Which of the first ``count`` cells from ``begin`` is smallest; 0 if there are none."""
 
 
 class PlainLogic:
@@ -60,6 +65,11 @@ class PlainLogic:
 
     def smaller(self, left: int, right: int) -> int:
         return min(left, right)
+
+    def position_of_smallest(
+        self, read: Callable[[int], int], *, begin: int, capacity: int, count: int
+    ) -> int:
+        return min(range(min(count, capacity)), key=lambda k: read(begin + k), default=0)
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,9 @@ class Books:
     DUPLICATES = 8  # pushes of a ticket that was applied already
     DROPPED = 9  # gradients refused: late, or of an evicted worker
     ACTIVE_WORKERS = 10
-    GLOBALS = 11
+    BYTES_RECEIVED = 11  # payloads of pushes
+    BYTES_SENT = 12  # payloads of replies
+    GLOBALS = 13
 
     def active(self, slot: Any) -> Any:
         return self.GLOBALS + slot
@@ -153,6 +165,12 @@ class Entries:
 
     def count_if(self, condition: Any, cell: Any, amount: Any = 1) -> None:
         self.write(cell, self.read(cell) + self.logic.choose(condition, amount, 0))
+
+    def count_traffic(self, *, received_bytes: int, sent_bytes: int) -> None:
+        """Add a request's and its reply's payload."""
+        books = self.books
+        self.write(books.BYTES_RECEIVED, self.read(books.BYTES_RECEIVED) + received_bytes)
+        self.write(books.BYTES_SENT, self.read(books.BYTES_SENT) + sent_bytes)
 
     def is_alive(self, slot: Any, incarnation: Any) -> Any:
         """Whether the sender is the worker that the server knows under this slot."""
@@ -237,6 +255,9 @@ def close(entries: Entries, *, alive: Any, slot: Any, ticket: Any, examples: Any
 def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any) -> Any:
     """Hand the next ticket to a worker: one that came back, else a new one, else none.
 
+    Of those that came back the smallest goes first. Where the data end before the tickets do, a
+    worker that finds no batch leaves; none with a batch may lie behind its ticket then.
+
     Args:
         entries: the ticket server's books.
         alive: whether the worker may have one.
@@ -247,8 +268,13 @@ def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any) -> Any:
     count, upcoming = entries.read(books.RETURNED), entries.read(books.NEXT)
     from_returned = logic.both(alive, count > 0)
     from_new = logic.both(logic.both(alive, count <= 0), upcoming < entries.read(books.LIMIT))
-    top = entries.read(books.returned(logic.choose(count > 0, count - 1, 0)))
-    ticket = logic.choose(from_returned, top, logic.choose(from_new, upcoming, NO_TICKET))
+    position = logic.position_of_smallest(
+        entries.read, begin=books.returned(0), capacity=2 * books.slots, count=count
+    )
+    smallest = entries.read(books.returned(position))
+    last = entries.read(books.returned(logic.choose(count > 0, count - 1, 0)))
+    ticket = logic.choose(from_returned, smallest, logic.choose(from_new, upcoming, NO_TICKET))
+    entries.write_if(from_returned, books.returned(position), last)
     entries.write(books.RETURNED, count - logic.choose(from_returned, 1, 0))
     entries.write(books.NEXT, upcoming + logic.choose(from_new, 1, 0))
     entries.write_if(alive, books.held(slot), ticket)

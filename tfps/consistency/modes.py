@@ -1,4 +1,4 @@
-"""Consistency modes: settings of one loop, how far a worker may run ahead and when a server applies."""
+"""Consistency modes: how far a worker may run ahead, and when a server applies a gradient."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,13 @@ class GraphLogic:
 
     def smaller(self, left: Any, right: Any) -> tf.Tensor:
         return tf.minimum(tf.cast(left, tf.int64), tf.cast(right, tf.int64))
+
+    def position_of_smallest(
+        self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
+    ) -> tf.Tensor:
+        positions = tf.range(capacity, dtype=tf.int64)
+        values = tf.where(positions < count, read(begin + positions), tf.int64.max)
+        return tf.argmin(values)
 
 
 class ServerLedger:

@@ -38,12 +38,8 @@ def train_with_custom_loop(strategy: Any, model: Any, inputs: Inputs, config: Jo
     curves = Curves(loss=(), accuracy=())
     for epoch in range(config.training.epochs):
         print(f"Epoch {epoch + 1}/{config.training.epochs}")
-        progress = ClusterProgbar(
-            strategy,
-            target=inputs.steps_per_epoch(config.data.batch_size),
-            unit_name="step",
-            stateless_metrics={"loss", "accuracy", "val_loss", "val_accuracy"},
-        )
+        steps = inputs.steps_per_epoch(config.data.batch_size)
+        progress = ClusterProgbar(strategy, target=steps)
         order = random.permutation(len(inputs.y_train))
         totals = [
             coordinator.schedule(execution, args=(arrays, tf.constant(positions)))
@@ -56,7 +52,7 @@ def train_with_custom_loop(strategy: Any, model: Any, inputs: Inputs, config: Jo
         loss, accuracy, examples = _follow(totals, progress)
         validation = _validate(model, inputs)
         progress.update(
-            progress.target,
+            steps,
             [("loss", loss), ("accuracy", accuracy), *validation.items()],
             finalize=True,
         )

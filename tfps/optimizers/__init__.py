@@ -1,1 +1,1 @@
-"""How a server applies gradients: any Keras optimizer, restricted to the variables of one server."""
+"""How a server applies gradients: any Keras optimizer, on the variables of one server."""

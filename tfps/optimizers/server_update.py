@@ -23,7 +23,11 @@ class _InPlace:
     class extended:  # noqa: N801 - the name that Keras looks for
         @staticmethod
         def update(
-            variable: Any, function: Any, args: Any = (), kwargs: Any = None, group: bool = True
+            variable: Any,
+            function: Any,
+            args: Any = (),
+            kwargs: Any = None,
+            group: bool = True,  # noqa: ARG004 - part of TensorFlow's signature
         ) -> Any:
             return function(variable, *args, **(kwargs or {}))
 

@@ -1,1 +1,1 @@
-"""Where variables live: their cost, the policy that chooses a server, and the plan. No TensorFlow."""
+"""Where variables live: their cost, the policy that chooses a server, the plan. No TensorFlow."""

@@ -1,4 +1,4 @@
-"""A plan says which part of which variable lies where; it prints, compares and hashes as a value."""
+"""A plan: which part of which variable lies where; it prints, compares and hashes as a value."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -42,7 +42,10 @@ class RoundRobin:
         return variables_placed % len(bytes_per_server)
 
 
-ALIASES = {"least_loaded": LeastLoaded, "round_robin": RoundRobin}
+ALIASES: Mapping[str, Callable[[], Placement]] = {
+    "least_loaded": LeastLoaded,
+    "round_robin": RoundRobin,
+}
 
 
 def resolve(placement: Placement | str | None) -> Placement:

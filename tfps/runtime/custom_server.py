@@ -20,9 +20,9 @@ from tfps.runtime.wire import (
     parameter_layout,
     parameters_on,
 )
-from tfps.transport.carrier import Message
+from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.layout import Layout
-from tfps.transport.message import REQUEST_FIELDS, Reply, Request
+from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
 
 
@@ -51,6 +51,18 @@ class CustomServer:
         self.pushes = [self._function(self._push_of(k)) for k in range(len(program.stages))]
         self.write_back = self._function(self._write_back) if self.state else None
 
+    def call(
+        self, function: Any, payload: tf.Tensor, *, job_id: int, version: tf.Tensor
+    ) -> ServerCall:
+        """A request for one of this server's functions."""
+        fields: list[Any] = [0] * REQUEST_FIELDS
+        fields[Request.PROTOCOL], fields[Request.JOB] = PROTOCOL, job_id
+        fields[Request.KIND], fields[Request.BASE_VERSION] = int(Kind.PUSH), version
+        header = tf.stack([tf.cast(field, tf.int64) for field in fields])
+        return ServerCall(
+            self.server.device, function, Message(header, tf.zeros([0], tf.int64), payload)
+        )
+
     def _wire(self, variables: Sequence[Any]) -> StageWire:
         here = tuple(v for v in variables if v._value.device == self.server.device)
         request = Layout.of((gradient_name(v), v._value.dtype.name, tuple(v.shape)) for v in here)
@@ -67,6 +79,7 @@ class CustomServer:
             entries = ledger.entries()
             version = entries.read(ledger.books.VERSION)
             entries.count_if(tf.constant(True), ledger.books.EXCHANGES)
+            entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
             ledger.post(entries)
             values = {name_of(v): v._value.read_value() for v in self.parameters}
         return [_reply(version), ids, pack(self.parameter_layout, values)]
@@ -85,6 +98,9 @@ class CustomServer:
                 trained = optimizer._trainable_variables
                 if any(v._value.device == self.server.device for v in trained):
                     self._update_of(optimizer).apply(gradients, device=self.server.device)
+                entries.count_traffic(
+                    received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
+                )
                 ledger.post(entries)
                 values = {name_of(v): v._value.read_value() for v in wire.parameters}
             return [_reply(version, staleness), ids, pack(wire.reply, values)]

@@ -1,4 +1,4 @@
-"""A scheduled function on a worker: its Keras variables come in one pull, each optimizer call is one push."""
+"""A scheduled function on a worker: variables come in one pull, an optimizer call is one push."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tfps.runtime.custom_server import CustomServer
 from tfps.runtime.program import Discovery, Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.wire import gradient_name, name_of
-from tfps.transport.carrier import Message, ServerCall
-from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
+from tfps.transport.carrier import Message
+from tfps.transport.message import Reply
 from tfps.transport.packing import pack, unpack
 
 
@@ -106,8 +106,11 @@ class CustomStep:
         named = {gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)}
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         calls = {
-            p: self._call(
-                server, server.pushes[stage], pack(server.wires[stage].request, named), versions[p]
+            p: server.call(
+                server.pushes[stage],
+                pack(server.wires[stage].request, named),
+                job_id=self.runtime.job_id,
+                version=versions[p],
             )
             for p, server in enumerate(self.servers)
         }
@@ -121,8 +124,9 @@ class CustomStep:
     def pull(self) -> None:
         """Load all variables: one request per server."""
         empty = tf.zeros([0], tf.uint8)
+        zero = tf.constant(0, tf.int64)
         calls = {
-            p: self._call(server, server.pull, empty, tf.constant(0, tf.int64))
+            p: server.call(server.pull, empty, job_id=self.runtime.job_id, version=zero)
             for p, server in enumerate(self.servers)
         }
         replies = self.runtime.carrier.exchange(calls)
@@ -143,7 +147,12 @@ class CustomStep:
             if server.write_back is not None:
                 changes = {name_of(v): self._change(v) for v in server.state}
                 payload = pack(server.state_layout, changes)
-                calls[p] = self._call(server, server.write_back, payload, tf.constant(0, tf.int64))
+                calls[p] = server.call(
+                    server.write_back,
+                    payload,
+                    job_id=self.runtime.job_id,
+                    version=tf.constant(0, tf.int64),
+                )
         if calls:
             replies = self.runtime.carrier.exchange(calls)
             for reply in replies.values():
@@ -156,16 +165,6 @@ class CustomStep:
     def _change(self, variable: Any) -> tf.Tensor:
         now, before = self.copies[id(variable)].read_value(), self._before[id(variable)]
         return now if now.dtype.is_bool else now - before
-
-    def _call(
-        self, server: CustomServer, function: Any, payload: tf.Tensor, version: tf.Tensor
-    ) -> ServerCall:
-        fields: list[Any] = [0] * REQUEST_FIELDS
-        fields[Request.PROTOCOL], fields[Request.JOB] = PROTOCOL, self.runtime.job_id
-        fields[Request.KIND], fields[Request.BASE_VERSION] = int(Kind.PUSH), version
-        header = tf.stack([tf.cast(field, tf.int64) for field in fields])
-        request = Message(header, tf.zeros([0], tf.int64), payload)
-        return ServerCall(server.server.device, function, request)
 
 
 def _versions(replies: dict[int, Message]) -> tf.Tensor:

@@ -72,6 +72,7 @@ class Runtime:
         self._views: dict[str, View] = {}
         self._resources: dict[str, NamedResource] = {}
         self._garbage: list[NamedResource] = []
+        self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def plan(self) -> Plan:
@@ -89,8 +90,17 @@ class Runtime:
         )
         return self.servers[index].device
 
-    def create_variable(self, initial_value: Any, *, device: str, **options: Any) -> ServerVariable:
-        """A named variable on a server, entered in the plan."""
+    def create_variable(
+        self, initial_value: Any, *, device: str, planned: bool = True, **options: Any
+    ) -> ServerVariable:
+        """A named variable on a server.
+
+        Args:
+            initial_value: a tensor, an array or a callable that returns one.
+            device: the server.
+            planned: enter it in the plan; what belongs to the transport is not.
+            options: of `ServerVariable`.
+        """
         name = options.get("name") or "variable"
         shared_name = f"{name}_{next(self._names)}"
         variable = ServerVariable(
@@ -103,15 +113,16 @@ class Runtime:
         )
         dtype = variable.dtype.name
         self._resources[shared_name] = variable.resource
-        self._views[shared_name] = View(
-            variable=name,
-            server=self.index_of(device),
-            slab=shared_name,
-            offset_items=0,
-            shape=tuple(variable.shape),
-            dtype=dtype,
-            item_bytes=ITEM_BYTES.get(dtype, variable.dtype.size),
-        )
+        if planned:
+            self._views[shared_name] = View(
+                variable=name,
+                server=self.index_of(device),
+                slab=shared_name,
+                offset_items=0,
+                shape=tuple(variable.shape),
+                dtype=dtype,
+                item_bytes=ITEM_BYTES.get(dtype, variable.dtype.size),
+            )
         weakref.finalize(variable, self._forget, shared_name)
         return variable
 

@@ -21,7 +21,7 @@ def server_function(
     """
 
     def opened_by_name(*arguments: tf.Tensor) -> Sequence[tf.Tensor]:
-        with tracing_server_function(device):
+        with tracing_server_function(device), tf.device(device):
             return function(*arguments)
 
     with outside_the_step(), private.placed_on(device):

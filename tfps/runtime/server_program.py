@@ -65,11 +65,13 @@ class ServerProgram:
         ]
         text = repr((program.name, self.parameter_layout, self.wires)).encode()
         self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
-        self._metrics = self._vector("metrics", program.metric_items)
-        self._outputs = self._vector("outputs", program.output_items)
+        if server.hands_out_tickets:
+            self._metrics = self._vector("metrics", program.metric_items)
+            self._outputs = self._vector("outputs", program.output_items)
         self.join = self._function(self._join)
         self.pushes = [self._function(self._push_of(k)) for k in range(len(program.stages))]
         self.leave = self._function(self._leave)
+        runtime.push_functions.update(self.pushes)
 
     @functools.cached_property
     def finish(self) -> Any:
@@ -89,6 +91,7 @@ class ServerProgram:
         return self.runtime.create_variable(
             np.zeros([items], np.float64),
             device=self.server.device,
+            planned=False,
             trainable=False,
             name=f"{self.program.name}_{name}",
         )
@@ -139,6 +142,7 @@ class ServerProgram:
             if self.server.hands_out_tickets:
                 ticket = decide.issue(entries, alive=accepted, slot=slot, pushed=NO_TICKET)
             version = entries.read(ledger.books.VERSION)
+            entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
             ledger.post(entries)
             values = self._values(self.parameters)
         status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
@@ -184,6 +188,9 @@ class ServerProgram:
                 version = entries.read(ledger.books.VERSION)
                 if optimizer is not None:
                     version += tf.cast(admission.fresh, tf.int64)
+                entries.count_traffic(
+                    received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
+                )
                 ledger.post(entries)
                 values = self._values(wire.parameters)
             reply = self._reply(

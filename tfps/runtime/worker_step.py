@@ -1,4 +1,4 @@
-"""A program's step on a worker: its variables are local copies, its optimizer calls are exchanges."""
+"""A program's step on a worker: variables are local copies, optimizer calls are exchanges."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from tfps.bridge import tensorflow_private as private
 from tfps.runtime.custom_step import trace_packed
 
 
-class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore[misc, name-defined]
-    """Schedules functions on workers; takes the place of `tf.distribute.coordinator.ClusterCoordinator`.
+class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
+    """Schedules functions on workers, in the place of TensorFlow's class of the same name.
 
     A function needs no rewrite: under a `tfps.ParameterServerStrategy` its Keras variables come in
     one message per parameter server, and each optimizer call is one message back, applied on the
@@ -62,7 +62,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):  # type:
         """The packed form of a function; the same object for the same function."""
         if function not in self._packed:
             strategy = weakref.ref(self.strategy)
-            user = weakref.ref(function)
+            user: Any = weakref.ref(function)
 
             def packed(*args: Any, **kwargs: Any) -> Any:
                 return trace_packed(user(), args, kwargs, strategy=strategy())

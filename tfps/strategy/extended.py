@@ -15,7 +15,7 @@ from tfps.training.feeder import CHIEF_DEVICE
 logger = logging.getLogger(__name__)
 
 
-class Extended(private.ParameterServerStrategyExtended):  # type: ignore[misc, name-defined]
+class Extended(private.ParameterServerStrategyExtended):
     """TensorFlow's own, except for Keras variables: those are named and placed by our policy.
 
     A raw `tf.Variable` stays what TensorFlow makes of it. The state of metrics lies on the chief:
@@ -23,11 +23,16 @@ class Extended(private.ParameterServerStrategyExtended):  # type: ignore[misc, n
     """
 
     _tfps_runtime: Any = None
+    _tfps_register: Any = None
     _tfps_said_whole = False
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
-        if variable_under_construction() is None or kwargs.get("per_worker_variable"):
-            return super()._create_variable(next_creator, **kwargs)
+        keras_variable = variable_under_construction()
+        if keras_variable is None or kwargs.get("per_worker_variable"):
+            variable = super()._create_variable(next_creator, **kwargs)
+            if isinstance(variable, tf.Variable) and keras_variable is None:
+                self._tfps_register(variable.name, variable)
+            return variable
         if kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ:
             with private.placed_on(CHIEF_DEVICE):
                 return next_creator(**kwargs)
@@ -38,6 +43,7 @@ class Extended(private.ParameterServerStrategyExtended):  # type: ignore[misc, n
             self._say_whole(kwargs)
             device = self._tfps_runtime.choose_device(self._variable_count)
         self._variable_count += 1
+        self._tfps_register(keras_variable.path, keras_variable)
         return self._tfps_runtime.create_variable(
             kwargs.get("initial_value"),
             device=device,

@@ -7,14 +7,19 @@ import logging
 import os
 import secrets
 import weakref
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import keras_patches
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
     ClusterSpec,
+    announce_at_exit,
+    inter_op_threads,
+    prepare_process,
     wait_for_tasks,
 )
 from tfps.consistency import modes
@@ -25,8 +30,10 @@ from tfps.placement import policy
 from tfps.placement.plan import Plan
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
+from tfps.runtime.update_operations import UpdateOperation, update_operations
 from tfps.strategy.coordinator import ClusterCoordinator
 from tfps.strategy.extended import Extended
+from tfps.strategy.primitives import Primitives
 from tfps.strategy.stats import Stats, take_stats
 from tfps.training.batch_callbacks import check_setting
 from tfps.training.trainer import Trainer
@@ -95,9 +102,12 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):  # type: i
         if cluster_resolver is None:
             spec = ClusterSpec.from_environment()
             cluster_resolver = spec.tf_resolver()
+            announce_at_exit(spec)  # registered before `close`, so it runs after it
         else:
             spec = ClusterSpec.from_resolver(cluster_resolver)
         self.cluster = spec
+        prepare_process("chief")
+        _set_threads(spec)
         wait_for_tasks(
             spec,
             timeout_s=float(os.environ.get("TFPS_CONNECT_TIMEOUT_S", CONNECT_TIMEOUT_S)),
@@ -106,6 +116,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):  # type: i
         super().__init__(cluster_resolver, variable_partitioner)
         self._is_tfps_strategy = True
         self.active_round: Any = None
+        self.last_round: Any = None
         self.active_follower: Any = None
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
         job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
@@ -118,6 +129,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):  # type: i
         self.runtime.on_access = _weak_method(self, "pause_tickets")
         self._extended.__class__ = Extended
         self._extended._tfps_runtime = self.runtime
+        self._primitives = Primitives(self.runtime, update_of=_weak_method(self, "update_of"))
+        self._extended._tfps_register = self._primitives.register
         keras_patches.install(Trainer())
         self._finalizer = weakref.finalize(self, _close, self.runtime)
         atexit.register(self._finalizer)
@@ -176,38 +189,64 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):  # type: i
         if iterator is not None:
             logger.info("input: %s", iterator.source.description)
 
+    def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Any], Any]:
+        """Read parameters, one request per server; see `strategy.primitives.Primitives.pull`."""
+        return self._primitives.pull(names)
+
+    def push(
+        self, gradients: Mapping[str, Any], version: Any, *, optimizer: Any = None
+    ) -> tuple[Any, Any]:
+        """Send gradients to the servers; see `strategy.primitives.Primitives.push`."""
+        return self._primitives.push(gradients, version, optimizer=optimizer)
+
+    def update_operations(self) -> list[UpdateOperation]:
+        """Every operation that a push of `fit` changes a variable with, and where it runs."""
+        return [
+            operation
+            for function in self.runtime.push_functions
+            for operation in update_operations(function)
+        ]
+
+    def worker_rates(self) -> tuple[float, ...] | None:
+        """Steps per second of each worker in the current or latest epoch."""
+        round_ = self.active_round or self.last_round
+        return None if round_ is None else round_.worker_rates()
+
     def describe_pace(self) -> str:
-        """For the progress bar: workers alive and mean staleness of this round."""
-        alive = sum(self._alive_workers())
-        text = f"{alive}/{self._num_workers} workers"
-        round_ = self.active_round
-        cells = None if round_ is None else round_.cells
-        if cells is not None and len(cells):
-            books = self.runtime.ticket_server.books
-            begin = books.staleness(0)
-            counts = [int(count) for count in cells[begin : begin + STALENESS_BINS]]
-            if sum(counts):
-                mean = sum(value * count for value, count in enumerate(counts)) / sum(counts)
-                text += f" - staleness {mean:.1f}"
-        return text
+        """For the progress bar: workers alive and mean staleness of all updates so far."""
+        text = f"{sum(self.alive_workers())}/{self._num_workers} workers"
+        round_ = self.active_round or self.last_round
+        if round_ is None:
+            return text
+        begin = self.runtime.ticket_server.books.staleness(0)
+        counts = round_.cells[begin : begin + STALENESS_BINS]
+        if not counts.sum():
+            return text
+        mean = float((counts * range(STALENESS_BINS)).sum() / counts.sum())
+        return f"{text} - staleness {mean:.1f}"
 
-    def _alive_workers(self) -> list[bool]:
-        from tfps.bridge import tensorflow_private as private
-
+    def alive_workers(self) -> list[bool]:
+        """For each worker whether it takes part, as far as the coordinator knows."""
         if self._cluster_coordinator is None:
             return [True] * self._num_workers
         return private.alive_workers(self._cluster_coordinator)
 
 
 def _weak_method(owner: Any, name: str) -> Any:
+    """A bound method that does not keep its owner from being collected."""
     reference = weakref.ref(owner)
 
-    def call() -> None:
+    def call(*args: Any) -> Any:
         target = reference()
-        if target is not None:
-            getattr(target, name)()
+        return None if target is None else getattr(target, name)(*args)
 
     return call
+
+
+def _set_threads(spec: ClusterSpec) -> None:
+    """Give this process's own server enough threads; too late once TensorFlow has started."""
+    if not private.is_initialized():
+        tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "worker"))
 
 
 def _close(runtime: Runtime) -> None:

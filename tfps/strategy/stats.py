@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tfps.bridge import tensorflow_private as private
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 from tfps.consistency.ledger import STALENESS_BINS, Books
 
@@ -32,10 +31,11 @@ class Stats:
         examples_seen: training examples of closed tickets.
         gradient_staleness_updates: staleness -> number of gradients; the last bin collects all
             above it.
-        clock_gap_steps: (now, largest) difference of completed steps between workers.
+        clock_gap_steps: (now, largest at a gate) difference of completed steps between active
+            workers; the asynchronous mode has no gate, so the largest is None.
         worker_steps: completed training steps of each worker.
         worker_evaluation_steps: completed evaluation steps of each worker.
-        steps_per_s: of each worker; None between rounds.
+        steps_per_s: of each worker in the current or latest epoch; None before the first.
         versions: of each server.
         exchanges: joins and pushes answered, per server.
         bytes_pulled: parameter bytes sent to workers.
@@ -60,8 +60,8 @@ class Stats:
     steps_per_s: tuple[float, ...] | None
     versions: tuple[int, ...]
     exchanges: tuple[int, ...]
-    bytes_pulled: int | None
-    bytes_pushed: int | None
+    bytes_pulled: int
+    bytes_pushed: int
     pull_seconds: Quantiles
     push_seconds: Quantiles
     update_seconds: Quantiles
@@ -90,11 +90,11 @@ def take_stats(strategy: Any) -> Stats:
         clock_gap_steps=(max(active) - min(active) if active else 0, None),
         worker_steps=steps,
         worker_evaluation_steps=tuple(int(tickets[books.evaluation_steps(s)]) for s in slots),
-        steps_per_s=None,
+        steps_per_s=strategy.worker_rates(),
         versions=versions,
         exchanges=tuple(int(cells[books.EXCHANGES]) for cells in all_cells),
-        bytes_pulled=None,
-        bytes_pushed=None,
+        bytes_pulled=sum(int(cells[books.BYTES_SENT]) for cells in all_cells),
+        bytes_pushed=sum(int(cells[books.BYTES_RECEIVED]) for cells in all_cells),
         pull_seconds=_quantiles(books, all_cells, PULL),
         push_seconds=_quantiles(books, all_cells, PUSH),
         update_seconds=_quantiles(books, all_cells, UPDATE),
@@ -120,12 +120,7 @@ def _quantiles(books: Books, all_cells: list[np.ndarray[Any, Any]], kind: int) -
 
 
 def _tasks(strategy: Any) -> dict[str, str]:
-    coordinator = strategy._cluster_coordinator
-    alive = (
-        [True] * strategy._num_workers
-        if coordinator is None
-        else private.alive_workers(coordinator)
-    )
+    alive = strategy.alive_workers()
     tasks = {f"worker {i}": "alive" if there else "lost" for i, there in enumerate(alive)}
     tasks.update({f"ps {i}": "alive" for i in range(strategy._num_ps)})
     return tasks

@@ -90,7 +90,7 @@ class WorkerPipelines:
     def new_pass(self) -> list[Any]:
         """Build every worker's pipeline anew."""
         return private.create_on_workers(
-            self._coordinator, [lambda d=dataset: iter(d()) for dataset in self._datasets]
+            self._coordinator, [_maker_of_iterators(dataset) for dataset in self._datasets]
         )
 
     def arguments(self, iterators: list[Any], offset_steps: int) -> list[Any]:
@@ -134,3 +134,7 @@ class WorkerPipelines:
 
     def _nothing(self) -> list[tf.Tensor]:
         return [tf.constant(empty_component(spec)) for spec in self._flat_specs]
+
+
+def _maker_of_iterators(dataset: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: iter(dataset())

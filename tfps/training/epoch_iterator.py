@@ -68,7 +68,7 @@ class TicketIterator(EpochIterator):
         self._request = None
         steps_before = self._steps_seen if self._current_iterator is not None else 0
         self._offset_steps = steps_before if self.steps_per_epoch else 0
-        return super().__iter__()  # type: ignore[no-any-return]
+        return super().__iter__()
 
     def __next__(self) -> tuple[int, int, RoundRequest]:
         begin, end, data_pass = next(self._epoch_iterator)

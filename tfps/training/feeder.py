@@ -1,4 +1,4 @@
-"""Any other dataset as input: the chief iterates it, and a worker asks for the batch of its ticket."""
+"""Any other dataset as input: the chief iterates it, a worker asks for the batch of its ticket."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`model.train_function` and `model.test_function`: start a round, follow it, bring home its results."""
+"""`model.train_function` and `model.test_function`: start a round, follow it, take its results."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -40,9 +41,8 @@ class Follower:
         self._metrics_before: list[np.ndarray[Any, Any]] = []
         self._logs: dict[str, Any] = {}
 
-    def __call__(self, request: RoundRequest) -> Any:
-        if not isinstance(request, RoundRequest):
-            request = _one_batch(request)
+    def __call__(self, asked: Any) -> Any:
+        request = asked if isinstance(asked, RoundRequest) else _one_batch(asked)
         if request is not self._request:
             self._start(request)
         round_ = self._round
@@ -52,8 +52,8 @@ class Follower:
             round_.run_to(request.upto_steps if self.lock_step else None)
             strategy.active_round, strategy.active_follower = round_, self
             reached = round_.wait_for(request.upto_steps)
-        except BaseException:
-            self._abandon()
+        except BaseException as error:
+            self._abandon(round_, error)
             raise
         if self.lock_step:
             round_.pause()
@@ -75,14 +75,21 @@ class Follower:
             round_.pause()
         finally:
             self._strategy.active_round = self._strategy.active_follower = None
+            self._strategy.last_round = round_
         self._finish(round_)
 
     def _per_call(self) -> int:
         return int(self._model.steps_per_execution)
 
-    def _abandon(self) -> None:
+    def _abandon(self, round_: Round, error: BaseException) -> None:
+        """Nobody waits for this round any more; its workers stop at their next ticket."""
         self._round = self._request = None
         self._strategy.active_round = self._strategy.active_follower = None
+        with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
+            if isinstance(error, KeyboardInterrupt):
+                round_.pause()
+            else:
+                self._strategy.runtime.ticket_server.halt()
 
     def _start(self, request: RoundRequest) -> None:
         self.end_of_epoch()

@@ -1,47 +1,124 @@
-"""The progress bar of a cluster: Keras's own, with the cluster's pace in the place of ms/step."""
+"""The progress line of a cluster: metrics, steps per second, workers alive and staleness."""
 
 from __future__ import annotations
 
+import math
+import os
+import shutil
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import keras
-from keras.src.utils.progbar import Progbar
+import numpy as np
+from keras.src.utils import io_utils
 
-# Into a log file, one line this often; a terminal's line is redrawn instead.
+# A terminal's line is redrawn at most this often, as Keras does; a log file gets a line this often.
+REDRAW_INTERVAL_S = 0.05
 LOG_INTERVAL_S = 10.0
+BAR_WIDTH = 20
+# A narrower bar says nothing that the count does not say.
+LEAST_BAR_WIDTH = 5
 
 
 class Pace(Protocol):
-    """What the bar shows of the cluster."""
+    """What the line shows of the cluster."""
 
     def describe_pace(self) -> str:
         """For example ``2/2 workers - staleness 0.9``."""
 
 
-class ClusterProgbar(Progbar):  # type: ignore[misc]
-    """Keras's bar with steps/s, workers alive and staleness.
+class ClusterProgbar:
+    """In the place of `keras.utils.Progbar`; shows metrics as they are given.
+
+    On a terminal it is one line that is redrawn and never wider than the terminal; what does not
+    fit appears when the epoch ends. Into a file or a pipe it writes plain lines, now and then.
 
     Args:
-        pace: asked each time that the bar is drawn.
-        options: of Keras's bar.
+        pace: asked each time that the line is written.
+        target: steps in all; None while that is unknown.
+        verbose: 0 for nothing, 1 for the line, 2 for the last line alone.
     """
 
-    def __init__(self, pace: Pace, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, pace: Pace, *, target: int | None, verbose: int = 1) -> None:
+        self.target = target
         self._pace = pace
-        self._dynamic_display = sys.stdout.isatty() or "ipykernel" in sys.modules
-        if not self._dynamic_display:
-            self.interval = LOG_INTERVAL_S
-            self._last_update = time.time()
+        self._verbose = verbose
+        self._columns = _columns()
+        self._values: dict[str, Any] = {}
+        self._current = 0
+        self._started = self._advanced = time.monotonic()
+        self._written = -math.inf if self._columns else self._started
+        self._width = 0
 
-    def _format_time(self, time_per_unit: float, unit_name: str) -> str:
-        rate = 1.0 / time_per_unit if time_per_unit > 0 else 0.0
-        return f" {rate:.0f} steps/s - {self._pace.describe_pace()}"
+    def update(
+        self, current: int, values: Iterable[tuple[str, Any]] = (), finalize: bool | None = None
+    ) -> None:
+        """Show that steps are done.
+
+        Args:
+            current: how many in all; steps of an execution beyond the target do not count.
+            values: names and values of metrics; names stay in the order of their first appearance.
+            finalize: whether this is the last call; None: when the target is reached.
+        """
+        now = time.monotonic()
+        current = current if self.target is None else min(current, self.target)
+        if current > self._current:
+            self._current, self._advanced = current, now
+        self._values.update(values)
+        last = current == self.target if finalize is None else finalize
+        interval = REDRAW_INTERVAL_S if self._columns else LOG_INTERVAL_S
+        if self._verbose == 0 or not (
+            last or (self._verbose == 1 and now - self._written >= interval)
+        ):
+            return
+        self._written = now
+        if self._columns and self._verbose == 1:
+            self._redraw(now, last=last)
+        else:
+            parts = [self._count(), self._time(now, last=last), *self._facts()]
+            io_utils.print_msg(" - ".join(parts))
+
+    def _redraw(self, now: float, *, last: bool) -> None:
+        count, facts = self._count(), self._facts()
+        spent = self._time(now, last=last).removesuffix(" left")
+        text = " - ".join([spent, *facts])
+        # The last column stays free: a full line would make some terminals go on to the next.
+        room = self._columns - 1 - len(count)
+        while not last and facts and 1 + len(text) > room:
+            facts.pop()
+            text = " - ".join([spent, *facts])
+        bar = min(BAR_WIDTH, room - len(text) - 2) if not last else BAR_WIDTH
+        bar = bar if self.target and bar >= LEAST_BAR_WIDTH else 0
+        width = len(count) + 1 + len(text) + (bar + 1 if bar else 0)
+        blank = " " * max(0, self._width - width)
+        self._width = width
+        drawn = f" {_bar(bar, self._current / self.target)}" if bar and self.target else ""
+        io_utils.print_msg(f"\r\x1b[1m{count}\x1b[0m{drawn} {text}{blank}", line_break=last)
+
+    def _count(self) -> str:
+        if self.target is None:
+            return str(self._current)
+        return f"{self._current:>{len(str(self.target))}}/{self.target}"
+
+    def _time(self, now: float, *, last: bool) -> str:
+        if last or self.target is None or not self._current:
+            return _duration(now - self._started)
+        per_step_s = (self._advanced - self._started) / self._current
+        return f"{_duration(per_step_s * (self.target - self._current))} left"
+
+    def _facts(self) -> list[str]:
+        facts = [f"{name}: {_number(value)}" for name, value in self._values.items()]
+        # Until the last step ended: what the epoch's validation takes is not the steps'.
+        elapsed_s = self._advanced - self._started
+        if elapsed_s > 0:
+            steps_per_s = self._current / elapsed_s
+            facts.append(f"{steps_per_s:.{0 if steps_per_s >= 10 else 1}f} steps/s")
+        return [*facts, *self._pace.describe_pace().split(" - ")]
 
 
-class TrainingProgress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
+class TrainingProgress(keras.callbacks.ProgbarLogger):
     """Takes the place of `ProgbarLogger` for models of our strategy; logs and history stay Keras's.
 
     Args:
@@ -51,13 +128,34 @@ class TrainingProgress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
     def __init__(self, pace: Pace) -> None:
         super().__init__()
         self._pace = pace
+        self.progbar: ClusterProgbar | None = None
 
     def _maybe_init_progbar(self) -> None:
         if self.progbar is None:
-            self.progbar = ClusterProgbar(
-                self._pace,
-                target=self.target,
-                verbose=self.verbose,
-                unit_name="step",
-                stateless_metrics=set(),
-            )
+            self.progbar = ClusterProgbar(self._pace, target=self.target, verbose=self.verbose)
+
+
+def _columns() -> int:
+    """How wide a line that is redrawn may be; 0 where lines cannot be redrawn."""
+    if "ipykernel" in sys.modules or "PYCHARM_HOSTED" in os.environ:
+        return sys.maxsize
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def _bar(width: int, share: float) -> str:
+    done = int(width * share)
+    return f"\x1b[32m{'━' * done}\x1b[37m{'━' * (width - done)}\x1b[0m"
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02}"
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def _number(value: Any) -> str:
+    mean = float(np.mean(value))
+    return f"{mean:.4f}" if abs(mean) > 1e-3 else f"{mean:.4e}"

@@ -52,9 +52,10 @@ class Round:
         compiled.report(reset=True)
         self.first = server.open_tickets(0)
         self._end = self.first + (UNLIMITED_TICKETS if tickets is None else tickets)
-        self._completed_before = int(server.cells()[server.books.COMPLETED])
+        self._cells_before = self.cells = server.cells()
+        self._completed_before = int(self.cells[server.books.COMPLETED])
+        self._began_s = self._sampled_s = time.monotonic()
         self.completed = 0
-        self.cells: np.ndarray[Any, Any] = np.zeros([0], np.int64)
         self.metrics = np.zeros([compiled.program.metric_items])
         self.outputs = np.zeros([compiled.program.output_items])
         self.running = False
@@ -106,8 +107,17 @@ class Round:
     def sample(self) -> None:
         """Read progress, metric totals and outputs from the ticket server."""
         self.cells, self.metrics, self.outputs = self._compiled.report()
+        self._sampled_s = time.monotonic()
         books = self._runtime.ticket_server.books
         self.completed = int(self.cells[books.COMPLETED]) - self._completed_before
+
+    def worker_rates(self) -> tuple[float, ...]:
+        """Completed steps per second of each worker since the round began."""
+        books = self._runtime.ticket_server.books
+        seconds = max(self._sampled_s - self._began_s, 1e-9)
+        cells = [books.steps(slot) for slot in range(books.slots)]
+        counts = (self.cells - self._cells_before)[cells]
+        return tuple(float(count) / seconds for count in counts)
 
     def pause(self) -> None:
         """Hand out no more tickets and wait until every worker has left: one version at rest."""

@@ -1,4 +1,4 @@
-"""What our strategy does in the place of Keras's trainer (see `bridge.keras_patches.TrainerHooks`)."""
+"""What our strategy does in the place of Keras's trainer: `bridge.keras_patches.TrainerHooks`."""
 
 from __future__ import annotations
 

@@ -11,13 +11,14 @@ ALIGNMENT_BYTES = 64
 
 ITEM_BYTES = {
     "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1,
-    "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+    "int8": 1, "uint8": 1, "int16": 2, "uint16": 2,
+    "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One tensor of a payload: its place, counted in items of its dtype within the dtype's block."""
+    """One tensor of a payload: its place, in items of its dtype within the dtype's block."""
 
     name: str
     dtype: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +40,7 @@ def _make(name: str) -> Any:
     return getattr(keras.optimizers, name)(learning_rate=RATES.get(name, 0.01))
 
 
-VARIANTS: dict[str, Callable[[], Any]] = {name: (lambda n=name: _make(n)) for name in CLASSES}
+VARIANTS: dict[str, Callable[[], Any]] = {n: functools.partial(_make, n) for n in CLASSES}
 VARIANTS |= {
     "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
     "clipnorm": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1),

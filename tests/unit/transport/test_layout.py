@@ -60,7 +60,7 @@ def test_order_is_kept(entries: list[Any]) -> None:
 
 
 def test_layouts_are_values() -> None:
-    entries = [("kernel", "float32", [3, 2]), ("step", "int64", ())]
+    entries = [("kernel", "float32", (3, 2)), ("step", "int64", ())]
     assert Layout.of(entries) == Layout.of(iter(entries))
     assert hash(Layout.of(entries)) == hash(Layout.of(entries))
     assert Layout.of(entries) != Layout.of(entries[::-1])

@@ -1,0 +1,187 @@
+"""Keras's callbacks and a user's own, on two workers."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfps
+from tests.cluster.counting import UnitGradients, Visits, cross_entropy, mean_output, numbered
+from tfps.launch import LocalCluster
+
+EXAMPLES, BATCH, STEPS = 100, 8, 13
+X, LABELS = numbered(EXAMPLES)
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
+    strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=1).cluster_resolver)
+    yield strategy
+    strategy.close()
+
+
+@pytest.fixture(scope="module")
+def model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        model.compile(keras.optimizers.SGD(0.1), cross_entropy)
+    return model
+
+
+def _fit(model: keras.Model, *callbacks: keras.callbacks.Callback, epochs: int = 1) -> Any:
+    return model.fit(
+        X, LABELS, batch_size=BATCH, epochs=epochs, verbose=0, callbacks=list(callbacks)
+    )
+
+
+def _iterations(model: keras.Model) -> int:
+    return int(model.optimizer.iterations.numpy())
+
+
+class Weights(keras.callbacks.Callback):
+    """Keeps each epoch's weights, and adds a score to its logs."""
+
+    def __init__(self, scores: tuple[float, ...] = ()) -> None:
+        super().__init__()
+        self.scores = scores
+        self.epochs: list[list[np.ndarray]] = []
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.epochs.append(self.model.get_weights())
+        if self.scores and logs is not None:
+            logs["score"] = self.scores[epoch]
+
+
+def _assert_equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    for weight, reference in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(weight, reference)
+
+
+def test_early_stopping_restores_the_best_weights(model: keras.Model) -> None:
+    kept = Weights(scores=(3.0, 1.0, 2.0, 0.0))
+    stopping = keras.callbacks.EarlyStopping(
+        "score", mode="min", patience=1, restore_best_weights=True
+    )
+    history = _fit(model, kept, stopping, epochs=4)
+    assert len(history.epoch) == 3
+    assert (kept.epochs[2][0] != kept.epochs[1][0]).any()
+    _assert_equal(model.get_weights(), kept.epochs[1])
+
+
+def test_checkpoint_and_log_of_every_epoch(model: keras.Model, tmp_path: Path) -> None:
+    kept = Weights()
+    checkpoint = keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.keras"))
+    log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
+    history = _fit(model, kept, checkpoint, log, epochs=2)
+    for epoch in (1, 2):
+        loaded = keras.saving.load_model(tmp_path / f"{epoch}.keras", compile=False)
+        _assert_equal(loaded.get_weights(), kept.epochs[epoch - 1])
+    assert (kept.epochs[0][0] != kept.epochs[1][0]).any()
+    with (tmp_path / "log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["epoch"]) for row in rows] == [0, 1]
+    assert [float(row["loss"]) for row in rows] == history.history["loss"]
+
+
+def test_learning_rate_of_zero_freezes_the_weights(model: keras.Model) -> None:
+    start, iterations, kept = model.get_weights(), _iterations(model), Weights()
+    schedule = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.0 if epoch else 0.1)
+    history = _fit(model, schedule, kept, epochs=2)
+    assert (kept.epochs[0][0] != start[0]).any()
+    _assert_equal(kept.epochs[1], kept.epochs[0])
+    assert _iterations(model) == iterations + 2 * STEPS
+    assert history.history["learning_rate"] == pytest.approx([0.1, 0.0])
+    model.optimizer.learning_rate = 0.1
+
+
+class Hooks(keras.callbacks.Callback):
+    """Notes every call; acts at one step."""
+
+    def __init__(self, *, at: int = -1, act: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.at, self.act = at, act
+        self.calls: list[tuple[str, int]] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.calls.append(("begin", batch))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.calls.append(("end", batch))
+        if batch == self.at:
+            self.act()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.calls.append(("epoch", epoch))
+
+
+ALL_CALLS = [(name, step) for step in range(STEPS) for name in ("begin", "end")] + [("epoch", 0)]
+
+
+def test_own_batch_hook_runs_between_its_update_and_the_next(model: keras.Model) -> None:
+    start, seen = _iterations(model), []
+
+    class Lockstep(Hooks):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            super().on_train_batch_end(batch, logs)
+            seen.append(_iterations(self.model) - start)
+
+    hooks = Lockstep()
+    _fit(model, hooks)
+    assert hooks.calls == ALL_CALLS
+    assert seen == [step + 1 for step in range(STEPS)]
+
+
+def test_own_batch_hook_stops_training_at_once(model: keras.Model) -> None:
+    start = _iterations(model)
+    hooks = Hooks(at=2, act=lambda: setattr(model, "stop_training", True))
+    _fit(model, hooks, epochs=3)
+    assert _iterations(model) == start + 3
+    assert hooks.calls == [*ALL_CALLS[:6], ("epoch", 0)]
+
+
+def test_epoch_hook_stops_training(model: keras.Model) -> None:
+    start = _iterations(model)
+    stop = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: setattr(model, "stop_training", epoch == 1)
+    )
+    history = _fit(model, stop, epochs=5)
+    assert history.epoch == [0, 1]
+    assert _iterations(model) == start + 2 * STEPS
+
+
+def test_sampled_hooks_see_one_version(cluster: Callable[..., LocalCluster]) -> None:
+    """Two weights that count updates are read while workers train; then they train on."""
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=2, ps=1).cluster_resolver, batch_callbacks="sampled"
+    )
+    visits = []
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), UnitGradients()])
+        visits.append(Visits(EXAMPLES))
+        model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=visits)
+    read: list[list[float]] = []
+
+    def look() -> None:
+        for _ in range(2):
+            read.append([float(weight) for weight in model.get_weights()] + [_iterations(model)])
+            time.sleep(0.2)
+
+    hooks = Hooks(at=3, act=look)
+    _fit(model, hooks)
+    assert hooks.calls == ALL_CALLS
+    assert read[0] == read[1]
+    assert len(set(read[0])) == 1
+    assert 4 <= read[0][0] <= STEPS
+    assert model.get_weights() == [STEPS, STEPS]
+    assert _iterations(model) == STEPS
+    assert visits[0].counts() == [1] * EXAMPLES
+    strategy.close()

@@ -1,0 +1,119 @@
+"""A worker dies while `fit` runs: every example is still seen once, every update applied once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import pytest
+
+import tfps
+from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
+from tfps.launch import LocalCluster
+
+EXAMPLES, BATCH, STEPS = 1000, 2, 500
+X, LABELS = numbered(EXAMPLES)
+# So many epochs take minutes: a worker takes seconds to start, and `fit` ends once it has worked.
+MOST_EPOCHS = 500
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Job:
+    """A strategy with a model that counts visits of examples and applied updates."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.strategy = tfps.ParameterServerStrategy(
+            cluster.cluster_resolver, batch_callbacks="sampled"
+        )
+        with self.strategy.scope():
+            self.visits = Visits(EXAMPLES)
+            self.model = keras.Sequential([keras.Input((4,)), UnitGradients()])
+            self.model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=[self.visits])
+
+    def fit(self, *callbacks: keras.callbacks.Callback, epochs: int) -> int:
+        """Train; answers how many epochs it took."""
+        history = self.model.fit(
+            X, LABELS, batch_size=BATCH, epochs=epochs, verbose=0, callbacks=list(callbacks)
+        )
+        return len(history.epoch)
+
+    def updates(self) -> list[int]:
+        """As both weights, the optimizer and the servers' books have counted them."""
+        counts = [*self.model.get_weights(), self.model.optimizer.iterations.numpy()]
+        return [int(count) for count in counts] + [self.strategy.stats().updates_applied]
+
+
+@pytest.fixture(scope="module")
+def job(cluster: Callable[..., LocalCluster]) -> Iterator[Job]:
+    job = Job(cluster(workers=2, ps=1))
+    yield job
+    job.strategy.close()
+
+
+class KillWorker(keras.callbacks.Callback):
+    """Ends worker 1 in the middle of the first epoch, and starts it again if asked to.
+
+    With a restart it lets training go on until the new incarnation has worked.
+    """
+
+    def __init__(self, job: Job, *, restart: bool) -> None:
+        super().__init__()
+        self.job = job
+        self.wrong_epochs: list[int] = []
+        self.steps_at_death: int | None = None
+        self.steps_after = 0
+        self.tasks_after: dict[str, str] = {}
+        self._starter = threading.Thread(target=self._start) if restart else None
+
+    def _start(self) -> None:
+        self.job.cluster.restart("worker", 1)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == STEPS // 5 and self.steps_at_death is None:
+            self.job.cluster.kill("worker", 1)
+            self.steps_at_death = self.job.strategy.stats().worker_steps[1]
+            if self._starter:
+                self._starter.start()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self.job.visits.counts() != [1] * EXAMPLES:
+            self.wrong_epochs.append(epoch)
+        stats = self.job.strategy.stats()
+        self.steps_after, self.tasks_after = stats.worker_steps[1], stats.tasks
+        assert self.steps_at_death is not None
+        # A request that was on its way when the worker died may still count.
+        if self._starter and self.steps_after > self.steps_at_death + 1:
+            self.model.stop_training = True
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._starter:
+            self._starter.join()
+
+
+def test_killed_and_restarted(job: Job) -> None:
+    before = job.strategy.stats()
+    updates = job.updates()[0]
+    killer = KillWorker(job, restart=True)
+    epochs = job.fit(killer, epochs=MOST_EPOCHS)
+    after = job.strategy.stats()
+    assert killer.wrong_epochs == []
+    assert job.updates() == [updates + epochs * STEPS] * 4
+    assert after.examples_seen - before.examples_seen == epochs * EXAMPLES
+    assert killer.steps_after > killer.steps_at_death + 1
+    assert after.incarnations[1] > before.incarnations[1]
+    assert after.tasks["worker 1"] == "alive"
+    assert sum(after.worker_steps) - sum(before.worker_steps) == epochs * STEPS
+
+
+def test_killed_for_good(job: Job) -> None:
+    updates = job.updates()[0]
+    killer = KillWorker(job, restart=False)
+    assert job.fit(killer, epochs=3) == 3
+    assert killer.wrong_epochs == []
+    assert job.updates() == [updates + 3 * STEPS] * 4
+    assert killer.tasks_after["worker 1"] == "lost"
+    assert killer.steps_after <= killer.steps_at_death + 1

@@ -1,0 +1,148 @@
+"""What a server does is not a carrier's business: one server function, the same replies through all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tfps.consistency import ledger as decide
+from tfps.consistency.server_ledger import ServerLedger
+from tfps.launch import LocalCluster
+from tfps.runtime.server_function import server_function
+from tfps.transport.carrier import Carrier, GrpcCarrier, InProcessCarrier, Message, ServerCall
+from tfps.transport.layout import Layout
+from tfps.transport.message import PROTOCOL, REPLY_FIELDS, REQUEST_FIELDS, Reply, Request
+from tfps.transport.packing import pack, unpack
+
+CHIEF = "/job:chief/replica:0/task:0/device:CPU:0"
+SERVERS = [f"/job:ps/replica:0/task:{index}/device:CPU:0" for index in range(2)]
+LAYOUT = Layout.of([("weight", "float32", (3, 5)), ("count", "int64", ()), ("mask", "bool", (7,))])
+# (incarnation, ticket, ids): the last but one is refused, the last is a ticket that comes twice.
+REQUESTS = [(1, 0, []), (1, 1, [7, 3]), (1, 70_000, range(1000)), (9, 2, []), (1, 1, [5])]
+
+
+@pytest.fixture(scope="module")
+def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
+    made = tfps.ParameterServerStrategy(cluster(workers=1, ps=2).cluster_resolver)
+    yield made
+    made.close()
+
+
+class EchoServer:
+    """A server function with state, ids and a payload: it admits, counts, and doubles."""
+
+    def __init__(self, device: str, *, container: str) -> None:
+        self.device = device
+        self.ledger = ServerLedger(device=device, container=container, slots=1)
+        self.function = server_function(
+            self._answer, device=device, signature=Message.signature(REQUEST_FIELDS)
+        )
+
+    def _answer(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        ledger, ticket = self.ledger, header[Request.TICKET]
+        key = ledger.key(ticket, 0)
+        with ledger.locked():
+            entries, applied = ledger.entries(), ledger.applied_key(ticket)
+            decide.enter(entries, slot=header[Request.SLOT], incarnation=1)
+            ledger.post(entries)
+            entries = ledger.entries()
+            admission = decide.admit(
+                entries,
+                slot=header[Request.SLOT],
+                incarnation=header[Request.INCARNATION],
+                key=key,
+                applied_key=applied,
+                base_version=header[Request.BASE_VERSION],
+                is_update=True,
+            )
+            ledger.remember(fresh=admission.fresh, ticket=ticket, key=key, applied=applied)
+            ledger.post(entries)
+        reply = {
+            Reply.STATUS: admission.status,
+            Reply.VERSION: ledger_version(entries) + tf.cast(admission.fresh, tf.int64),
+            Reply.STALENESS: admission.staleness,
+            Reply.NEXT_TICKET: ticket + 1,
+        }
+        tensors = unpack(LAYOUT, payload)
+        doubled = {
+            "weight": 2 * tensors["weight"],
+            "count": 2 * tensors["count"],
+            "mask": tf.logical_not(tensors["mask"]),
+        }
+        return [
+            tf.stack([tf.cast(reply[field], tf.int64) for field in Reply]),
+            tf.reverse(ids, [0]),
+            pack(LAYOUT, doubled),
+        ]
+
+
+def ledger_version(entries: decide.Entries) -> tf.Tensor:
+    return entries.read(entries.books.VERSION)
+
+
+def _request(incarnation: int, ticket: int, ids: object, server: int) -> Message:
+    fields = {
+        Request.PROTOCOL: PROTOCOL,
+        Request.INCARNATION: incarnation,
+        Request.TICKET: ticket,
+        Request.BASE_VERSION: 0,
+    }
+    tensors = {
+        "weight": tf.range(15.0) + 100.0 * server + ticket,
+        "count": tf.constant(1 << 40, tf.int64),
+        "mask": tf.constant([True, False] * 3 + [True]),
+    }
+    flat = tf.nest.map_structure(
+        lambda tensor: tf.reshape(tensor, [-1]), {n: tensors[n] for n in LAYOUT.names}
+    )
+    return Message(
+        tf.constant([fields.get(field, 0) for field in Request], tf.int64),
+        tf.constant(np.array(list(ids), np.int64)),  # type: ignore[call-overload]
+        pack(LAYOUT, flat),
+    )
+
+
+def _replies(carrier: Carrier, servers: list[EchoServer]) -> list[list[np.ndarray]]:
+    """All replies of all servers to all requests, through one traced exchange."""
+
+    @tf.function(autograph=False)
+    def exchange(requests: list[Message]) -> dict[int, Message]:
+        return carrier.exchange(
+            {
+                index: ServerCall(server.device, server.function, request)
+                for index, (server, request) in enumerate(zip(servers, requests, strict=True))
+            }
+        )
+
+    replies = []
+    with tf.device(CHIEF):
+        for incarnation, ticket, ids in REQUESTS:
+            requests = [_request(incarnation, ticket, ids, p) for p in range(len(servers))]
+            answered = exchange(requests)
+            assert sorted(answered) == list(range(len(servers)))
+            for index in range(len(servers)):
+                reply = answered[index]
+                assert reply.header.shape == [REPLY_FIELDS]
+                replies.append([part.numpy() for part in reply])
+    for server in servers:
+        server.ledger.destroy()
+    return replies
+
+
+def test_replies_are_equal(strategy: tfps.ParameterServerStrategy) -> None:
+    remote = [EchoServer(device, container="carriers_remote") for device in SERVERS]
+    local = [EchoServer(CHIEF, container=f"carriers_local_{p}") for p in range(len(SERVERS))]
+    through_grpc = _replies(GrpcCarrier(), remote)
+    in_process = _replies(InProcessCarrier(), local)
+    for found, expected in zip(through_grpc, in_process, strict=True):
+        for part, expected_part in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(part, expected_part)
+    statuses = [int(reply[0][Reply.STATUS]) for reply in through_grpc[:: len(SERVERS)]]
+    ok, refused, twice = decide.Status.OK, decide.Status.EVICTED, decide.Status.DUPLICATE
+    assert statuses == [ok, ok, ok, refused, twice]
+    assert through_grpc[-1][0][Reply.VERSION] == 3
+    assert through_grpc[-1][1].tolist() == [5]

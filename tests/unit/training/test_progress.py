@@ -1,0 +1,117 @@
+"""The progress line: within a terminal's width there, plain lines in a file."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+
+from tfps.training import progress
+from tfps.training.progress import ClusterProgbar
+
+ESCAPES = re.compile(r"\x1b\[\d*m")
+
+
+class Cluster:
+    def describe_pace(self) -> str:
+        return "2/2 workers - staleness 1.0"
+
+
+class Clock:
+    now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    monkeypatch.delenv("PYCHARM_HOSTED", raising=False)
+    return clock
+
+
+def _train(clock: Clock, *, target: int | None, verbose: int = 1) -> None:
+    """891 steps at 45 steps/s, in executions of 50, then a validation of 3 s."""
+    bar = ClusterProgbar(Cluster(), target=target, verbose=verbose)
+    for steps in range(50, 901, 50):
+        clock.now_s += 50 / 45 if steps <= 891 else 41 / 45
+        bar.update(steps, [("accuracy", 0.9), ("loss", 1 / steps)], finalize=False)
+    clock.now_s += 3
+    bar.target = bar.target or 900  # as Keras does: the steps that it has seen
+    bar.update(bar.target, [("accuracy", 0.92), ("val_loss", 0.25)], finalize=True)
+
+
+def test_a_file_gets_a_plain_line_now_and_then(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stdout", file)
+    _train(clock, target=891)
+    assert file.getvalue().splitlines() == [
+        "450/891 - 10s left - accuracy: 0.9000 - loss: 0.0022 - 45 steps/s - 2/2 workers"
+        " - staleness 1.0",
+        "891/891 - 23s - accuracy: 0.9200 - loss: 0.0011 - val_loss: 0.2500 - 45 steps/s"
+        " - 2/2 workers - staleness 1.0",
+    ]
+
+
+@pytest.mark.parametrize("columns", [30, 80, 200])
+def test_a_terminals_line_fits_until_the_epoch_ends(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _train(clock, target=891)
+    assert terminal.getvalue().count("\n") == 1
+    *drawn, last = ESCAPES.sub("", terminal.getvalue()).split("\r")[1:]
+    assert len(drawn) == 18
+    assert max(len(line) for line in drawn) < columns
+    assert all(re.match(r" ?\d+/891 (━+ )?\d+s\b", line) for line in [*drawn, last])
+    assert "900/" not in terminal.getvalue()
+    for fact in ("23s", "val_loss: 0.2500", "45 steps/s", "2/2 workers", "staleness 1.0"):
+        assert fact in last
+
+
+def test_a_wide_terminal_shows_the_bar(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+    bar = ClusterProgbar(Cluster(), target=4)
+    clock.now_s += 2.0
+    bar.update(1, [("loss", 0.5)])
+    bar.update(2, [("loss", 0.5)])  # too soon to be drawn
+    assert ESCAPES.sub("", terminal.getvalue()) == (
+        "\r1/4 ━━━━━━━━━━━━━━━━━━━━ 6s - loss: 0.5000 - 0.5 steps/s - 2/2 workers - staleness 1.0"
+    )
+    assert f"\x1b[32m{'━' * 5}\x1b[37m{'━' * 15}\x1b[0m" in terminal.getvalue()
+
+
+def test_steps_are_counted_where_their_number_is_unknown(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stdout", file)
+    _train(clock, target=None)
+    first, last = file.getvalue().splitlines()
+    assert first.startswith("450 - 10s - accuracy: 0.9000")
+    assert last.startswith("900/900 - 23s - ")
+
+
+@pytest.mark.parametrize(("verbose", "lines"), [(0, 0), (2, 1)])
+def test_verbosity(clock: Clock, monkeypatch: pytest.MonkeyPatch, verbose: int, lines: int) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    _train(clock, target=891, verbose=verbose)
+    assert len(terminal.getvalue().splitlines()) == lines
+    assert "\x1b" not in terminal.getvalue()

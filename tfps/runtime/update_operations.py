@@ -1,0 +1,51 @@
+"""Which operations change variables, and on which device: the answer to who applies an update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+CHANGES = ("Assign", "ResourceApply", "ResourceScatter")
+
+
+class UpdateOperation(NamedTuple):
+    """One operation that writes a variable."""
+
+    device: str
+    operation: str
+    variable: str
+
+
+def update_operations(concrete_function: Any) -> list[UpdateOperation]:
+    """All writes of a traced function, also those inside conditions.
+
+    Args:
+        concrete_function: for example a server's function for a push.
+    """
+    graph = concrete_function.graph.as_graph_def()
+    functions = {function.signature.name: function for function in graph.library.function}
+    handles = {
+        node.name: node.attr["shared_name"].s.decode()
+        for node in graph.node
+        if node.op == "VarHandleOp"
+    }
+    return list(_walk(graph.node, handles, functions))
+
+
+def _walk(
+    nodes: Any, handles: Mapping[str, str], functions: Mapping[str, Any]
+) -> Iterator[UpdateOperation]:
+    for node in nodes:
+        inputs = [handles.get(name.split(":")[0].lstrip("^")) for name in node.input]
+        if node.op.startswith(CHANGES) and inputs and inputs[0]:
+            yield UpdateOperation(node.device, node.op, inputs[0])
+        if node.op in ("If", "StatelessIf"):
+            for branch in ("then_branch", "else_branch"):
+                function = functions[node.attr[branch].func.name]
+                arguments = [argument.name for argument in function.signature.input_arg]
+                known = {
+                    argument: handle
+                    for argument, handle in zip(arguments, inputs[1:], strict=False)
+                    if handle
+                }
+                yield from _walk(function.node_def, known, functions)

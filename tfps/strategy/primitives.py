@@ -1,0 +1,220 @@
+"""`strategy.pull` and `strategy.push`: the two primitives of a parameter server, for everybody."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.server_variable import ServerVariable
+from tfps.errors import ConfigError
+from tfps.runtime.custom_server import CustomServer
+from tfps.runtime.program import Program, Stage
+from tfps.runtime.runtime import Runtime
+from tfps.runtime.wire import gradient_name, name_of
+from tfps.transport.carrier import Message
+from tfps.transport.message import Reply
+from tfps.transport.packing import pack, unpack
+
+
+class Parameter:
+    """A variable on a server under the name that the user knows it by.
+
+    Args:
+        path: of a Keras variable, or the name of a raw one.
+        variable: the Keras variable, or the raw one.
+    """
+
+    def __init__(self, path: str, variable: Any) -> None:
+        native = getattr(variable, "_value", variable)
+        self.path = path
+        self.keras_variable = variable if native is not variable else None
+        self._value = (
+            native if isinstance(native, ServerVariable) else ServerVariable.attach(native)
+        )
+        self.shape, self.trainable = tuple(self._value.shape), native.trainable
+
+
+class Descent:
+    """The update of a push without an optimizer: subtract the gradient.
+
+    Args:
+        parameters: what is pushed.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self._trainable_variables = list(parameters)
+
+    def apply(self, gradients: Mapping[int, tf.Tensor], *, device: str) -> None:
+        for parameter in self._trainable_variables:
+            if id(parameter) in gradients and parameter._value.device == device:
+                parameter._value.assign_sub(gradients[id(parameter)], read_value=False)
+
+
+class Primitives:
+    """Pull and push by name, on the coordinator and inside functions that workers run.
+
+    Args:
+        runtime: the job.
+        update_of: the server-side update of a Keras optimizer.
+    """
+
+    def __init__(self, runtime: Runtime, *, update_of: Callable[[Any], Any]) -> None:
+        self._runtime, self._update_of = runtime, update_of
+        self._known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self._compiled: dict[Any, tuple[list[Parameter], list[CustomServer]]] = {}
+        self._eager: dict[Any, Any] = {}
+
+    def register(self, name: str, variable: Any) -> None:
+        """Note a variable that was created in the strategy's scope."""
+        self._known[name.removesuffix(":0")] = variable
+
+    @property
+    def names(self) -> list[str]:
+        """The names that can be pulled."""
+        return sorted(self._known)
+
+    def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Any], Any]:
+        """Read parameters: one request per server, all of a server's from one moment.
+
+        Args:
+            names: paths of Keras variables or names of raw ones; None: all of the scope.
+
+        Returns:
+            The values by name, and the version (int64, one number per server) that a later push
+            shall name.
+
+        Raises:
+            ConfigError: a name that no variable of the scope has.
+
+        Example:
+
+        ```python
+        values, version = strategy.pull(["w"])
+        ```
+        """
+        chosen = tuple(self.names if names is None else names)
+        parameters, servers = self._for(chosen, None)
+        if tf.executing_eagerly():
+            values, version = self._eagerly(
+                ("pull", chosen), lambda: self._pull(*self._for(chosen, None))
+            )()
+            return {name: value.numpy() for name, value in values.items()}, version.numpy()
+        return self._pull(parameters, servers)
+
+    def push(
+        self, gradients: Mapping[str, Any], version: Any, *, optimizer: Any = None
+    ) -> tuple[Any, Any]:
+        """Send gradients; each server applies its part as one atomic update.
+
+        Args:
+            gradients: by name, of the parameters' shapes.
+            version: what the pull answered that the gradients were computed from.
+            optimizer: a built Keras optimizer that applies them on the servers; None subtracts
+                them: scale a gradient by your learning rate yourself.
+
+        Returns:
+            The new version, and the staleness: the most updates that any server had applied since
+            the pull.
+
+        Raises:
+            ConfigError: a name that no variable of the scope has.
+
+        Example:
+
+        ```python
+        version, staleness = strategy.push({"w": 0.1 * gradient}, version)
+        ```
+        """
+        chosen = tuple(gradients)
+        key = ("push", chosen, id(optimizer))
+        tensors = [tf.convert_to_tensor(gradients[name]) for name in chosen]
+        version = tf.cast(tf.convert_to_tensor(version), tf.int64)
+        if tf.executing_eagerly():
+            call = self._eagerly(
+                key, lambda v, *g: self._push(*self._for(chosen, optimizer), list(g), v)
+            )
+            new, staleness = call(version, *tensors)
+            return new.numpy(), int(staleness)
+        parameters, servers = self._for(chosen, optimizer)
+        return self._push(parameters, servers, tensors, version)
+
+    def _eagerly(self, key: Any, function: Any) -> Any:
+        if key not in self._eager:
+            self._eager[key] = tf.function(function, autograph=False)
+        return self._eager[key]
+
+    def _for(
+        self, names: tuple[str, ...], optimizer: Any
+    ) -> tuple[list[Parameter], list[CustomServer]]:
+        key = (names, id(optimizer))
+        if key not in self._compiled:
+            unknown = [name for name in names if name not in self._known]
+            if unknown:
+                raise ConfigError(
+                    f"the strategy's scope has no variable {unknown}; it has {self.names}"
+                )
+            parameters = [Parameter(name, self._known[name]) for name in names]
+            by: Any = Descent(parameters)
+            if optimizer is not None:
+                parameters = [p.keras_variable for p in parameters]
+                self._update_of(optimizer)  # its state settles before anything is traced
+                by = optimizer
+            program = Program(
+                name="primitives",
+                step=lambda _: None,
+                batch_spec=None,
+                trains=True,
+                variables=list(parameters),
+                stages=[Stage(by, tuple(parameters))],
+            )
+            servers = [
+                CustomServer(
+                    program,
+                    server=server,
+                    update_of=lambda o: o if isinstance(o, Descent) else self._update_of(o),
+                )
+                for server in self._runtime.servers
+            ]
+            self._compiled[key] = (parameters, servers)
+        return self._compiled[key]
+
+    def _pull(self, parameters: list[Any], servers: list[CustomServer]) -> tuple[Any, tf.Tensor]:
+        payload = tf.zeros([0], tf.uint8)
+        zero = tf.constant(0, tf.int64)
+        job_id = self._runtime.job_id
+        calls = {
+            p: s.call(s.pull, payload, job_id=job_id, version=zero) for p, s in enumerate(servers)
+        }
+        replies = self._runtime.carrier.exchange(calls)
+        tensors: dict[str, tf.Tensor] = {}
+        for p, server in enumerate(servers):
+            tensors.update(unpack(server.parameter_layout, replies[p].payload))
+        values = {parameter.path: tensors[name_of(parameter)] for parameter in parameters}
+        return values, _column(replies, Reply.VERSION)
+
+    def _push(
+        self,
+        parameters: list[Any],
+        servers: list[CustomServer],
+        gradients: list[tf.Tensor],
+        version: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
+        calls = {
+            p: s.call(
+                s.pushes[0],
+                pack(s.wires[0].request, named),
+                job_id=self._runtime.job_id,
+                version=version[p],
+            )
+            for p, s in enumerate(servers)
+        }
+        replies = self._runtime.carrier.exchange(calls)
+        return _column(replies, Reply.VERSION), tf.reduce_max(_column(replies, Reply.STALENESS))
+
+
+def _column(replies: Mapping[int, Message], field: Reply) -> tf.Tensor:
+    return tf.stack([replies[p].header[field] for p in sorted(replies)])
