@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -17,13 +19,11 @@ class Visits(keras.metrics.Metric):
         self.examples = examples
         self.seen = self.add_variable((examples,), initializer="zeros", name="seen")
 
-    def update_state(
-        self, y_true: object, y_pred: object, sample_weight: object | None = None
-    ) -> None:
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         numbers = keras.ops.cast(y_true[:, 1], "int32")
         self.seen.assign_add(keras.ops.sum(keras.ops.one_hot(numbers, self.examples), 0))
 
-    def result(self) -> object:
+    def result(self) -> Any:
         return keras.ops.max(self.seen)
 
     def reset_state(self) -> None:
@@ -40,20 +40,20 @@ class UnitGradients(keras.layers.Layer):
     The output of every example is their sum: the mean of the outputs has a gradient of 1 in each.
     """
 
-    def build(self, input_shape: object) -> None:
+    def build(self, input_shape: Any) -> None:
         self.first = self.add_weight(shape=(), initializer="zeros", name="first")
         self.second = self.add_weight(shape=(), initializer="zeros", name="second")
 
-    def call(self, inputs: object) -> object:
+    def call(self, inputs: Any) -> Any:
         return 0.0 * inputs[:, :1] + self.first + self.second
 
 
-def mean_output(y_true: object, y_pred: object) -> object:
+def mean_output(y_true: Any, y_pred: Any) -> Any:
     """A loss that is the output itself."""
     return keras.ops.mean(y_pred, axis=-1)
 
 
-def cross_entropy(y_true: object, y_pred: object) -> object:
+def cross_entropy(y_true: Any, y_pred: Any) -> Any:
     """Of the class in labels that are pairs (class, number of the example)."""
     return keras.losses.sparse_categorical_crossentropy(y_true[:, 0], y_pred, from_logits=True)
 

@@ -108,7 +108,7 @@ class ServerVariable(private.BaseResourceVariable):
 
     @classmethod
     def attach(cls, variable: Any) -> ServerVariable:
-        """The same resource as a raw `tf.Variable` on a server, found by name in server functions."""
+        """The resource of a raw `tf.Variable` on a server, found by name in server functions."""
         container, shared_name = private.resource_name(variable.handle)
         self = cls.__new__(cls)
         self._tfps_container = container

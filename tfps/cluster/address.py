@@ -32,7 +32,7 @@ def address_problem(address: object) -> str | None:
     Example:
 
     >>> address_problem("worker-0:http")
-    "'worker-0:http': the port 'http' is no number; write host:port, for example host:2222"
+    "'worker-0:http': the port 'http' is no number; write host:port, for example worker-0:2222"
     """
     if not isinstance(address, str):
         return f"{address!r} is no text; write 'host:port'"

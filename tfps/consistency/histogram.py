@@ -24,7 +24,7 @@ def quantile_seconds(counts: Sequence[int], fraction: float) -> float | None:
     >>> counts = [0] * DURATION_BINS
     >>> counts[bin_of(1000)] = 9
     >>> round(quantile_seconds(counts, 0.5), 4)
-    0.001
+    0.0009
     """
     total = sum(counts)
     if not total:

@@ -14,8 +14,8 @@ from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS
 from tfps.consistency.ledger import Books, Entries
 
-# Tickets are remembered in a window of this many; a ticket that is open longer than that many
-# others would be forgotten, so none is handed out that far ahead.
+# Tickets are remembered in a window of this many. One that is still open when so many later ones
+# have been applied counts as applied: it is dropped rather than ever applied twice.
 APPLIED_WINDOW_TICKETS = 1 << 16
 # Optimizer calls of one step; a growing number (ticket, stage) is ticket * 16 + stage.
 MAX_STAGES = 16
@@ -28,10 +28,10 @@ class GraphLogic:
         return tf.logical_and(left, right)
 
     def choose(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, tf.cast(yes, tf.int64), tf.cast(no, tf.int64))
+        return tf.where(condition, _integer(yes), _integer(no))
 
     def smaller(self, left: Any, right: Any) -> tf.Tensor:
-        return tf.minimum(tf.cast(left, tf.int64), tf.cast(right, tf.int64))
+        return tf.minimum(_integer(left), _integer(right))
 
     def position_of_smallest(
         self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
@@ -39,6 +39,15 @@ class GraphLogic:
         positions = tf.range(capacity, dtype=tf.int64)
         values = tf.where(positions < count, read(begin + positions), tf.int64.max)
         return tf.argmin(values)
+
+
+def _integer(value: Any) -> tf.Tensor:
+    """An int64 tensor; a Python number becomes a constant, with no cast to run on the server."""
+    return value if tf.is_tensor(value) else tf.constant(value, tf.int64)
+
+
+def _is_vector(cell: Any) -> bool:
+    return bool(tf.is_tensor(cell) and cell.shape.rank == 1)
 
 
 class ServerLedger:
@@ -101,10 +110,16 @@ class ServerLedger:
 
     def post(self, entries: Entries) -> None:
         """Write all entries at once."""
-        cells = [tf.reshape(tf.cast(cell, tf.int64), [-1]) for cell, _ in entries.writes]
-        values = [tf.reshape(tf.cast(value, tf.int64), [-1]) for _, value in entries.writes]
+        single = [(cell, value) for cell, value in entries.writes if not _is_vector(cell)]
+        several = [(cell, value) for cell, value in entries.writes if _is_vector(cell)]
+        cells = [tf.stack([_integer(cell) for cell, _ in single])]
+        values = [tf.stack([_integer(value) for _, value in single])]
         tf.raw_ops.ResourceScatterUpdate(
-            resource=self._cells.handle, indices=tf.concat(cells, 0), updates=tf.concat(values, 0)
+            resource=self._cells.handle,
+            indices=tf.concat(cells + [cell for cell, _ in several], 0) if several else cells[0],
+            updates=tf.concat(values + [value for _, value in several], 0)
+            if several
+            else values[0],
         )
 
     def cells(self) -> tf.Tensor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import Status
-from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.program import Program
 from tfps.runtime.server import Server
 from tfps.runtime.server_function import server_function
@@ -26,6 +25,13 @@ from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Reques
 from tfps.transport.packing import pack, unpack
 
 
+class Update(Protocol):
+    """How a push changes the variables of a server: an optimizer, or a subtraction."""
+
+    def apply(self, gradients: Mapping[int, tf.Tensor], *, device: str) -> None:
+        """Trace the update of the variables on a device; gradients by the variable's id."""
+
+
 class CustomServer:
     """The server's half of a scheduled function.
 
@@ -39,7 +45,7 @@ class CustomServer:
     """
 
     def __init__(
-        self, program: Program, *, server: Server, update_of: Callable[[Any], ServerUpdate]
+        self, program: Program, *, server: Server, update_of: Callable[[Any], Update]
     ) -> None:
         self.program, self.server, self._update_of = program, server, update_of
         self.parameters = parameters_on(program, server.device)

@@ -45,7 +45,7 @@ TRANSPORTS = ("auto", "grpc")
 CONNECT_TIMEOUT_S = 300.0
 
 
-class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):  # type: ignore[misc, name-defined]
+class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     """Trains Keras 3 models, and custom loops, with parameter servers.
 
     Takes the place of `tf.distribute.ParameterServerStrategy`. Models made in its scope keep their

@@ -156,7 +156,7 @@ class Primitives:
                 raise ConfigError(
                     f"the strategy's scope has no variable {unknown}; it has {self.names}"
                 )
-            parameters = [Parameter(name, self._known[name]) for name in names]
+            parameters: list[Any] = [Parameter(name, self._known[name]) for name in names]
             by: Any = Descent(parameters)
             if optimizer is not None:
                 parameters = [p.keras_variable for p in parameters]

@@ -31,8 +31,9 @@ class Command:
 
     Example:
 
+    >>> import sys
     >>> with Command([sys.executable, "-c", "print('ready'); input()"], deadline_s=20) as command:
-    ...     command.wait_for("ready")
+    ...     ready = command.wait_for("ready")
     ...     command.send(signal.SIGTERM)
     ...     command.wait()
     -15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,3 +25,13 @@ def empty_component(spec: tf.TensorSpec) -> np.ndarray[Any, Any]:
     """An empty value of one component; goes with the answer that there is no batch."""
     sizes = spec.shape.as_list() if spec.shape.rank else []
     return np.zeros([size or 0 for size in sizes], spec.dtype.as_numpy_dtype)
+
+
+def restore_batch(spec: Any, components: Sequence[tf.Tensor]) -> Any:
+    """A batch from its flat components, with the shapes that its spec promises."""
+    flat_specs = tf.nest.flatten(spec, expand_composites=True)
+    shaped = [
+        tf.ensure_shape(component, component_spec.shape)
+        for component, component_spec in zip(components, flat_specs, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(spec, shaped, expand_composites=True)

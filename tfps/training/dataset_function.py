@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from tfps.bridge import tensorflow_private as private
-from tfps.training.batch import count_examples, empty_component
+from tfps.training.batch import count_examples, empty_component, restore_batch
 
 
 class DatasetFunctionAdapter(DataAdapter):
@@ -119,12 +119,7 @@ class WorkerPipelines:
         there, *components = tf.cond(
             ticket >= 0, draw, lambda: [tf.constant(False), *self._nothing()]
         )
-        components = [
-            tf.ensure_shape(component, spec.shape)
-            for component, spec in zip(components, self._flat_specs, strict=True)
-        ]
-        batch = tf.nest.pack_sequence_as(self.batch_spec, components, expand_composites=True)
-        return there, batch
+        return there, restore_batch(self.batch_spec, components)
 
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.server_function import server_function
-from tfps.training.batch import count_examples, empty_component
+from tfps.training.batch import count_examples, empty_component, restore_batch
 
 CHIEF_DEVICE = "/job:chief/replica:0/task:0/device:CPU:0"
 
@@ -129,12 +129,7 @@ class Feeder:
         )
         private.run_independently(outputs[0].op)
         there, *components = outputs
-        components = [
-            tf.ensure_shape(component, spec.shape)
-            for component, spec in zip(components, self._flat_specs, strict=True)
-        ]
-        batch = tf.nest.pack_sequence_as(self.batch_spec, components, expand_composites=True)
-        return there, batch
+        return there, restore_batch(self.batch_spec, components)
 
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)

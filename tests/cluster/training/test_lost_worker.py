@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,7 +64,7 @@ class KillWorker(keras.callbacks.Callback):
     def __init__(self, job: Job, *, restart: bool) -> None:
         super().__init__()
         self.job = job
-        self.wrong_epochs: list[int] = []
+        self.wrong_epochs: dict[int, Counter[int]] = {}  # how many examples were seen how often
         self.steps_at_death: int | None = None
         self.steps_after = 0
         self.tasks_after: dict[str, str] = {}
@@ -80,8 +81,9 @@ class KillWorker(keras.callbacks.Callback):
                 self._starter.start()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self.job.visits.counts() != [1] * EXAMPLES:
-            self.wrong_epochs.append(epoch)
+        visits = Counter(self.job.visits.counts())
+        if visits != {1: EXAMPLES}:
+            self.wrong_epochs[epoch] = visits
         stats = self.job.strategy.stats()
         self.steps_after, self.tasks_after = stats.worker_steps[1], stats.tasks
         assert self.steps_at_death is not None
@@ -100,9 +102,10 @@ def test_killed_and_restarted(job: Job) -> None:
     killer = KillWorker(job, restart=True)
     epochs = job.fit(killer, epochs=MOST_EPOCHS)
     after = job.strategy.stats()
-    assert killer.wrong_epochs == []
+    assert killer.wrong_epochs == {}
     assert job.updates() == [updates + epochs * STEPS] * 4
     assert after.examples_seen - before.examples_seen == epochs * EXAMPLES
+    assert killer.steps_at_death is not None
     assert killer.steps_after > killer.steps_at_death + 1
     assert after.incarnations[1] > before.incarnations[1]
     assert after.tasks["worker 1"] == "alive"
@@ -113,7 +116,8 @@ def test_killed_for_good(job: Job) -> None:
     updates = job.updates()[0]
     killer = KillWorker(job, restart=False)
     assert job.fit(killer, epochs=3) == 3
-    assert killer.wrong_epochs == []
+    assert killer.wrong_epochs == {}
     assert job.updates() == [updates + 3 * STEPS] * 4
     assert killer.tasks_after["worker 1"] == "lost"
+    assert killer.steps_at_death is not None
     assert killer.steps_after <= killer.steps_at_death + 1

@@ -91,8 +91,7 @@ def _own_model() -> keras.Model:
 
 def _fit(model: keras.Model, **options: Any) -> dict[str, list[float]]:
     keras.utils.set_random_seed(7)  # of the order of the examples
-    history = model.fit(X, Y, batch_size=16, epochs=3, verbose=0, **options).history
-    return history  # type: ignore[no-any-return]
+    return model.fit(X, Y, batch_size=16, epochs=3, verbose=0, **options).history
 
 
 def _assert_same_numbers(found: dict[str, list[float]], expected: dict[str, list[float]]) -> None:

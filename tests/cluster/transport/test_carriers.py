@@ -1,4 +1,4 @@
-"""What a server does is not a carrier's business: one server function, the same replies through all."""
+"""A carrier brings what it is given: one server function, the same replies through each of them."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ class TicketMachine(RuleBasedStateMachine):
 
 TestTickets = TicketMachine.TestCase
 TestTickets.settings = settings(
-    max_examples=100, stateful_step_count=60, deadline=None, print_blob=True
+    max_examples=60, stateful_step_count=60, deadline=None, print_blob=True
 )
 
 
