@@ -129,7 +129,7 @@ class Books:
         return self.histograms + updates
 
     def duration(self, kind: Any, bin_index: Any) -> Any:
-        """``kind``: 0 push, 1 pull, 2 update, 3 wait for data."""
+        """``kind``: 0 push, 1 pull, 2 wait for data, 3 update."""
         return self.histograms + STALENESS_BINS + kind * DURATION_BINS + bin_index
 
     @property

@@ -94,9 +94,10 @@ def run_job(
     (output / "config.toml").write_text(to_toml(config))
     _draw(config, inputs, curves=curves, matrix=matrix, result=result)
     result.write(output / "result.json")
+    epochs = config.training.epochs
     say(
-        f"Test accuracy {accuracy:.4f} (loss {loss:.4f}) after {config.training.epochs} epochs, "
-        f"{result.steps_per_s:.0f} steps/s"
+        f"Test accuracy {accuracy:.4f} (loss {loss:.4f}) after {epochs} "
+        f"{'epoch' if epochs == 1 else 'epochs'}, {result.steps_per_s:.0f} steps/s"
     )
     say(f"In {output}: {', '.join(RESULT_FILES)}")
     return result

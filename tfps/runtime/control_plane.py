@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.server_variable import tracing_server_function
+from tfps.runtime.server_function import server_function
 
 # A server answers in a millisecond; one that does not within this time is lost or stopped.
 CALL_TIMEOUT_S = 30.0
@@ -48,15 +48,13 @@ class ControlPlane:
             trace: from scalar tensors to a list of tensors; opens every resource by name.
             arguments: how many scalars.
         """
+        # Not traced in the session's graph: there `==` of two tensors asks whether they are the
+        # same object, as in TensorFlow 1, and every decision that compares would be wrong.
+        signature = [tf.TensorSpec([], tf.int64)] * arguments
+        concrete = server_function(trace, device=self._device, signature=signature)
         with self._lock, tf.init_scope(), self._graph.as_default(), tf.device(self._device):
             inputs = [tf.compat.v1.placeholder(tf.int64, []) for _ in range(arguments)]
-
-            @tf.function(autograph=False)
-            def function(*scalars: tf.Tensor) -> list[tf.Tensor]:
-                with tracing_server_function(self._device):
-                    return list(trace(*scalars))
-
-            outputs = function(*inputs)
+            outputs = concrete(*inputs)
 
         def call(*values: int) -> list[np.ndarray[Any, Any]]:
             with self._lock:

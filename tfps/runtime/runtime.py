@@ -146,12 +146,15 @@ class Runtime:
         return int(tf.DeviceSpec.from_string(device).task)
 
     def next_incarnation(self) -> int:
-        """A number larger than any before, also before the previous coordinator of this job."""
+        """A number larger than any before in this job."""
         with self._lock:
             return next(self._incarnations)
 
     def evict(self, slot: int, incarnation: int) -> None:
-        """Let a lost worker out on every server."""
+        """Let a lost worker out on every server; first on the one that hands out tickets.
+
+        Its tickets have gone back there before any other server refuses the rest of a push.
+        """
         for server in self.servers:
             server.evict(slot, incarnation)
 

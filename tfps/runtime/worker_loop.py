@@ -139,7 +139,8 @@ class WorkerLoop:
                 fields=fields_of(state),
             )
             if self.program.trains:
-                next_ticket, closes, push = step.next_ticket, ticket, step.push_microseconds
+                next_ticket, push = step.next_ticket, step.push_microseconds
+                closes = tf.where(step.accepted, ticket, NO_TICKET)
                 examples = source.examples(batch)
             else:
                 next_ticket = step.finish(ticket, report)

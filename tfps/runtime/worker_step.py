@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.consistency.ledger import NO_TICKET
+from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.program import Program
 from tfps.runtime.server_program import ServerProgram
@@ -51,6 +51,7 @@ class WorkerStep:
         # What the current step knows; set by `begin`, moved on by each exchange.
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.next_ticket: tf.Tensor = self.ticket
+        self.accepted: tf.Tensor = tf.constant(True)
         self.versions: list[tf.Tensor] = []
         self.fields: dict[Request, Any] = {}
         self.report: dict[str, tf.Tensor] = {}
@@ -198,7 +199,12 @@ class WorkerStep:
             for variable in server.wires[stage].parameters:
                 self.copies[id(variable)].load(values[name_of(variable)])
         self.versions = [replies[p].header[Reply.VERSION] for p in range(len(self.servers))]
-        self.next_ticket = replies[0].header[Reply.NEXT_TICKET]
+        # A server that refuses a push has let this worker out: what it computes on counts nowhere.
+        statuses = tf.stack([replies[p].header[Reply.STATUS] for p in range(len(self.servers))])
+        self.accepted = tf.reduce_all((statuses == Status.OK) | (statuses == Status.DUPLICATE))
+        self.next_ticket = tf.where(
+            self.accepted, replies[0].header[Reply.NEXT_TICKET], tf.constant(NO_TICKET, tf.int64)
+        )
 
     def _header(self, kind: Kind, stage: int = 0) -> Any:
         def of(server: int) -> tf.Tensor:

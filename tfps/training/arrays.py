@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -113,4 +114,5 @@ def _known(array: Any) -> bool:
 
 
 def _size_bytes(array: Any) -> int:
-    return int(np.prod(array.shape)) * int(np.dtype(np.float64).itemsize)
+    item_bytes = tf.as_dtype(array.dtype).size if _known(array) else 8
+    return math.prod(array.shape) * int(item_bytes)
