@@ -22,16 +22,26 @@ MAX_STAGES = 16
 
 
 class GraphLogic:
-    """`ledger.Logic` on scalar tensors."""
+    """`ledger.Logic` on scalar tensors; makes each constant once."""
+
+    def __init__(self) -> None:
+        self._constants: dict[int, tf.Tensor] = {}
+
+    def _integer(self, value: Any) -> tf.Tensor:
+        if tf.is_tensor(value):
+            return value
+        if value not in self._constants:
+            self._constants[value] = _integer(value)
+        return self._constants[value]
 
     def both(self, left: Any, right: Any) -> tf.Tensor:
         return tf.logical_and(left, right)
 
     def choose(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, _integer(yes), _integer(no))
+        return tf.where(condition, self._integer(yes), self._integer(no))
 
     def smaller(self, left: Any, right: Any) -> tf.Tensor:
-        return tf.minimum(_integer(left), _integer(right))
+        return tf.minimum(self._integer(left), self._integer(right))
 
     def position_of_smallest(
         self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
@@ -46,8 +56,9 @@ def _integer(value: Any) -> tf.Tensor:
     return value if tf.is_tensor(value) else tf.constant(value, tf.int64)
 
 
-def _is_vector(cell: Any) -> bool:
-    return bool(tf.is_tensor(cell) and cell.shape.rank == 1)
+def _rank(cell: Any) -> int | None:
+    """The rank of a cell that is only known when the server runs."""
+    return cell.shape.rank if tf.is_tensor(cell) else None
 
 
 class ServerLedger:
@@ -104,22 +115,29 @@ class ServerLedger:
     def entries(self) -> Entries:
         """The books as they are at this point of the trace."""
         cells = self._cells.read_value()
-        return Entries(
-            books=self.books, read=lambda cell: tf.gather(cells, cell), logic=GraphLogic()
-        )
+        totals = tf.unstack(cells[: self.books.GLOBALS], num=self.books.GLOBALS)
+
+        def read(cell: Any) -> tf.Tensor:
+            is_total = isinstance(cell, int) and cell < self.books.GLOBALS
+            return totals[cell] if is_total else tf.gather(cells, cell)
+
+        return Entries(books=self.books, read=read, logic=GraphLogic())
 
     def post(self, entries: Entries) -> None:
         """Write all entries at once."""
-        single = [(cell, value) for cell, value in entries.writes if not _is_vector(cell)]
-        several = [(cell, value) for cell, value in entries.writes if _is_vector(cell)]
-        cells = [tf.stack([_integer(cell) for cell, _ in single])]
-        values = [tf.stack([_integer(value) for _, value in single])]
+        # Every operation costs the server time on every push: what is known now is one constant.
+        fixed = [(cell, value) for cell, value in entries.writes if isinstance(cell, int)]
+        single = [write for write in entries.writes if _rank(write[0]) == 0]
+        several = [write for write in entries.writes if _rank(write[0]) == 1]
+        cells = [tf.constant([cell for cell, _ in fixed], tf.int64)]
+        values = [tf.stack([_integer(value) for _, value in fixed])]
+        if single:
+            cells.append(tf.stack([cell for cell, _ in single]))
+            values.append(tf.stack([_integer(value) for _, value in single]))
         tf.raw_ops.ResourceScatterUpdate(
             resource=self._cells.handle,
-            indices=tf.concat(cells + [cell for cell, _ in several], 0) if several else cells[0],
-            updates=tf.concat(values + [value for _, value in several], 0)
-            if several
-            else values[0],
+            indices=tf.concat(cells + [cell for cell, _ in several], 0),
+            updates=tf.concat(values + [value for _, value in several], 0),
         )
 
     def cells(self) -> tf.Tensor:

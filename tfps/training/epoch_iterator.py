@@ -98,6 +98,11 @@ class TicketIterator(EpochIterator):
         if self.function is not None:
             self.function.end_of_epoch()
 
+    def _interrupted_warning(self) -> None:
+        """Not where the length could not be known: the advice to repeat the data would be wrong."""
+        if self.steps_per_epoch or not isinstance(self.data_adapter, DatasetFunctionAdapter):
+            super()._interrupted_warning()
+
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
         with super().catch_stop_iteration():

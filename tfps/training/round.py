@@ -16,8 +16,10 @@ from tfps.runtime.server import UNLIMITED_TICKETS
 from tfps.runtime.worker_loop import slot_control
 from tfps.training.lost_workers import LostWorkers
 
-# 50 Hz: a progress bar and batch callbacks look continuous, at 1 ms of the chief's time each.
+# 50 Hz: a progress bar and batch callbacks look continuous.
 SAMPLE_PERIOD_S = 0.02
+# Each sample costs the chief and a server a millisecond; who asked for many steps can wait longer.
+LONGEST_SAMPLE_PERIOD_S = 0.2
 
 
 class Round:
@@ -92,7 +94,7 @@ class Round:
             time.sleep(max(0.0, self._next_sample_s - time.monotonic()))
             finished = self._coordinator.done()
             self.sample()
-            self._next_sample_s = time.monotonic() + SAMPLE_PERIOD_S
+            self._next_sample_s = time.monotonic() + self._period_s(steps - self.completed)
             if finished and self.completed < steps:
                 if not self._recalled:
                     return False
@@ -110,6 +112,12 @@ class Round:
         self._sampled_s = time.monotonic()
         books = self._runtime.ticket_server.books
         self.completed = int(self.cells[books.COMPLETED]) - self._completed_before
+
+    def _period_s(self, remaining_steps: int) -> float:
+        """Until half of the steps that are waited for should be done."""
+        rate = self.completed / max(self._sampled_s - self._began_s, 1e-9)
+        expected_s = 0.5 * remaining_steps / rate if rate else SAMPLE_PERIOD_S
+        return min(max(SAMPLE_PERIOD_S, expected_s), LONGEST_SAMPLE_PERIOD_S)
 
     def worker_rates(self) -> tuple[float, ...]:
         """Completed steps per second of each worker since the round began."""

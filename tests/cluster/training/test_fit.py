@@ -18,6 +18,7 @@ from tfps.launch import LocalCluster
 EXAMPLES, BATCH = 100, 8
 BATCHES = 13  # the last one holds 4 examples
 X, LABELS = numbered(EXAMPLES)
+SLOW_TURNS = 100_000  # of a loop in a graph: a good second
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -100,6 +101,18 @@ def test_dataset_function_knows_its_worker(model: keras.Model) -> None:
     assert set(contexts) == {(2, 0), (2, 1)}
     assert int(model.optimizer.iterations.numpy()) == iterations + 12
     assert len(history["loss"]) == 2
+
+
+def test_slow_worker_still_shows_its_share(model: keras.Model) -> None:
+    """The first worker builds its pipeline for so long that the other one is done before."""
+
+    def uneven(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        turns = 0 if context.input_pipeline_id else SLOW_TURNS
+        (counted,) = tf.while_loop(lambda i: i < turns, lambda i: [i + 1], [0])
+        return _share(context).skip(tf.cast(counted - turns, tf.int64))
+
+    model.fit(uneven, epochs=2, verbose=0)
+    assert _visits(model) == [1] * EXAMPLES
 
 
 def test_evaluate_is_exact_and_distributed(

@@ -1,0 +1,145 @@
+"""No update is lost, one exchange per server and step, and `stats()` says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.counting import UnitGradients, mean_output
+from tfps.launch import LocalCluster
+
+STEPS, BATCH, WORKERS, SERVERS = 400, 2, 4, 2
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
+    resolver = cluster(workers=WORKERS, ps=SERVERS).cluster_resolver
+    strategy = tfps.ParameterServerStrategy(resolver, placement="round_robin")
+    yield strategy
+    strategy.close()
+
+
+def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) -> None:
+    coordinator = tfps.ClusterCoordinator(strategy)
+    before = strategy.stats()
+    with strategy.scope():
+        weight = keras.Variable(np.zeros([3], "float32"), name="weight")
+        optimizer = keras.optimizers.SGD(1.0)
+
+    @tf.function
+    def step() -> tf.Tensor:
+        def replica() -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(weight * 1.0)
+            optimizer.apply(tape.gradient(loss, [weight]), [weight])
+            return loss
+
+        return strategy.run(replica)
+
+    for _ in range(STEPS):
+        coordinator.schedule(step)
+    coordinator.join()
+    after = strategy.stats()
+    assert weight.numpy().tolist() == [-STEPS] * 3
+    assert int(optimizer.iterations.numpy()) == STEPS
+    assert after.updates_applied - before.updates_applied == STEPS
+    assert len(set(after.versions)) == 1
+    assert after.fallback_steps == 0
+
+
+@pytest.fixture(scope="module")
+def fitted(strategy: tfps.ParameterServerStrategy) -> tuple[keras.Model, tfps.strategy.stats.Stats]:
+    """A model after one epoch of 400 steps, and the statistics of before."""
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), UnitGradients()])
+        model.compile(keras.optimizers.SGD(1.0), mean_output)
+    before = strategy.stats()
+    data = np.zeros([STEPS * BATCH, 1], "float32")
+    model.fit(data, data, batch_size=BATCH, epochs=1, verbose=0)
+    return model, before
+
+
+def test_fit_loses_no_update(fitted: tuple[keras.Model, Any]) -> None:
+    model, _ = fitted
+    assert model.get_weights() == [-STEPS, -STEPS]
+    assert int(model.optimizer.iterations.numpy()) == STEPS
+
+
+def test_stats_of_a_fit(
+    strategy: tfps.ParameterServerStrategy, fitted: tuple[keras.Model, Any]
+) -> None:
+    (_, before), after = fitted, strategy.stats()
+    joins = WORKERS  # one for each closure
+    exchanges = [b - a for a, b in zip(before.exchanges, after.exchanges, strict=True)]
+    assert exchanges == [STEPS + joins] * SERVERS
+    versions = [b - a for a, b in zip(before.versions, after.versions, strict=True)]
+    assert versions == [STEPS] * SERVERS
+    assert after.updates_applied - before.updates_applied == STEPS
+    assert after.examples_seen - before.examples_seen == STEPS * BATCH
+    assert sum(after.worker_steps) - sum(before.worker_steps) == STEPS
+    assert after.gradients_dropped == before.gradients_dropped
+    assert _updates(after) - _updates(before) == STEPS
+    assert after.fallback_steps == 0
+    for name in ("pull_seconds", "push_seconds", "update_seconds", "wait_seconds"):
+        quantiles = getattr(after, name)
+        assert 0 < quantiles.p50 <= quantiles.p99 < 60, name
+    assert after.carriers == ("grpc",) * SERVERS
+    workers, servers = range(WORKERS), range(SERVERS)
+    tasks = {f"worker {i}": "alive" for i in workers} | {f"ps {i}": "alive" for i in servers}
+    assert after.tasks == tasks
+
+
+def _updates(stats: Any) -> int:
+    return sum(stats.gradient_staleness_updates.values())
+
+
+def test_both_servers_hold_weights(
+    strategy: tfps.ParameterServerStrategy, fitted: tuple[keras.Model, Any]
+) -> None:
+    model, _ = fitted
+    assert len({weight._value.device for weight in model.weights}) == SERVERS
+
+
+def test_worker_and_server_meet_in_calls_only(fitted: tuple[keras.Model, Any]) -> None:
+    """Nothing in the worker's graph is placed on a server, or holds a handle of one.
+
+    Both would cut the graph in two, which then meet in a send and a receive for each tensor.
+    """
+    model, _ = fitted
+    (compiled,) = model.train_function._compiled.values()
+    closure = compiled._concrete
+    assert not [t for t in closure.captured_inputs if "/job:ps" in t.device]
+    graph = closure.graph.as_graph_def()
+    functions = {function.signature.name: function for function in graph.library.function}
+    bodies: dict[str, Any] = {"closure": graph.node}
+    waiting = list(graph.node)
+    while waiting:
+        node = waiting.pop()
+        assert "/job:ps" not in node.device, node
+        if node.op == "RemoteCall":
+            continue  # its function runs on the server
+        for name in _called(node):
+            if name not in bodies:
+                bodies[name] = functions[name].node_def
+                waiting += functions[name].node_def
+    calls = {name: sum(node.op == "RemoteCall" for node in body) for name, body in bodies.items()}
+    (loop,) = (node for node in graph.node if node.op in ("While", "StatelessWhile"))
+    assert calls.pop(loop.attr["body"].func.name) == SERVERS  # one push to each
+    assert calls.pop("closure") == 2 * SERVERS  # join and leave
+    assert set(calls.values()) <= {0}
+
+
+def _called(node: Any) -> list[str]:
+    names = []
+    for value in node.attr.values():
+        names += [value.func.name] if value.HasField("func") else []
+        names += [function.name for function in value.list.func]
+    return names

@@ -1,0 +1,92 @@
+"""Twenty strategies one after the other leave nothing on the servers of one cluster."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterable
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.counting import UnitGradients, mean_output
+from tfps.launch import LocalCluster
+
+STRATEGIES = 20
+FITTING = (0, 1)  # the first is closed, the second collected
+
+Name = tuple[str, str]  # of a container and of a resource in it
+
+
+class ServerNames:
+    """Asks a server, past every strategy, which named variables it still has."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def existing(self, names: Iterable[Name]) -> set[Name]:
+        """Those of the names under which the server has a variable."""
+        names = sorted(names)
+        device = "/job:ps/task:0"
+        config = tf.compat.v1.ConfigProto(device_filters=[device])
+        with tf.Graph().as_default(), tf.device(device):
+            present = [
+                tf.raw_ops.VarIsInitializedOp(
+                    resource=tf.raw_ops.VarHandleOp(
+                        dtype=tf.float32, shape=[], shared_name=name, container=container
+                    )
+                )
+                for container, name in names
+            ]
+            with tf.compat.v1.Session(f"grpc://{self._address}", config=config) as session:
+                found = session.run(present)
+        return {name for name, there in zip(names, found, strict=True) if there}
+
+
+def _names(strategy: tfps.ParameterServerStrategy) -> set[Name]:
+    runtime = strategy.runtime
+    ledgers = [server.ledger for server in runtime.servers]
+    resources = [*runtime._resources.values()]
+    resources += [part.resource for ledger in ledgers for part in (ledger._cells, ledger._applied)]
+    return {(resource.container, resource.shared_name) for resource in resources}
+
+
+def _use(strategy: tfps.ParameterServerStrategy, *, fits: bool) -> None:
+    """Make what is left behind: weights, slots, and what a round of `fit` keeps."""
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), UnitGradients()])
+        model.compile(keras.optimizers.Adam(1.0), mean_output)
+        model.optimizer.build(model.trainable_variables)
+    if fits:
+        data = np.zeros([8, 1], "float32")
+        model.fit(data, data, batch_size=2, epochs=1, verbose=0)
+
+
+@pytest.mark.timeout(240)
+def test_nothing_is_left(cluster: Callable[..., LocalCluster]) -> None:
+    tasks = cluster(workers=1, ps=1)
+    server = ServerNames(tasks.spec.address("ps", 0))
+    left: dict[int, set[Name]] = {}
+    not_collected = []
+    for number in range(STRATEGIES):
+        strategy = tfps.ParameterServerStrategy(tasks.cluster_resolver)
+        _use(strategy, fits=number in FITTING)
+        names = _names(strategy)
+        assert len(names) > 6
+        assert server.existing(names) == names
+        if number % 2:
+            collected = weakref.ref(strategy)
+            del strategy
+            gc.collect()
+            if collected() is not None:
+                not_collected.append(number)
+        else:
+            strategy.close()
+            del strategy
+        if existing := server.existing(names):
+            left[number] = existing
+    assert not_collected == []
+    assert left == {}
