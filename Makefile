@@ -9,6 +9,8 @@ PYTHON ?=
 export PYTHON
 
 BIN := .venv/bin
+# ARGS within a title in single quotes.
+SHOWN = $(subst ','\'',$(ARGS))
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-all lint bench lock clean
@@ -20,17 +22,17 @@ help: ## Show the targets.
 
 train: ## Train the reference job on a local cluster: 1 chief, 2 workers, 1 parameter server.
 	@.ci/environment none 4
-	@.ci/step 4/4 'Train on Fashion-MNIST: tfps train $(ARGS) (a few minutes)' \
+	@.ci/step 4/4 'Train on Fashion-MNIST: $(strip tfps train $(SHOWN)) (a few minutes)' \
 		$(BIN)/tfps train $(ARGS)
 
 test: ## Run the tests, without those that take minutes.
 	@.ci/environment test 4
-	@.ci/step 4/4 'Test: pytest -m "not slow" $(ARGS) (under 15 minutes on 2 cores)' \
+	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (under 15 minutes on 2 cores)' \
 		$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 test-all: ## Run all tests.
 	@.ci/environment test 4
-	@.ci/step 4/4 'Test everything: pytest $(ARGS)' $(BIN)/python -m pytest $(ARGS)
+	@.ci/step 4/4 'Test everything: $(strip pytest $(SHOWN))' $(BIN)/python -m pytest $(ARGS)
 
 lint: ## Check style, types and the layers of the packages.
 	@.ci/environment lint 7
@@ -43,7 +45,7 @@ lint: ## Check style, types and the layers of the packages.
 
 bench: ## Measure: steps per second and CPU per step against TensorFlow's own strategy.
 	@.ci/environment bench 4
-	@.ci/step 4/4 'Measure: tfps bench throughput $(ARGS) (about 20 minutes)' \
+	@.ci/step 4/4 'Measure: $(strip tfps bench throughput $(SHOWN)) (about 20 minutes)' \
 		$(BIN)/tfps bench throughput $(ARGS)
 
 lock: ## Write constraints.txt anew; needs python3.11, python3.12 and python3.13.

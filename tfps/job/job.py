@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
+import sys
+import textwrap
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -47,7 +50,7 @@ def load_inputs(config: JobConfig, *, say: Callable[[str], None]) -> Inputs:
     example = bundle.example(config.example)
     data = example.data.load(source=config.data.source, path=config.data.path, say=say)
     if data.notice:
-        say(data.notice)
+        say(_in_whole_words(data.notice))
     return split(data, validation_fraction=config.data.validation_fraction)
 
 
@@ -216,3 +219,10 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return value
+
+
+def _in_whole_words(text: str) -> str:
+    """Broken into lines of the terminal; one line elsewhere."""
+    if not sys.stdout.isatty():
+        return text
+    return textwrap.fill(text, shutil.get_terminal_size().columns - 1)

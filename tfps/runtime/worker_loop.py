@@ -20,6 +20,7 @@ class BatchSource(Protocol):
     """Where a worker's batches come from."""
 
     batch_spec: Any
+    is_per_worker: bool  # each worker has batches that no other one can draw
 
     def argument_specs(self, arguments: Any) -> Any:
         """What the closure is traced with, from this source's arguments of a round."""

@@ -56,7 +56,7 @@ class Extended(private.ParameterServerStrategyExtended):
         )
 
     def _resource_creator_scope(self) -> Any:
-        """Called when the scope is entered, where TensorFlow would make a coordinator of its own."""
+        """Called as the scope is entered; TensorFlow would make a coordinator of its own there."""
         with self._coordinator_creation_lock:
             _ = self._container_strategy().coordinator
         return super()._resource_creator_scope()

@@ -27,6 +27,8 @@ class ResidentArrays:
         adapter: what Keras made of the arguments of `fit`.
     """
 
+    is_per_worker = False
+
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         self._batch_size = int(adapter._batch_size)
         self._examples = int(adapter._num_samples)

@@ -55,6 +55,8 @@ class WorkerPipelines:
         workers: how many there are.
     """
 
+    is_per_worker = True
+
     def __init__(
         self, function: Callable[..., tf.data.Dataset], *, coordinator: Any, workers: int
     ) -> None:

@@ -87,6 +87,8 @@ class Feeder:
         dataset: of batches.
     """
 
+    is_per_worker = False
+
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._dataset = dataset
         self.batch_spec = dataset.element_spec

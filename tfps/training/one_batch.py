@@ -17,6 +17,7 @@ class OneBatch:
     """
 
     description = "one batch, sent with the step"
+    is_per_worker = False
 
     def __init__(self, batch: Any) -> None:
         while isinstance(batch, tuple) and len(batch) > 1 and batch[-1] is None:

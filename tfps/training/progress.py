@@ -89,7 +89,7 @@ class ClusterProgbar:
         while not last and facts and 1 + len(text) > room:
             facts.pop()
             text = " - ".join([spent, *facts])
-        bar = min(BAR_WIDTH, room - len(text) - 2) if not last else BAR_WIDTH
+        bar = min(BAR_WIDTH, room - len(text) - 2)
         bar = bar if self.target and bar >= LEAST_BAR_WIDTH else 0
         width = len(count) + 1 + len(text) + (bar + 1 if bar else 0)
         blank = " " * max(0, self._width - width)

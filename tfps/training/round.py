@@ -65,6 +65,7 @@ class Round:
         self._limit = self.first
         self._lost = LostWorkers(coordinator, addresses=runtime.worker_addresses)
         self._recalled = False
+        self._visited: set[int] = set()  # slots that ran a closure to its end in this round
 
     def run_to(self, steps: int | None) -> None:
         """Let workers take tickets up to a number of steps of this round (None: all)."""
@@ -81,7 +82,10 @@ class Round:
         self.running = True
         self._compiled.source.settle()
         self._runtime.ticket_server.set_limit(self._limit)
-        for _ in range(self._runtime.workers):
+        self._schedule(self._runtime.workers)
+
+    def _schedule(self, closures: int) -> None:
+        for _ in range(closures):
             private.schedule_callable(self._coordinator, self._closure)
 
     def wait_for(self, steps: int) -> bool:
@@ -96,15 +100,29 @@ class Round:
             self.sample()
             self._next_sample_s = time.monotonic() + self._period_s(steps - self.completed)
             if finished and self.completed < steps:
-                if not self._recalled:
+                if self._recalled:
+                    self._recalled = False
+                    self._send_out()
+                elif left_out := self._left_out():
+                    self._schedule(left_out)
+                else:
                     return False
-                self._recalled = False
-                self._send_out()
             elif self._lost.somebody_is_back() and not self._recalled:
                 # TensorFlow takes a worker in only when no closure runs: end them for a moment.
                 self._recalled = True
                 self._runtime.ticket_server.halt()
         return True
+
+    def _left_out(self) -> int:
+        """How many living workers have data of their own that nobody has asked for.
+
+        The coordinator does not say which worker takes a closure: while one still builds its
+        pipeline, another can take both, and the second finds its own data used up.
+        """
+        if not self._compiled.source.is_per_worker:
+            return 0
+        alive = private.alive_workers(self._coordinator)
+        return sum(there and slot not in self._visited for slot, there in enumerate(alive))
 
     def sample(self) -> None:
         """Read progress, metric totals and outputs from the ticket server."""
@@ -144,6 +162,7 @@ class Round:
         try:
             source_arguments = self._compiled.source.bind(self._arguments, slot)
             self._compiled.run(self._coordinator, control, self._seeds, source_arguments)
+            self._visited.add(slot)
         except BaseException:
             with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
                 self._runtime.evict(slot, incarnation)
