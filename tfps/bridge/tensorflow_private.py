@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -136,6 +137,38 @@ def cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
     """A concrete function that is cancelled with the coordinator's other closures."""
     manager = coordinator._cluster.closure_queue._cancellation_mgr
     return manager.get_cancelable_function(concrete_function)
+
+
+_watched_clusters: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def report_lost_servers(coordinator: Any) -> None:
+    """Let a lost server reach the coordinator as what it is, an `UnavailableError`.
+
+    When a request from inside a worker's function fails, TensorFlow renames the error to
+    `InternalError` and keeps the original's name in the text only; the coordinator would take it
+    for a mistake in the function.
+
+    Args:
+        coordinator: whose closures are watched from now on.
+    """
+    _watched_clusters.add(coordinator._cluster)
+    if getattr(cluster_coordinator.Closure, "_tfps_patched", False):
+        return
+    original = cluster_coordinator.Closure.execute_on
+
+    def execute_on(self: Any, worker: Any) -> None:
+        try:
+            original(self, worker)
+        except tf.errors.InternalError as error:
+            is_ours = worker._cluster in _watched_clusters
+            renamed = "originally returned UnavailableError" in error.message
+            if is_ours and renamed and cluster_coordinator._RPC_ERROR_FROM_PS in error.message:
+                raise tf.errors.UnavailableError(None, None, error.message) from error
+            raise
+
+    cluster_coordinator.Closure.execute_on = execute_on
+    cluster_coordinator.Closure._tfps_patched = True
 
 
 def create_on_workers(coordinator: Any, functions: list[Callable[[], Any]]) -> list[Any]:

@@ -39,7 +39,8 @@ def train(config: str | None, overrides: tuple[str, ...]) -> None:
         click.ClickException(str(error)).show()
         status = 1
     except KeyboardInterrupt:
-        click.echo("Stopped.", err=True)
+        # The terminal's cursor is still in the progress line.
+        click.echo("\nStopped." if sys.stderr.isatty() else "Stopped.", err=True)
         status = 130
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1

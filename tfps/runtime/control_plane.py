@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster import accepts_connections
 from tfps.runtime.server_function import server_function
 
-# A server answers in a millisecond; one that does not within this time is lost or stopped.
+# A server answers in a millisecond. TensorFlow waits for one that is gone, so each attempt is short
+# and followed by a look at the port; a busy machine may need the whole time.
+ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
 
 
@@ -29,13 +33,13 @@ class ControlPlane:
     """
 
     def __init__(self, *, address: str, device: str) -> None:
-        self._device = device
+        self._device, self._address = device, address
         self._graph = tf.Graph()
         self._lock = threading.Lock()
         job = tf.DeviceSpec.from_string(device)
         config = tf.compat.v1.ConfigProto(
             device_filters=[f"/job:{job.job}/task:{job.task}"],  # do not wait for other tasks
-            operation_timeout_in_ms=int(CALL_TIMEOUT_S * 1000),
+            operation_timeout_in_ms=int(ATTEMPT_TIMEOUT_S * 1000),
         )
         self._session = tf.compat.v1.Session(f"grpc://{address}", graph=self._graph, config=config)
 
@@ -57,10 +61,38 @@ class ControlPlane:
             outputs = concrete(*inputs)
 
         def call(*values: int) -> list[np.ndarray[Any, Any]]:
-            with self._lock:
-                return list(self._session.run(outputs, dict(zip(inputs, values, strict=True))))
+            return self._answered(
+                lambda: self._run(outputs, dict(zip(inputs, values, strict=True)))
+            )
 
         return call
+
+    def _run(self, outputs: Any, inputs: dict[Any, int]) -> list[np.ndarray[Any, Any]]:
+        with self._lock:
+            return list(self._session.run(outputs, inputs))
+
+    def _answered(self, attempt: Callable[[], list[np.ndarray[Any, Any]]]) -> Any:
+        """Try until the server answers; every call may be repeated without harm.
+
+        Raises:
+            tf.errors.UnavailableError: the server is gone, was started anew, or does not answer.
+        """
+        until_s = time.monotonic() + CALL_TIMEOUT_S
+        while True:
+            try:
+                return attempt()
+            except tf.errors.OpError as error:
+                busy = isinstance(error, tf.errors.DeadlineExceededError) and accepts_connections(
+                    self._address
+                )
+                if busy and time.monotonic() < until_s:
+                    continue
+                raise tf.errors.UnavailableError(
+                    None,
+                    None,
+                    f"The parameter server {self._device} at {self._address} is lost, was started "
+                    f"anew or does not answer: {error.message}",
+                ) from error
 
     def close(self) -> None:
         """Close the line."""

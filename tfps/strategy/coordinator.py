@@ -38,6 +38,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             self._packed: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         super().__init__(strategy)
         private.keep_stop_from_waiting(self)
+        private.report_lost_servers(self)
 
     def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
         """Schedule a `tf.function` on some worker; see TensorFlow's documentation.
