@@ -90,7 +90,9 @@ def _probe(url: str) -> None:
     def ask() -> None:
         request = urllib.request.Request(url, method="HEAD")
         try:
-            with urllib.request.urlopen(request, timeout=PROBE_TIMEOUT_S):
+            # A new opener reads the proxies of now; `urlopen` keeps those of its first use.
+            opener = urllib.request.build_opener()
+            with opener.open(request, timeout=PROBE_TIMEOUT_S):
                 outcome.append("")
         except (OSError, ValueError) as error:
             outcome.append(str(getattr(error, "reason", None) or error))
