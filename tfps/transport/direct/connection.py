@@ -1,0 +1,150 @@
+"""One connection between a worker and a server: whole messages, or an error."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tfps.transport.direct.buffers import AlignedBuffers
+from tfps.transport.direct.frame import ITEM_BYTES, PREFIX, Frame, FrameLimits
+from tfps.transport.direct.stream import CHUNK_BYTES, stream_of
+from tfps.transport.layout import ALIGNMENT_BYTES
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+# The prefix ends on a line, so that the header after it begins on one.
+PREFIX_BEGIN = ALIGNMENT_BYTES - PREFIX.size
+NO_IDS = np.empty(0, np.int64)
+NO_BYTES = np.empty(0, np.uint8)
+
+
+class ConnectionLost(ConnectionError):
+    """The peer closed, reset or left the connection, or this side closed it."""
+
+
+class ReceivedMessage(NamedTuple):
+    """One message; the arrays are written again when nobody holds them or a view of them."""
+
+    header: Int64s
+    ids: Int64s
+    payload: Bytes
+
+
+class Connection:
+    """Messages over a connected socket, which it owns.
+
+    There is no time limit on a message: a reply may wait at a gate for long. A vanished host ends
+    it by TCP's keep-alive, and `close` from any thread at once. After any error but a refused
+    argument the stream may stand within a message, so the connection is closed.
+
+    One thread may send while another receives; each direction carries one message at a time.
+
+    Args:
+        sock: connected, without a timeout.
+        peer: who is at the other end, for messages.
+        chunk_bytes: most bytes that one call of the system moves.
+    """
+
+    def __init__(self, sock: socket.socket, *, peer: str, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.peer = peer
+        self._socket = sock
+        self._stream = stream_of(sock, chunk_bytes=chunk_bytes)
+        self._buffers = AlignedBuffers()
+        self._sending = threading.RLock()
+        self._receiving = threading.RLock()
+        self._closed = False
+
+    def send(self, header: Int64s, ids: Int64s, payload: Bytes) -> None:
+        """Send one message; nothing is copied.
+
+        Args:
+            header: int64 vector.
+            ids: int64 vector, may be empty.
+            payload: uint8 vector, may be empty.
+
+        Raises:
+            ValueError: an array of another dtype or rank, or with gaps; nothing was sent.
+            ConnectionLost: the connection ended before the system had taken all bytes.
+        """
+        for name, array, dtype in (
+            ("header", header, np.int64),
+            ("ids", ids, np.int64),
+            ("payload", payload, np.uint8),
+        ):
+            if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
+                raise ValueError(
+                    f"{name} of a message: received {array.dtype} of shape {array.shape} with"
+                    f" strides {array.strides}, expected a contiguous {np.dtype(dtype)} vector"
+                )
+        prefix = Frame(len(header), len(ids), len(payload)).pack()
+        size_bytes = len(prefix) + header.nbytes + ids.nbytes + payload.nbytes
+        try:
+            with self._sending:
+                self._stream.send((prefix, header, ids, payload), size_bytes)
+        except OSError as error:
+            raise self._lost(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def receive(self, limits: FrameLimits) -> ReceivedMessage:
+        """Wait for one message.
+
+        Raises:
+            FrameError: no message, or one above the limits; the connection is closed.
+            ConnectionLost: the connection ended before the message was complete.
+        """
+        try:
+            with self._receiving:
+                return self._receive(limits)
+        except OSError as error:
+            raise self._lost(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _receive(self, limits: FrameLimits) -> ReceivedMessage:
+        head = self._buffers.take(ALIGNMENT_BYTES + ITEM_BYTES * limits.header_fields)
+        view = memoryview(head)[PREFIX_BEGIN:]
+        received = self._stream.receive_some(view)
+        while received < PREFIX.size:
+            received += self._stream.receive_some(view[received:])
+        frame = Frame.parse(view[: PREFIX.size], limits)
+        if received < len(view):
+            self._stream.receive_all(view[received:])
+        ids, payload = NO_IDS, NO_BYTES
+        if frame.ids:
+            data = self._buffers.take(ITEM_BYTES * frame.ids)
+            self._stream.receive_all(memoryview(data))
+            ids = data.view(np.int64)
+        if frame.payload_bytes:
+            payload = self._buffers.take(frame.payload_bytes)
+            self._stream.receive_all(memoryview(payload))
+        return ReceivedMessage(head[ALIGNMENT_BYTES:].view(np.int64), ids, payload)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """End the connection, from any thread and any number of times; a blocked call ends now."""
+        self._closed = True
+        # The peer may have gone before. The base class's method: that of a TLS socket would turn
+        # the thread that reads to the unencrypted stream.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        # Only after the calls in progress have returned: the number of a closed descriptor may be
+        # given to another file while a thread is about to use it.
+        with self._sending, self._receiving:
+            self._socket.close()
+
+    def _lost(self, error: OSError) -> ConnectionLost:
+        reason = "this side closed it" if self._closed else str(error)
+        self.close()
+        return ConnectionLost(f"lost the connection to {self.peer}: {reason}")

@@ -1,0 +1,91 @@
+"""The prefix of a message: what follows it, checked before a byte of it is stored. Pure."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tfps.errors import ProtocolError
+from tfps.transport.message import PROTOCOL
+
+MAGIC = b"tfps"
+# Little-endian: magic, protocol, header fields, ids, payload bytes. The int64 header follows it,
+# then the int64 ids, then the payload.
+PREFIX = struct.Struct("<4sHHQQ")
+ITEM_BYTES = 8  # of a header field and of an id
+
+
+class FrameError(ProtocolError):
+    """Bytes that are no message of this protocol, or a message above its limits."""
+
+
+@dataclass(frozen=True)
+class FrameLimits:
+    """What a receiver takes: nothing above it is ever allocated.
+
+    Args:
+        header_fields: length of the int64 header, exactly.
+        max_ids: most int64 ids.
+        max_payload_bytes: most bytes of payload.
+    """
+
+    header_fields: int
+    max_ids: int
+    max_payload_bytes: int
+
+
+class Frame(NamedTuple):
+    """Sizes of one message.
+
+    Example:
+
+    >>> limits = FrameLimits(header_fields=4, max_ids=10, max_payload_bytes=1000)
+    >>> Frame.parse(Frame(4, 2, 256).pack(), limits)
+    Frame(header_fields=4, ids=2, payload_bytes=256)
+    """
+
+    header_fields: int
+    ids: int
+    payload_bytes: int
+
+    def pack(self) -> bytes:
+        """The prefix that announces this message."""
+        return PREFIX.pack(MAGIC, PROTOCOL, *self)
+
+    @classmethod
+    def parse(cls, prefix: bytes | bytearray | memoryview, limits: FrameLimits) -> Frame:
+        """Read a prefix.
+
+        Args:
+            prefix: exactly `PREFIX.size` bytes.
+            limits: of the receiver.
+
+        Raises:
+            FrameError: another length, magic, protocol or header, or more than the limits.
+        """
+        if len(prefix) != PREFIX.size:
+            raise FrameError(f"received a prefix of {len(prefix)} bytes, expected {PREFIX.size}")
+        magic, protocol, fields, ids, payload_bytes = PREFIX.unpack(prefix)
+        if magic != MAGIC:
+            raise FrameError(
+                f"received a message that begins with {magic!r}, expected {MAGIC!r}: the peer does"
+                " not speak the protocol of tfps, or the stream lost its place"
+            )
+        if protocol != PROTOCOL:
+            raise FrameError(
+                f"received a message of protocol {protocol}, expected {PROTOCOL}: run the same"
+                " version of tfps on every task"
+            )
+        if fields != limits.header_fields:
+            raise FrameError(
+                f"received a header of {fields} fields, expected {limits.header_fields}"
+            )
+        if ids > limits.max_ids:
+            raise FrameError(f"received a message of {ids} ids, expected at most {limits.max_ids}")
+        if payload_bytes > limits.max_payload_bytes:
+            raise FrameError(
+                f"received a payload of {payload_bytes} bytes, expected at most"
+                f" {limits.max_payload_bytes}"
+            )
+        return cls(fields, ids, payload_bytes)

@@ -1,0 +1,175 @@
+"""Both sides prove that they know the job's secret before anything else is said.
+
+```
+server  magic, protocol, nonce
+client  magic, protocol, nonce, length of the hello | the hello, HMAC of all of it and the server's
+server  1, HMAC of all of it     or     0: refused
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import secrets
+import socket
+import ssl
+import struct
+import time
+
+from tfps.transport.direct.connection import ConnectionLost
+from tfps.transport.direct.hello import HELLO_BYTES, Hello, HelloError
+from tfps.transport.message import PROTOCOL
+
+MAGIC = b"tfps-hi\0"
+NONCE_BYTES = 32
+GREETING = struct.Struct(f"<8sH{NONCE_BYTES}s")
+LENGTH = struct.Struct("<I")
+MAC_BYTES = hashlib.sha256().digest_size
+ACCEPTED = b"\x01"
+REFUSED = b"\x00"
+# A stranger may hold a thread of the listener for this long.
+HANDSHAKE_S = 10.0
+
+
+class HandshakeError(ConnectionLost):
+    """The peer is no task of this job, or does not answer like one: no use to try again."""
+
+
+def serve(sock: socket.socket, *, secret: bytes, deadline_s: float) -> Hello:
+    """The server's side.
+
+    Args:
+        sock: connected; its timeout is changed.
+        secret: of the job.
+        deadline_s: of ``time.monotonic()``.
+
+    Raises:
+        HandshakeError: refused, with the reason.
+        ConnectionLost: the peer was too slow or went away.
+    """
+    dialogue = _Dialogue(sock, secret, deadline_s)
+    dialogue.greet()
+    dialogue.expect_greeting()
+    (length,) = LENGTH.unpack(dialogue.receive(LENGTH.size))
+    if length > HELLO_BYTES:
+        raise HandshakeError(f"a hello of {length} bytes, expected at most {HELLO_BYTES}")
+    data = dialogue.receive(length)
+    if not dialogue.proves(b"client"):
+        dialogue.refuse()
+        raise HandshakeError("wrong secret")
+    try:
+        hello = Hello.from_bytes(data)
+    except HelloError as error:
+        dialogue.refuse()
+        raise HandshakeError(str(error)) from error
+    dialogue.send(ACCEPTED)
+    dialogue.prove(b"server")
+    return hello
+
+
+def introduce(sock: socket.socket, hello: Hello, *, secret: bytes, deadline_s: float) -> None:
+    """The client's side.
+
+    Args:
+        sock: connected; its timeout is changed.
+        hello: who connects.
+        secret: of the job.
+        deadline_s: of ``time.monotonic()``.
+
+    Raises:
+        HandshakeError: the server refused, or does not know the secret itself.
+        ConnectionLost: the peer was too slow or went away.
+    """
+    dialogue = _Dialogue(sock, secret, deadline_s)
+    dialogue.expect_greeting()
+    dialogue.greet()
+    data = hello.to_bytes()
+    dialogue.send(LENGTH.pack(len(data)) + data)
+    dialogue.prove(b"client")
+    if dialogue.receive(1) != ACCEPTED:
+        raise HandshakeError(
+            "it refused this task: give the same TFPS_JOB_SECRET to every task of the job; the"
+            " server's log has the reason"
+        )
+    if not dialogue.proves(b"server"):
+        raise HandshakeError("it does not know this job's secret: another job's server")
+
+
+class _Dialogue:
+    """What was said so far: every proof covers all of it, so that none can be used twice."""
+
+    def __init__(self, sock: socket.socket, secret: bytes, deadline_s: float) -> None:
+        self._socket = sock
+        self._deadline_s = deadline_s
+        self._proof = hmac.new(secret, digestmod=hashlib.sha256)
+
+    def greet(self) -> None:
+        self.send(GREETING.pack(MAGIC, PROTOCOL, secrets.token_bytes(NONCE_BYTES)))
+
+    def expect_greeting(self) -> None:
+        # The magic first: who speaks another protocol may have sent less than a greeting.
+        magic = self.receive(len(MAGIC))
+        if magic != MAGIC:
+            raise HandshakeError(f"{magic!r}, expected the greeting of a task of tfps")
+        _, protocol, _ = GREETING.unpack(magic + self.receive(GREETING.size - len(MAGIC)))
+        if protocol != PROTOCOL:
+            raise HandshakeError(
+                f"protocol {protocol}, expected {PROTOCOL}: run the same version of tfps on"
+                " every task"
+            )
+
+    def refuse(self) -> None:
+        """Tell the peer, so that its operator need not guess; it may have gone already."""
+        with contextlib.suppress(ConnectionLost):
+            self.send(REFUSED)
+
+    def prove(self, role: bytes) -> None:
+        # The role keeps a proof from being sent back as the answer to itself.
+        self._proof.update(role)
+        self.send(self._proof.digest())
+
+    def proves(self, role: bytes) -> bool:
+        self._proof.update(role)
+        expected = self._proof.digest()
+        return hmac.compare_digest(self.receive(MAC_BYTES), expected)
+
+    def send(self, data: bytes) -> None:
+        self._proof.update(data)
+        self._in_time()
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise _lost(error) from error
+
+    def receive(self, size_bytes: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size_bytes:
+            self._in_time()
+            try:
+                data = self._socket.recv(size_bytes - len(parts))
+            except OSError as error:
+                raise _lost(error) from error
+            if not data:
+                raise ConnectionLost("it closed the connection during the handshake")
+            parts += data
+        self._proof.update(parts)
+        return bytes(parts)
+
+    def _in_time(self) -> None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise _lost(TimeoutError())
+        self._socket.settimeout(left_s)
+
+
+def _lost(error: OSError) -> ConnectionLost:
+    if isinstance(error, ssl.SSLError) and not isinstance(error, TimeoutError):
+        return HandshakeError(f"TLS failed: {error}")
+    if isinstance(error, TimeoutError):
+        return ConnectionLost(
+            "no complete handshake in time: the peer is stopped, a stranger, or uses TLS where"
+            " this side does not"
+        )
+    return ConnectionLost(str(error))

@@ -1,0 +1,80 @@
+"""What a client says about itself when it connects. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+
+from tfps.errors import ProtocolError
+
+# A plan of a thousand variables has about 100 KB.
+HELLO_BYTES = 2**20
+
+
+class HelloError(ProtocolError):
+    """Bytes that are no hello."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who connects, and for what.
+
+    Args:
+        job: hash of the job's name, int64.
+        slot: index of the task within its role.
+        incarnation: grows with every start of the client, int64.
+        role: what the connection is for.
+        plan: text that both sides agreed to understand.
+
+    Example:
+
+    >>> hello = Hello(job=7, slot=0, incarnation=3)
+    >>> Hello.from_bytes(hello.to_bytes()) == hello
+    True
+    """
+
+    job: int
+    slot: int
+    incarnation: int
+    role: str = "worker"
+    plan: str = ""
+
+    def to_bytes(self) -> bytes:
+        """Encode as JSON.
+
+        Raises:
+            HelloError: longer than `HELLO_BYTES`.
+        """
+        data = json.dumps(asdict(self), separators=(",", ":")).encode()
+        if len(data) > HELLO_BYTES:
+            raise HelloError(f"a hello of {len(data)} bytes, expected at most {HELLO_BYTES}")
+        return data
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Hello:
+        """Decode what `to_bytes` wrote.
+
+        Raises:
+            HelloError: longer than `HELLO_BYTES`, no JSON, or other fields.
+        """
+        if len(data) > HELLO_BYTES:
+            raise HelloError(
+                f"received a hello of {len(data)} bytes, expected at most {HELLO_BYTES}"
+            )
+        try:
+            values = json.loads(data)
+        except (ValueError, RecursionError) as error:  # brackets in brackets in brackets
+            raise HelloError(f"received a hello that is no JSON: {error}") from error
+        expected = {field.name: (str if field.type == "str" else int) for field in fields(cls)}
+        if not isinstance(values, dict) or set(values) != set(expected):
+            found = sorted(values) if isinstance(values, dict) else type(values).__name__
+            raise HelloError(f"received a hello of {found}, expected {sorted(expected)}")
+        for name, kind in expected.items():
+            value = values[name]
+            # bool is an int to isinstance, not to a protocol.
+            if type(value) is not kind or (kind is int and not -(2**63) <= value < 2**63):
+                raise HelloError(
+                    f"received a hello whose {name} is {value!r:.100}, expected"
+                    f" {'an int64' if kind is int else 'text'}"
+                )
+        return cls(**values)

@@ -1,0 +1,227 @@
+"""Accepts connections over TCP and a unix socket, and hands out those of the job's own tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tfps.errors import ConfigError
+from tfps.transport.direct.connection import Connection
+from tfps.transport.direct.encryption import Encryption
+from tfps.transport.direct.endpoint import Endpoint, this_machine
+from tfps.transport.direct.handshake import HANDSHAKE_S, serve
+from tfps.transport.direct.hello import Hello
+from tfps.transport.direct.refusals import RefusalLog
+from tfps.transport.direct.socket_options import enlarge_buffers, watch_peer
+
+LOG = logging.getLogger(__name__)
+PORT_VARIABLE = "TFPS_DATA_PORT"
+# Peers that have not proved anything yet, each with a thread and a descriptor. One more ends the
+# oldest: a task of the job is done in milliseconds, so that strangers lose first.
+MAX_HANDSHAKES = 64
+BACKLOG = 256
+# Out of descriptors: the peer stays in the backlog, and asking at once again would only burn CPU.
+ACCEPT_RETRY_S = 0.2
+
+
+class Listener:
+    """Listens from the moment it exists until `close`.
+
+    Args:
+        host: name or address to listen at; empty for all of IPv4 and IPv6.
+        port: of TCP; 0 for any.
+        secret: of the job.
+        on_connection: called with every accepted connection, which it owns, and its hello, in a
+            thread of its own, several at once.
+        encryption: of TCP.
+        handshake_s: how long a peer may take to prove that it belongs to the job.
+
+    Raises:
+        ConfigError: the port is taken, or the host is not of this machine.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        secret: bytes,
+        on_connection: Callable[[Connection, Hello], None],
+        encryption: Encryption,
+        handshake_s: float = HANDSHAKE_S,
+    ) -> None:
+        self._secret = secret
+        self._on_connection = on_connection
+        self._encryption = encryption
+        self._handshake_s = handshake_s
+        self._refusals = RefusalLog(LOG)
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(MAX_HANDSHAKES)
+        self._strangers: dict[threading.Thread, socket.socket] = {}  # the oldest first
+        self._threads: set[threading.Thread] = set()
+        self._closing = threading.Event()
+        self._tcp = _listen_tcp(host, port)
+        self.port = int(self._tcp.getsockname()[1])
+        self._unix_name = f"tfps-{secrets.token_hex(16)}"
+        self._unix = _listen_unix(self._unix_name)
+        self._woken, self._wake = socket.socketpair()
+        self._acceptor = threading.Thread(target=self._accept, name="tfps-accept", daemon=True)
+        self._acceptor.start()
+
+    def endpoint(self, host: str) -> Endpoint:
+        """How others reach this listener.
+
+        Args:
+            host: this machine's name or address, as the other tasks know it.
+        """
+        return Endpoint(host, self.port, self._unix_name, this_machine())
+
+    def close(self) -> None:
+        """Stop, and wait for all threads; connections that were handed out stay.
+
+        Any number of times, but not from `on_connection`, whose end it waits for.
+        """
+        self._closing.set()
+        self._drop_strangers(MAX_HANDSHAKES)
+        self._wake.close()  # the other end becomes readable
+        self._acceptor.join()
+        self._drop_strangers(MAX_HANDSHAKES)
+        with self._lock:
+            threads = set(self._threads)
+        for thread in threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        listening = (self._tcp, self._unix)
+        with selectors.DefaultSelector() as selector:
+            for sock in (*listening, self._woken):
+                selector.register(sock, selectors.EVENT_READ)
+            while not self._closing.is_set():
+                ready = [key.fileobj for key, _ in selector.select()]
+                for sock in listening:
+                    if sock in ready:
+                        self._accept_one(sock)
+        for sock in (*listening, self._woken):
+            sock.close()
+
+    def _accept_one(self, listening: socket.socket) -> None:
+        try:
+            sock, address = listening.accept()
+        except BlockingIOError:  # it went away
+            return
+        except OSError as error:
+            LOG.warning("cannot accept a connection to port %d: %s", self.port, error)
+            self._closing.wait(ACCEPT_RETRY_S)
+            return
+        if not self._slots.acquire(blocking=False):
+            self._drop_strangers(1)
+            self._slots.acquire()
+        thread = threading.Thread(
+            target=self._meet, args=(sock, address), name="tfps-handshake", daemon=True
+        )
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def _meet(self, sock: socket.socket, address: Any) -> None:
+        try:
+            try:
+                admitted = self._admit(sock, address)
+            finally:
+                self._slots.release()
+            if admitted is not None:
+                self._hand_out(*admitted)
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+
+    def _admit(self, sock: socket.socket, address: Any) -> tuple[Connection, Hello] | None:
+        deadline_s = time.monotonic() + self._handshake_s
+        thread = threading.current_thread()
+        source, port = "this machine", ""
+        try:
+            if sock.family == socket.AF_UNIX:
+                enlarge_buffers(sock)
+            else:
+                source, port = address[0], f" port {address[1]}"
+                watch_peer(sock)
+                sock = self._encryption.accept(sock)
+            with self._lock:
+                self._strangers[thread] = sock
+            try:
+                # Checked after it can be found: `close` has either seen it or is seen here.
+                if self._closing.is_set():
+                    raise ConnectionAbortedError("this side is closing")
+                hello = serve(sock, secret=self._secret, deadline_s=deadline_s)
+            finally:
+                with self._lock:
+                    del self._strangers[thread]
+            sock.settimeout(None)
+            connection = Connection(sock, peer=f"{hello.role} {hello.slot} at {source}{port}")
+        except OSError as error:
+            sock.close()
+            if not self._closing.is_set():
+                with self._lock:
+                    self._refusals.refused(source, str(error))
+            return None
+        except BaseException:
+            sock.close()
+            raise
+        return connection, hello
+
+    def _hand_out(self, connection: Connection, hello: Hello) -> None:
+        if self._closing.is_set():
+            connection.close()
+            return
+        try:
+            self._on_connection(connection, hello)
+        except Exception:
+            LOG.exception("closed the connection of %s", connection.peer)
+            connection.close()
+
+    def _drop_strangers(self, count: int) -> None:
+        """End the oldest handshakes; their threads see the end of the stream."""
+        with self._lock:
+            for sock in list(self._strangers.values())[:count]:
+                with contextlib.suppress(OSError):  # the peer may have gone before
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+def _listen_tcp(host: str, port: int) -> socket.socket:
+    try:
+        if host:
+            family, _, _, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            both = False
+        else:
+            both = socket.has_dualstack_ipv6()
+            family = socket.AF_INET6 if both else socket.AF_INET
+            address = ("", port)
+        sock = socket.create_server(address, family=family, backlog=1, dualstack_ipv6=both)
+    except OSError as error:
+        where = f"port {port} of {host or 'this machine'}"
+        raise ConfigError(
+            f"cannot listen at {where}: {error}. Set {PORT_VARIABLE} to a free port, or to 0 for"
+            " any"
+        ) from error
+    # A later `listen` only changes the length of the queue, and connections inherit the buffers.
+    enlarge_buffers(sock)
+    sock.listen(BACKLOG)
+    sock.setblocking(False)
+    return sock
+
+
+def _listen_unix(name: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind("\0" + name)
+    sock.listen(BACKLOG)
+    sock.setblocking(False)
+    return sock

@@ -1,0 +1,42 @@
+"""Options of the sockets: large buffers, no delay, and a peer that vanished is noticed."""
+
+from __future__ import annotations
+
+import functools
+import socket
+from pathlib import Path
+
+# A slab of a small model goes into the kernel in one call.
+BUFFER_BYTES = 4 * 2**20
+# A host that answers nothing for this long is gone. Also for unacknowledged data, where keep-alive
+# does not act and Linux would try for a quarter of an hour.
+SILENCE_S = 60
+KEEP_ALIVE_IDLE_S = 15
+KEEP_ALIVE_INTERVAL_S = 5
+
+
+def enlarge_buffers(sock: socket.socket) -> None:
+    """Ask for large buffers; before `listen` and `connect`, which fix the scale of TCP's window."""
+    for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):
+        # A fixed size ends TCP's own tuning, which grows beyond a limit that is set too low.
+        if sock.family == socket.AF_UNIX or _kernel_limit(limit) >= BUFFER_BYTES:
+            sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+
+
+def watch_peer(sock: socket.socket) -> None:
+    """Send small messages at once, and end a TCP connection whose peer is silent."""
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
+
+
+@functools.cache
+def _kernel_limit(name: str) -> int:
+    try:
+        return int(Path("/proc/sys/net/core", name).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # hidden in some containers: leave it to TCP
+        return 0

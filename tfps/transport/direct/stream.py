@@ -1,0 +1,100 @@
+"""Bytes in order over a connected socket, plain or encrypted, as few calls as possible."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+# A call moves at most this much: Linux stops at 2 GiB, and an interrupted call loses little.
+CHUNK_BYTES = 256 * 2**20
+# One TLS record; parts below it are joined, so that a small message is one record.
+RECORD_BYTES = 2**14
+
+
+class Stream(Protocol):
+    """Both directions of one connection; every method raises OSError when it is lost."""
+
+    def send(self, parts: Sequence[Any], size_bytes: int) -> None:
+        """Send contiguous buffers end to end, ``size_bytes`` in all."""
+
+    def receive_some(self, view: memoryview) -> int:
+        """Fill the beginning of a view with what has arrived, at least one byte."""
+
+    def receive_all(self, view: memoryview) -> None:
+        """Fill a view."""
+
+
+class SocketStream:
+    """A plain socket: one `sendmsg` for all parts, one `recv_into` per buffer."""
+
+    def __init__(self, sock: socket.socket, *, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._sendmsg = sock.sendmsg
+        self._recv_into = sock.recv_into
+        self._chunk_bytes = chunk_bytes
+
+    def send(self, parts: Sequence[Any], size_bytes: int) -> None:
+        sent = self._sendmsg(parts) if size_bytes <= self._chunk_bytes else 0
+        if sent != size_bytes:
+            self._send_rest(parts, sent)
+
+    def _send_rest(self, parts: Sequence[Any], sent: int) -> None:
+        for part in parts:
+            view = as_bytes(part)
+            begin = min(sent, len(view))
+            sent -= begin
+            while begin < len(view):
+                begin += self._sendmsg([view[begin : begin + self._chunk_bytes]])
+
+    def receive_some(self, view: memoryview) -> int:
+        return self._recv_into(view) or _ended()
+
+    def receive_all(self, view: memoryview) -> None:
+        received = 0
+        while received < len(view):
+            chunk = view[received : received + self._chunk_bytes]
+            received += self._recv_into(chunk, 0, socket.MSG_WAITALL) or _ended()
+
+
+class TlsStream:
+    """A TLS socket: it knows neither `sendmsg` nor `MSG_WAITALL` and reads one record per call."""
+
+    def __init__(self, sock: ssl.SSLSocket, *, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._sendall = sock.sendall
+        self._recv_into = sock.recv_into
+        self._chunk_bytes = chunk_bytes
+
+    def send(self, parts: Sequence[Any], size_bytes: int) -> None:
+        if size_bytes <= RECORD_BYTES:
+            self._sendall(b"".join(parts))
+            return
+        for part in parts:
+            view = as_bytes(part)
+            for begin in range(0, len(view), self._chunk_bytes):
+                self._sendall(view[begin : begin + self._chunk_bytes])
+
+    def receive_some(self, view: memoryview) -> int:
+        return self._recv_into(view) or _ended()
+
+    def receive_all(self, view: memoryview) -> None:
+        received = 0
+        while received < len(view):
+            received += self._recv_into(view[received:]) or _ended()
+
+
+def stream_of(sock: socket.socket, *, chunk_bytes: int = CHUNK_BYTES) -> Stream:
+    """The stream of a connected socket."""
+    if isinstance(sock, ssl.SSLSocket):
+        return TlsStream(sock, chunk_bytes=chunk_bytes)
+    return SocketStream(sock, chunk_bytes=chunk_bytes)
+
+
+def as_bytes(part: Any) -> memoryview:
+    """A buffer's bytes; an empty one cannot be cast."""
+    view = memoryview(part)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _ended() -> int:
+    raise ConnectionResetError("it closed the connection")
