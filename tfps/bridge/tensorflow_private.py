@@ -139,6 +139,15 @@ def cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
     return manager.get_cancelable_function(concrete_function)
 
 
+# With this a Python function in a worker's process says that it cannot reach a server.
+LOST_SERVER = "tfps lost the parameter server"
+
+
+def _tells_of_a_lost_server(message: str) -> bool:
+    renamed = "originally returned UnavailableError" in message
+    return LOST_SERVER in message or (renamed and cluster_coordinator._RPC_ERROR_FROM_PS in message)
+
+
 _watched_clusters: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -146,8 +155,8 @@ def report_lost_servers(coordinator: Any) -> None:
     """Let a lost server reach the coordinator as what it is, an `UnavailableError`.
 
     When a request from inside a worker's function fails, TensorFlow renames the error to
-    `InternalError` and keeps the original's name in the text only; the coordinator would take it
-    for a mistake in the function.
+    `InternalError` (or `UnknownError`, from a Python function) and keeps the original's name in
+    the text only; the coordinator would take it for a mistake in the function.
 
     Args:
         coordinator: whose closures are watched from now on.
@@ -160,10 +169,9 @@ def report_lost_servers(coordinator: Any) -> None:
     def execute_on(self: Any, worker: Any) -> None:
         try:
             original(self, worker)
-        except tf.errors.InternalError as error:
+        except (tf.errors.InternalError, tf.errors.UnknownError) as error:
             is_ours = worker._cluster in _watched_clusters
-            renamed = "originally returned UnavailableError" in error.message
-            if is_ours and renamed and cluster_coordinator._RPC_ERROR_FROM_PS in error.message:
+            if is_ours and _tells_of_a_lost_server(error.message):
                 raise tf.errors.UnavailableError(None, None, error.message) from error
             raise
 

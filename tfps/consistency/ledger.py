@@ -34,6 +34,7 @@ class Status(enum.IntEnum):
     EVICTED = 3
     REPLAN = 4
     STOP = 5
+    LOST = 6  # the worker's own side says so: no answer came
 
 
 class Logic(Protocol):

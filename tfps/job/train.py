@@ -25,6 +25,7 @@ from tfps.job import bundle
 from tfps.job.job import load_inputs, run_job
 from tfps.job.optimizer import argument_problems
 from tfps.launch import LocalCluster, serve
+from tfps.launch.data_plane import DATA_PORT
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.parent import end_with_parent
 
@@ -63,6 +64,10 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
             "worker or ps (an evaluator runs a script of its own: tfps run SCRIPT)",
             source="TF_CONFIG",
         )
+    if spec.task_type == "ps":
+        port = _load(config_argument, overrides).transport.data_port
+        if port:
+            os.environ.setdefault(DATA_PORT, str(port))
     if spec.task_type in ("worker", "ps"):
         return serve(spec)
     return _train_as_chief(spec, config_argument, overrides, supervised=supervised)

@@ -18,6 +18,7 @@ from tfps.cluster import (
     prepare_process,
 )
 from tfps.errors import ConfigError
+from tfps.launch.data_plane import start_data_plane
 from tfps.launch.environment import CHIEF_TIMEOUT_S
 
 DEFAULT_CHIEF_TIMEOUT_S = 600.0  # a scheduler restarts a lost chief within minutes
@@ -118,7 +119,8 @@ def _start_server(spec: ClusterSpec, end: JobEnd) -> None:
     config.inter_op_parallelism_threads = inter_op_threads(spec, spec.task_type)
     # Spinning threads of every task on one machine take the cores from the tasks that compute.
     config.experimental.disable_thread_spinning = True
-    tf.distribute.Server(definition)
+    server = tf.distribute.Server(definition)
+    start_data_plane(spec, target=server.target)
 
 
 def _chief_timeout_s() -> float:

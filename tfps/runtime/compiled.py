@@ -38,20 +38,30 @@ class CompiledProgram:
             ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
             for server in runtime.servers
         ]
-        loop = WorkerLoop(
-            program, servers=self.servers, carrier=runtime.carrier, job_id=runtime.job_id
-        )
-        self._function = loop.compile(source)
-        self._concrete: Any = None
+        for half in self.servers:
+            runtime.data_plane.install(
+                half.server, half.service, half.functions, hot=half.hot_position
+            )
+        runtime.forget_with(self, [(half.server.index, half.plan_id) for half in self.servers])
+        self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
+        self._functions = {
+            carrier: WorkerLoop(
+                program, servers=self.servers, carrier=carrier, job_id=runtime.job_id
+            ).compile(source)
+            for carrier in dict.fromkeys(self._carriers)
+        }
+        self._concrete: dict[Any, Any] = {}
 
     def trace(self, *arguments: Any) -> None:
         """Trace the closure; on the main thread, where Keras's own state is."""
-        self._concrete = self._function.get_concrete_function(*arguments)
+        for carrier, function in self._functions.items():
+            self._concrete[carrier] = function.get_concrete_function(*arguments)
 
     def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
         """The ticket server's books, metric totals and newest outputs."""
         return self.servers[0].report(reset=reset)
 
-    def run(self, coordinator: Any, *arguments: Any) -> Any:
+    def run(self, coordinator: Any, slot: int, *arguments: Any) -> Any:
         """Run the traced closure on this thread's worker; cancelled when another closure fails."""
-        return private.cancelable(coordinator, self._concrete)(*arguments)
+        concrete = self._concrete[self._carriers[slot]]
+        return private.cancelable(coordinator, concrete)(*arguments)

@@ -17,6 +17,12 @@ from tfps.runtime.server_function import server_function
 # and followed by a look at the port; a busy machine may need the whole time.
 ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
+# What TensorFlow says of a PyFunc whose token the process does not know.
+NOT_REGISTERED = "is not found"
+
+
+class NoSuchFunction(LookupError):
+    """A task's process does not know a function: it is a plain `tf.distribute.Server`."""
 
 
 class ControlPlane:
@@ -67,7 +73,36 @@ class ControlPlane:
 
         return call
 
-    def _run(self, outputs: Any, inputs: dict[Any, int]) -> list[np.ndarray[Any, Any]]:
+    def process_function(
+        self, token: str, *, arguments: Sequence[tf.DType], result: tf.DType
+    ) -> Callable[..., Any]:
+        """A Python function that the task's process registered under a name.
+
+        Args:
+            token: the name.
+            arguments: dtypes of its arguments, scalars.
+            result: dtype of what it answers, a scalar.
+
+        Returns:
+            A callable that raises `NoSuchFunction` where the task is not a process of tfps.
+        """
+        with self._lock, tf.init_scope(), self._graph.as_default(), tf.device(self._device):
+            inputs = [tf.compat.v1.placeholder(dtype, []) for dtype in arguments]
+            outputs = tf.raw_ops.PyFunc(input=inputs, token=token, Tout=[result])
+
+        def call(*values: Any) -> Any:
+            try:
+                return self._answered(
+                    lambda: self._run(outputs, dict(zip(inputs, values, strict=True)))
+                )[0]
+            except tf.errors.UnavailableError as error:
+                if NOT_REGISTERED in error.message:
+                    raise NoSuchFunction(f"{self._device} has no function {token}") from error
+                raise
+
+        return call
+
+    def _run(self, outputs: Any, inputs: dict[Any, Any]) -> list[np.ndarray[Any, Any]]:
         with self._lock:
             return list(self._session.run(outputs, inputs))
 

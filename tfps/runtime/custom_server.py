@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +12,7 @@ import tensorflow as tf
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import Status
 from tfps.runtime.program import Program
+from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
 from tfps.runtime.server_function import server_function
 from tfps.runtime.wire import (
@@ -23,6 +26,9 @@ from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.layout import Layout
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
+from tfps.transport.service import Entry, Service
+
+_numbers = itertools.count()  # two programs of equal layout are two plans
 
 
 class Update(Protocol):
@@ -40,34 +46,70 @@ class CustomServer:
 
     Args:
         program: what the function touches.
+        runtime: the job.
         server: the server whose functions these are.
         update_of: the server-side update of an optimizer.
     """
 
     def __init__(
-        self, program: Program, *, server: Server, update_of: Callable[[Any], Update]
+        self,
+        program: Program,
+        *,
+        runtime: Runtime,
+        server: Server,
+        update_of: Callable[[Any], Update],
     ) -> None:
         self.program, self.server, self._update_of = program, server, update_of
+        self.job_id = runtime.job_id
         self.parameters = parameters_on(program, server.device)
         self.parameter_layout = parameter_layout(self.parameters)
         self.state = tuple(v for v in program.state if v._value.device == server.device)
         self.state_layout = parameter_layout(self.state)
         self.wires = [self._wire(stage.variables) for stage in program.stages]
-        self.pull = self._function(self._pull)
-        self.pushes = [self._function(self._push_of(k)) for k in range(len(program.stages))]
-        self.write_back = self._function(self._write_back) if self.state else None
+        text = repr((next(_numbers), self.parameter_layout, self.wires)).encode()
+        self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
+        self._functions = self._all_functions()
+        self._install(runtime)
 
     def call(
-        self, function: Any, payload: tf.Tensor, *, job_id: int, version: tf.Tensor
+        self, kind: Kind, payload: tf.Tensor, *, stage: int = 0, version: Any = 0
     ) -> ServerCall:
-        """A request for one of this server's functions."""
+        """A request for one of this server's functions.
+
+        Args:
+            kind: `Kind.PULL`, `Kind.PUSH` or `Kind.WRITE_BACK`.
+            payload: uint8 vector.
+            stage: which optimizer call.
+            version: of this server, that the payload was computed from.
+        """
         fields: list[Any] = [0] * REQUEST_FIELDS
-        fields[Request.PROTOCOL], fields[Request.JOB] = PROTOCOL, job_id
-        fields[Request.KIND], fields[Request.BASE_VERSION] = int(Kind.PUSH), version
+        fields[Request.PROTOCOL], fields[Request.JOB] = PROTOCOL, self.job_id
+        fields[Request.PLAN], fields[Request.BASE_VERSION] = self.plan_id, version
+        fields[Request.KIND], fields[Request.STAGE] = int(kind), stage
         header = tf.stack([tf.cast(field, tf.int64) for field in fields])
-        return ServerCall(
-            self.server.device, function, Message(header, tf.zeros([0], tf.int64), payload)
-        )
+        message = Message(header, tf.zeros([0], tf.int64), payload)
+        entry, function = self._functions[kind, stage]
+        return ServerCall(self.server.device, function, message, entry.reply_bytes)
+
+    def _all_functions(self) -> dict[tuple[Kind, int], tuple[Entry, Any]]:
+        pull_bytes = self.parameter_layout.size_bytes
+        functions = {
+            (Kind.PULL, 0): (Entry(Kind.PULL, 0, 0, pull_bytes), self._function(self._pull))
+        }
+        for stage, wire in enumerate(self.wires):
+            entry = Entry(Kind.PUSH, stage, wire.request.size_bytes, wire.reply.size_bytes)
+            functions[Kind.PUSH, stage] = (entry, self._function(self._push_of(stage)))
+        if self.state:
+            entry = Entry(Kind.WRITE_BACK, 0, self.state_layout.size_bytes, 0)
+            functions[Kind.WRITE_BACK, 0] = (entry, self._function(self._write_back))
+        return functions
+
+    def _install(self, runtime: Runtime) -> None:
+        entries = tuple(entry for entry, _ in self._functions.values())
+        service = Service(self.job_id, self.plan_id, runtime.workers, entries)
+        functions = [function for _, function in self._functions.values()]
+        runtime.data_plane.install(self.server, service, functions, hot=min(1, len(functions) - 1))
+        runtime.forget_with(self, [(self.server.index, self.plan_id)])
 
     def _wire(self, variables: Sequence[Any]) -> StageWire:
         here = tuple(v for v in variables if v._value.device == self.server.device)

@@ -17,7 +17,7 @@ from tfps.runtime.program import Discovery, Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.wire import gradient_name, name_of
 from tfps.transport.carrier import Message
-from tfps.transport.message import Reply
+from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
 
 
@@ -35,7 +35,7 @@ def trace_packed(function: Callable[..., Any], args: Any, kwargs: Any, *, strate
         return function(*args, **kwargs)
     strategy.updates_of(program)
     servers = [
-        CustomServer(program, server=server, update_of=strategy.update_of)
+        CustomServer(program, runtime=strategy.runtime, server=server, update_of=strategy.update_of)
         for server in strategy.runtime.servers
     ]
     step = CustomStep(program, servers=servers, runtime=strategy.runtime)
@@ -107,9 +107,9 @@ class CustomStep:
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         calls = {
             p: server.call(
-                server.pushes[stage],
+                Kind.PUSH,
                 pack(server.wires[stage].request, named),
-                job_id=self.runtime.job_id,
+                stage=stage,
                 version=versions[p],
             )
             for p, server in enumerate(self.servers)
@@ -124,11 +124,7 @@ class CustomStep:
     def pull(self) -> None:
         """Load all variables: one request per server."""
         empty = tf.zeros([0], tf.uint8)
-        zero = tf.constant(0, tf.int64)
-        calls = {
-            p: server.call(server.pull, empty, job_id=self.runtime.job_id, version=zero)
-            for p, server in enumerate(self.servers)
-        }
+        calls = {p: server.call(Kind.PULL, empty) for p, server in enumerate(self.servers)}
         replies = self.runtime.carrier.exchange(calls)
         for p, server in enumerate(self.servers):
             values = unpack(server.parameter_layout, replies[p].payload)
@@ -144,15 +140,9 @@ class CustomStep:
         """Send home what the function assigned: the difference to what was pulled."""
         calls = {}
         for p, server in enumerate(self.servers):
-            if server.write_back is not None:
+            if server.state:
                 changes = {name_of(v): self._change(v) for v in server.state}
-                payload = pack(server.state_layout, changes)
-                calls[p] = server.call(
-                    server.write_back,
-                    payload,
-                    job_id=self.runtime.job_id,
-                    version=tf.constant(0, tf.int64),
-                )
+                calls[p] = server.call(Kind.WRITE_BACK, pack(server.state_layout, changes))
         if calls:
             replies = self.runtime.carrier.exchange(calls)
             for reply in replies.values():

@@ -15,14 +15,21 @@ import tensorflow as tf
 from tfps.bridge.server_variable import NamedResource, ServerVariable
 from tfps.placement.plan import Plan, View
 from tfps.placement.policy import Placement
+from tfps.runtime.control_plane import ControlPlane
+from tfps.runtime.data_plane import DataPlane
 from tfps.runtime.server import Server
-from tfps.transport.carrier import Carrier, GrpcCarrier
+from tfps.transport.carrier import Carrier
 from tfps.transport.layout import ITEM_BYTES
 
 
 def server_device(index: int) -> str:
     """The device string of a parameter server."""
     return f"/job:ps/replica:0/task:{index}/device:CPU:0"
+
+
+def worker_device(slot: int) -> str:
+    """The device string of a worker."""
+    return f"/job:worker/replica:0/task:{slot}/device:CPU:0"
 
 
 class Runtime:
@@ -33,7 +40,7 @@ class Runtime:
         worker_addresses: of the workers, ``host:port``.
         addresses: of the parameter servers, ``host:port``.
         placement: chooses the server of a new variable.
-        carrier: brings requests to servers.
+        transport: ``"auto"``, ``"direct"`` or ``"grpc"``; how requests reach servers.
     """
 
     def __init__(
@@ -43,7 +50,7 @@ class Runtime:
         worker_addresses: Sequence[str],
         addresses: Sequence[str],
         placement: Placement,
-        carrier: Carrier | None = None,
+        transport: str = "auto",
     ) -> None:
         self.job, self.workers = job, len(worker_addresses)
         self.worker_addresses = tuple(worker_addresses)
@@ -52,7 +59,6 @@ class Runtime:
             hashlib.blake2b(job.encode(), digest_size=7).digest(), "little"
         )
         self.placement = placement
-        self.carrier = carrier or GrpcCarrier()
         self.servers = [
             Server(
                 index=index,
@@ -63,6 +69,16 @@ class Runtime:
             )
             for index, address in enumerate(addresses)
         ]
+        self._worker_lines = [
+            ControlPlane(address=address, device=worker_device(slot))
+            for slot, address in enumerate(worker_addresses)
+        ]
+        self.data_plane = DataPlane(
+            job_id=self.job_id,
+            servers=self.servers,
+            worker_lines=self._worker_lines,
+            transport=transport,
+        )
         self.on_access: Callable[[], None] = lambda: None
         self.fallback_steps = 0
         self.closed = False
@@ -72,12 +88,18 @@ class Runtime:
         self._views: dict[str, View] = {}
         self._resources: dict[str, NamedResource] = {}
         self._garbage: list[NamedResource] = []
+        self._unused_plans: list[tuple[int, int]] = []
         self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def plan(self) -> Plan:
         """Which variable lies on which server."""
         return Plan(servers=len(self.servers), views=tuple(self._views.values()))
+
+    @property
+    def carrier(self) -> Carrier:
+        """For functions that any worker, or the coordinator, may run."""
+        return self.data_plane.carrier
 
     @property
     def ticket_server(self) -> Server:
@@ -134,9 +156,16 @@ class Runtime:
             self._garbage.append(resource)
 
     def collect(self) -> None:
-        """Free the variables that nothing refers to any more."""
+        """Free the variables and plans that nothing refers to any more."""
         while self._garbage:
             self._garbage.pop().destroy()
+        unused = [self._unused_plans.pop() for _ in range(len(self._unused_plans))]
+        self.data_plane.forget(unused)
+
+    def forget_with(self, owner: Any, plans: Sequence[tuple[int, int]]) -> None:
+        """Let servers forget (server, plan)s some time after an object is gone."""
+        # Runs wherever the garbage collector does, so it only notes; `collect` frees.
+        weakref.finalize(owner, self._unused_plans.extend, plans).atexit = False
 
     def _access(self) -> None:
         self.on_access()
@@ -171,6 +200,9 @@ class Runtime:
         self.collect()
         for resource in list(self._resources.values()):
             resource.destroy()
+        self.data_plane.close()
         for server in self.servers:
             server.ledger.destroy()
             server.control.close()
+        for line in self._worker_lines:
+            line.close()

@@ -31,7 +31,7 @@ class Server:
     def __init__(
         self, *, index: int, device: str, address: str, container: str, slots: int
     ) -> None:
-        self.index, self.device = index, device
+        self.index, self.device, self.address = index, device, address
         self.ledger = ServerLedger(device=device, container=container, slots=slots)
         self.control = ControlPlane(address=address, device=device)
         self._open = self.control.function(self._trace_open, arguments=1)

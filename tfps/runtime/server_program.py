@@ -29,8 +29,9 @@ from tfps.runtime.wire import (
     stage_wire,
 )
 from tfps.transport.carrier import Message
-from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Reply, Request
+from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
+from tfps.transport.service import Entry, Service
 
 # The books' histograms of durations; the first three lie in a request's header in this order.
 PUSH, PULL, WAIT, UPDATE = range(4)
@@ -72,6 +73,39 @@ class ServerProgram:
         self.pushes = [self._function(self._push_of(k)) for k in range(len(program.stages))]
         self.leave = self._function(self._leave)
         runtime.push_functions.update(self.pushes)
+
+    @functools.cached_property
+    def _entries(self) -> list[tuple[Entry, Any]]:
+        """Every function that a worker may ask for, with what asks for it."""
+        report_bytes = self.report_layout.size_bytes if self.server.hands_out_tickets else 0
+        entries = [(Entry(Kind.JOIN, 0, 0, self.parameter_layout.size_bytes), self.join)]
+        for stage, (wire, push) in enumerate(zip(self.wires, self.pushes, strict=True)):
+            sizes = wire.request.size_bytes, wire.reply.size_bytes
+            entries.append((Entry(Kind.PUSH, stage, *sizes), push))
+        if self.server.hands_out_tickets and not self.program.trains:
+            entries.append((Entry(Kind.FINISH, 0, report_bytes, 0), self.finish))
+        entries.append((Entry(Kind.LEAVE, 0, report_bytes, 0), self.leave))
+        return entries
+
+    @property
+    def functions(self) -> list[Any]:
+        """The functions of the service, in its order."""
+        return [function for _, function in self._entries]
+
+    @property
+    def hot_position(self) -> int:
+        """The function that every step asks for: the one after `join`."""
+        return 1
+
+    @property
+    def service(self) -> Service:
+        """These functions as the server lists them."""
+        return Service(
+            job_id=self.runtime.job_id,
+            plan_id=self.plan_id,
+            slots=self.runtime.workers,
+            entries=tuple(entry for entry, _ in self._entries),
+        )
 
     @functools.cached_property
     def finish(self) -> Any:

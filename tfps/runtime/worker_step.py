@@ -94,7 +94,12 @@ class WorkerStep:
         empty = tf.zeros([0], tf.uint8)
         replies = self.carrier.exchange(
             {
-                p: ServerCall(s.server.device, s.join, Message(header(p), _no_ids(), empty))
+                p: ServerCall(
+                    s.server.device,
+                    s.join,
+                    Message(header(p), _no_ids(), empty),
+                    s.parameter_layout.size_bytes,
+                )
                 for p, s in enumerate(self.servers)
             }
         )
@@ -150,7 +155,7 @@ class WorkerStep:
         request = Message(
             self._header(Kind.FINISH)(0), _no_ids(), pack(server.report_layout, report)
         )
-        call = ServerCall(server.server.device, server.finish, request)
+        call = ServerCall(server.server.device, server.finish, request, 0)
         return self.carrier.exchange({0: call})[0].header[Reply.NEXT_TICKET]
 
     def leave(
@@ -165,7 +170,7 @@ class WorkerStep:
             if server.server.hands_out_tickets:
                 payload = pack(server.report_layout, report)
             calls[p] = ServerCall(
-                server.server.device, server.leave, Message(header(p), _no_ids(), payload)
+                server.server.device, server.leave, Message(header(p), _no_ids(), payload), 0
             )
         replies = self.carrier.exchange(calls)
         return [reply.header[Reply.STATUS] for reply in replies.values()]
@@ -181,7 +186,10 @@ class WorkerStep:
             tensors.update(self.report)
             payload = pack(wire.request, tensors)
             calls[p] = ServerCall(
-                server.server.device, server.pushes[stage], Message(header(p), _no_ids(), payload)
+                server.server.device,
+                server.pushes[stage],
+                Message(header(p), _no_ids(), payload),
+                wire.reply.size_bytes,
             )
         begin = _timestamp_after([call.request.payload for call in calls.values()])
         with tf.control_dependencies([begin]):

@@ -28,6 +28,7 @@ from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers.server_update import ServerUpdate, members
 from tfps.placement import policy
 from tfps.placement.plan import Plan
+from tfps.runtime.data_plane import TRANSPORTS
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.update_operations import UpdateOperation, update_operations
@@ -40,7 +41,6 @@ from tfps.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
-TRANSPORTS = ("auto", "grpc")
 # Long enough for a whole cluster of a batch system to be scheduled.
 CONNECT_TIMEOUT_S = 300.0
 
@@ -62,7 +62,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         placement: which server takes a Keras variable; `LeastLoaded()` when None.
         consistency: `tfps.Asynchronous()` when None.
         compression: None; codecs come later.
-        transport: ``"auto"`` or ``"grpc"``.
+        transport: how requests reach servers: ``"direct"`` (between tfps's own processes),
+            ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: direct where it can be.
         batch_callbacks: ``"auto"``, ``"sampled"`` or ``"lock_step"``: whether batch hooks of
             callbacks see sampled progress or run between a batch and the next ticket.
 
@@ -125,6 +126,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             worker_addresses=spec.jobs["worker"],
             addresses=spec.jobs["ps"],
             placement=chosen_placement,
+            transport=transport,
         )
         self.runtime.on_access = _weak_method(self, "pause_tickets")
         self._extended.__class__ = Extended

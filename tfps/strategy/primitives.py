@@ -15,7 +15,7 @@ from tfps.runtime.program import Program, Stage
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.wire import gradient_name, name_of
 from tfps.transport.carrier import Message
-from tfps.transport.message import Reply
+from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
 
 
@@ -173,6 +173,7 @@ class Primitives:
             servers = [
                 CustomServer(
                     program,
+                    runtime=self._runtime,
                     server=server,
                     update_of=lambda o: o if isinstance(o, Descent) else self._update_of(o),
                 )
@@ -183,11 +184,7 @@ class Primitives:
 
     def _pull(self, parameters: list[Any], servers: list[CustomServer]) -> tuple[Any, tf.Tensor]:
         payload = tf.zeros([0], tf.uint8)
-        zero = tf.constant(0, tf.int64)
-        job_id = self._runtime.job_id
-        calls = {
-            p: s.call(s.pull, payload, job_id=job_id, version=zero) for p, s in enumerate(servers)
-        }
+        calls = {p: s.call(Kind.PULL, payload) for p, s in enumerate(servers)}
         replies = self._runtime.carrier.exchange(calls)
         tensors: dict[str, tf.Tensor] = {}
         for p, server in enumerate(servers):
@@ -204,12 +201,7 @@ class Primitives:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
         calls = {
-            p: s.call(
-                s.pushes[0],
-                pack(s.wires[0].request, named),
-                job_id=self._runtime.job_id,
-                version=version[p],
-            )
+            p: s.call(Kind.PUSH, pack(s.wires[0].request, named), version=version[p])
             for p, s in enumerate(servers)
         }
         replies = self._runtime.carrier.exchange(calls)

@@ -99,7 +99,7 @@ def take_stats(strategy: Any) -> Stats:
         push_seconds=_quantiles(books, all_cells, PUSH),
         update_seconds=_quantiles(books, all_cells, UPDATE),
         wait_seconds=_quantiles(books, all_cells[:1], WAIT),
-        carriers=tuple(runtime.carrier.name for _ in all_cells),
+        carriers=runtime.data_plane.carriers,
         tasks=_tasks(strategy),
         incarnations=tuple(int(tickets[books.incarnation(slot)]) for slot in slots),
         fallback_steps=runtime.fallback_steps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from typing import Any
 
@@ -10,12 +11,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.consistency.ledger import Status
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import UNLIMITED_TICKETS
 from tfps.runtime.worker_loop import slot_control
 from tfps.training.lost_workers import LostWorkers
 
+logger = logging.getLogger(__name__)
+
+# A connection that breaks while its server lives is rare; one that breaks each time has a reason.
+ATTEMPTS = 5
+RECONNECT_AFTER_S = 0.2
 # 50 Hz: a progress bar and batch callbacks look continuous.
 SAMPLE_PERIOD_S = 0.02
 # Each sample costs the chief and a server a millisecond; who asked for many steps can wait longer.
@@ -157,13 +164,37 @@ class Round:
 
     def _closure(self) -> None:
         """Runs in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
-        slot, incarnation = private.worker_index(), self._runtime.next_incarnation()
+        slot = private.worker_index()
+        for attempt in range(1, ATTEMPTS + 1):
+            incarnation = self._runtime.next_incarnation()
+            try:
+                if self._run_as(slot, incarnation):
+                    self._visited.add(slot)
+                    return
+            except BaseException:
+                with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
+                    self._runtime.evict(slot, incarnation)
+                raise
+            # The connection to a server broke. If the server is there, the worker enters anew.
+            self._runtime.evict(slot, incarnation)
+            logger.warning(
+                "worker %d lost its connection to a parameter server and connects again "
+                "(attempt %d of %d)",
+                slot,
+                attempt,
+                ATTEMPTS,
+            )
+            time.sleep(RECONNECT_AFTER_S * attempt)
+        raise tf.errors.UnavailableError(
+            None,
+            None,
+            f"worker {slot} cannot exchange with the parameter servers, although they are alive. "
+            + self._runtime.data_plane.last_failures(),
+        )
+
+    def _run_as(self, slot: int, incarnation: int) -> bool:
+        """Run a closure; answers whether every server had the last word."""
         control = slot_control(slot, incarnation, self.first)
-        try:
-            source_arguments = self._compiled.source.bind(self._arguments, slot)
-            self._compiled.run(self._coordinator, control, self._seeds, source_arguments)
-            self._visited.add(slot)
-        except BaseException:
-            with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
-                self._runtime.evict(slot, incarnation)
-            raise
+        source_arguments = self._compiled.source.bind(self._arguments, slot)
+        result = self._compiled.run(self._coordinator, slot, control, self._seeds, source_arguments)
+        return Status.LOST not in np.asarray(result)[1:]

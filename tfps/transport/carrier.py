@@ -33,6 +33,7 @@ class ServerCall(NamedTuple):
     device: str
     function: tf.types.experimental.ConcreteFunction
     request: Message
+    reply_bytes: int  # of the reply's payload
 
 
 class Carrier(Protocol):

@@ -16,6 +16,7 @@ class Kind(enum.IntEnum):
     FINISH = 2  # an evaluation step is done: the next ticket
     LEAVE = 3  # no more tickets: the last one is closed
     PULL = 4  # parameters only
+    WRITE_BACK = 5  # what a scheduled function assigned itself
 
 
 class Request(enum.IntEnum):

@@ -15,12 +15,14 @@ from tfps.launch import LocalCluster
 from tfps.runtime.server_function import server_function
 from tfps.transport.carrier import Carrier, GrpcCarrier, InProcessCarrier, Message, ServerCall
 from tfps.transport.layout import Layout
-from tfps.transport.message import PROTOCOL, REPLY_FIELDS, REQUEST_FIELDS, Reply, Request
+from tfps.transport.message import PROTOCOL, REPLY_FIELDS, REQUEST_FIELDS, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
+from tfps.transport.service import Entry, Service
 
 CHIEF = "/job:chief/replica:0/task:0/device:CPU:0"
 SERVERS = [f"/job:ps/replica:0/task:{index}/device:CPU:0" for index in range(2)]
 LAYOUT = Layout.of([("weight", "float32", (3, 5)), ("count", "int64", ()), ("mask", "bool", (7,))])
+PLAN = 7
 # (incarnation, ticket, ids): the last but one is refused, the last is a ticket that comes twice.
 REQUESTS = [(1, 0, []), (1, 1, [7, 3]), (1, 70_000, range(1000)), (9, 2, []), (1, 1, [5])]
 
@@ -84,9 +86,14 @@ def ledger_version(entries: decide.Entries) -> tf.Tensor:
     return entries.read(entries.books.VERSION)
 
 
-def _request(incarnation: int, ticket: int, ids: object, server: int) -> Message:
+def _request(
+    incarnation: int, ticket: int, ids: object, server: int, *, job_id: int = 0
+) -> Message:
     fields = {
         Request.PROTOCOL: PROTOCOL,
+        Request.JOB: job_id,
+        Request.PLAN: PLAN,
+        Request.KIND: Kind.PUSH,
         Request.INCARNATION: incarnation,
         Request.TICKET: ticket,
         Request.BASE_VERSION: 0,
@@ -106,14 +113,16 @@ def _request(incarnation: int, ticket: int, ids: object, server: int) -> Message
     )
 
 
-def _replies(carrier: Carrier, servers: list[EchoServer]) -> list[list[np.ndarray]]:
+def _replies(
+    carrier: Carrier, servers: list[EchoServer], *, job_id: int = 0
+) -> list[list[np.ndarray]]:
     """All replies of all servers to all requests, through one traced exchange."""
 
     @tf.function(autograph=False)
     def exchange(requests: list[Message]) -> dict[int, Message]:
         return carrier.exchange(
             {
-                index: ServerCall(server.device, server.function, request)
+                index: ServerCall(server.device, server.function, request, LAYOUT.size_bytes)
                 for index, (server, request) in enumerate(zip(servers, requests, strict=True))
             }
         )
@@ -121,7 +130,9 @@ def _replies(carrier: Carrier, servers: list[EchoServer]) -> list[list[np.ndarra
     replies = []
     with tf.device(CHIEF):
         for incarnation, ticket, ids in REQUESTS:
-            requests = [_request(incarnation, ticket, ids, p) for p in range(len(servers))]
+            requests = [
+                _request(incarnation, ticket, ids, p, job_id=job_id) for p in range(len(servers))
+            ]
             answered = exchange(requests)
             assert sorted(answered) == list(range(len(servers)))
             for index in range(len(servers)):
@@ -133,14 +144,28 @@ def _replies(carrier: Carrier, servers: list[EchoServer]) -> list[list[np.ndarra
     return replies
 
 
+def _directly(strategy: tfps.ParameterServerStrategy) -> list[list[np.ndarray]]:
+    """Through the service loops of the servers, from this process."""
+    runtime = strategy.runtime
+    assert runtime.data_plane.carriers == ("direct", "direct")
+    servers = [EchoServer(device, container="carriers_direct") for device in SERVERS]
+    for server, echo in zip(runtime.servers, servers, strict=True):
+        entry = Entry(Kind.PUSH, 0, LAYOUT.size_bytes, LAYOUT.size_bytes)
+        service = Service(runtime.job_id, PLAN, 10, (entry,))
+        runtime.data_plane.install(server, service, [echo.function], hot=0)
+    return _replies(runtime.carrier, servers, job_id=runtime.job_id)
+
+
 def test_replies_are_equal(strategy: tfps.ParameterServerStrategy) -> None:
     remote = [EchoServer(device, container="carriers_remote") for device in SERVERS]
     local = [EchoServer(CHIEF, container=f"carriers_local_{p}") for p in range(len(SERVERS))]
     through_grpc = _replies(GrpcCarrier(), remote)
     in_process = _replies(InProcessCarrier(), local)
-    for found, expected in zip(through_grpc, in_process, strict=True):
-        for part, expected_part in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(part, expected_part)
+    directly = _directly(strategy)
+    for found in (through_grpc, directly):
+        for reply, expected in zip(found, in_process, strict=True):
+            for part, expected_part in zip(reply, expected, strict=True):
+                np.testing.assert_array_equal(part, expected_part)
     statuses = [int(reply[0][Reply.STATUS]) for reply in through_grpc[:: len(SERVERS)]]
     ok, refused, twice = decide.Status.OK, decide.Status.EVICTED, decide.Status.DUPLICATE
     assert statuses == [ok, ok, ok, refused, twice]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 from typing import NamedTuple
@@ -127,6 +128,17 @@ class Connection:
             payload = self._buffers.take(frame.payload_bytes)
             self._stream.receive_all(memoryview(payload))
         return ReceivedMessage(head[ALIGNMENT_BYTES:].view(np.int64), ids, payload)
+
+    def has_ended(self) -> bool:
+        """Whether the peer has ended the connection while nobody was waiting for a message.
+
+        Anything to read on a connection at rest is the end of the stream, or nothing to rely on.
+        """
+        if self._closed:
+            return True
+        poll = select.poll()  # `select` refuses descriptors above 1024
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     @property
     def closed(self) -> bool:

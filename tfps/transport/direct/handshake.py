@@ -17,6 +17,7 @@ import socket
 import ssl
 import struct
 import time
+from collections.abc import Callable
 
 from tfps.transport.direct.connection import ConnectionLost
 from tfps.transport.direct.hello import HELLO_BYTES, Hello, HelloError
@@ -33,39 +34,46 @@ REFUSED = b"\x00"
 HANDSHAKE_S = 10.0
 
 
+SecretOf = Callable[[Hello], bytes | None]
+
+
 class HandshakeError(ConnectionLost):
     """The peer is no task of this job, or does not answer like one: no use to try again."""
 
 
-def serve(sock: socket.socket, *, secret: bytes, deadline_s: float) -> Hello:
+def serve(sock: socket.socket, *, secret_of: SecretOf, deadline_s: float) -> Hello:
     """The server's side.
 
     Args:
         sock: connected; its timeout is changed.
-        secret: of the job.
+        secret_of: the secret of the job that a hello names; None for one that nobody knows.
         deadline_s: of ``time.monotonic()``.
 
     Raises:
         HandshakeError: refused, with the reason.
         ConnectionLost: the peer was too slow or went away.
     """
-    dialogue = _Dialogue(sock, secret, deadline_s)
+    dialogue = _Dialogue(sock, deadline_s)
     dialogue.greet()
     dialogue.expect_greeting()
     (length,) = LENGTH.unpack(dialogue.receive(LENGTH.size))
     if length > HELLO_BYTES:
         raise HandshakeError(f"a hello of {length} bytes, expected at most {HELLO_BYTES}")
     data = dialogue.receive(length)
-    if not dialogue.proves(b"client"):
-        dialogue.refuse()
-        raise HandshakeError("wrong secret")
     try:
         hello = Hello.from_bytes(data)
     except HelloError as error:
         dialogue.refuse()
         raise HandshakeError(str(error)) from error
+    secret = secret_of(hello)
+    if secret is None:
+        dialogue.refuse()
+        raise HandshakeError(f"job {hello.job} is not served here")
+    if not dialogue.proves(b"client", secret):
+        dialogue.refuse()
+        raise HandshakeError("wrong secret")
     dialogue.send(ACCEPTED)
-    dialogue.prove(b"server")
+    dialogue.prove(b"server", secret)
     return hello
 
 
@@ -82,28 +90,28 @@ def introduce(sock: socket.socket, hello: Hello, *, secret: bytes, deadline_s: f
         HandshakeError: the server refused, or does not know the secret itself.
         ConnectionLost: the peer was too slow or went away.
     """
-    dialogue = _Dialogue(sock, secret, deadline_s)
+    dialogue = _Dialogue(sock, deadline_s)
     dialogue.expect_greeting()
     dialogue.greet()
     data = hello.to_bytes()
     dialogue.send(LENGTH.pack(len(data)) + data)
-    dialogue.prove(b"client")
+    dialogue.prove(b"client", secret)
     if dialogue.receive(1) != ACCEPTED:
         raise HandshakeError(
             "it refused this task: give the same TFPS_JOB_SECRET to every task of the job; the"
             " server's log has the reason"
         )
-    if not dialogue.proves(b"server"):
+    if not dialogue.proves(b"server", secret):
         raise HandshakeError("it does not know this job's secret: another job's server")
 
 
 class _Dialogue:
     """What was said so far: every proof covers all of it, so that none can be used twice."""
 
-    def __init__(self, sock: socket.socket, secret: bytes, deadline_s: float) -> None:
+    def __init__(self, sock: socket.socket, deadline_s: float) -> None:
         self._socket = sock
         self._deadline_s = deadline_s
-        self._proof = hmac.new(secret, digestmod=hashlib.sha256)
+        self._said = bytearray()
 
     def greet(self) -> None:
         self.send(GREETING.pack(MAGIC, PROTOCOL, secrets.token_bytes(NONCE_BYTES)))
@@ -125,18 +133,20 @@ class _Dialogue:
         with contextlib.suppress(ConnectionLost):
             self.send(REFUSED)
 
-    def prove(self, role: bytes) -> None:
-        # The role keeps a proof from being sent back as the answer to itself.
-        self._proof.update(role)
-        self.send(self._proof.digest())
+    def prove(self, role: bytes, secret: bytes) -> None:
+        self.send(self._proof(role, secret))
 
-    def proves(self, role: bytes) -> bool:
-        self._proof.update(role)
-        expected = self._proof.digest()
+    def proves(self, role: bytes, secret: bytes) -> bool:
+        expected = self._proof(role, secret)
         return hmac.compare_digest(self.receive(MAC_BYTES), expected)
 
+    def _proof(self, role: bytes, secret: bytes) -> bytes:
+        # The role keeps a proof from being sent back as the answer to itself.
+        self._said += role
+        return hmac.digest(secret, self._said, hashlib.sha256)
+
     def send(self, data: bytes) -> None:
-        self._proof.update(data)
+        self._said += data
         self._in_time()
         try:
             self._socket.sendall(data)
@@ -154,7 +164,7 @@ class _Dialogue:
             if not data:
                 raise ConnectionLost("it closed the connection during the handshake")
             parts += data
-        self._proof.update(parts)
+        self._said += parts
         return bytes(parts)
 
     def _in_time(self) -> None:

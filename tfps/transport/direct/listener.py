@@ -16,7 +16,7 @@ from tfps.errors import ConfigError
 from tfps.transport.direct.connection import Connection
 from tfps.transport.direct.encryption import Encryption
 from tfps.transport.direct.endpoint import Endpoint, this_machine
-from tfps.transport.direct.handshake import HANDSHAKE_S, serve
+from tfps.transport.direct.handshake import HANDSHAKE_S, SecretOf, serve
 from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.refusals import RefusalLog
 from tfps.transport.direct.socket_options import enlarge_buffers, watch_peer
@@ -37,7 +37,7 @@ class Listener:
     Args:
         host: name or address to listen at; empty for all of IPv4 and IPv6.
         port: of TCP; 0 for any.
-        secret: of the job.
+        secret_of: the secret of the job that a hello names; None for one that nobody knows.
         on_connection: called with every accepted connection, which it owns, and its hello, in a
             thread of its own, several at once.
         encryption: of TCP.
@@ -52,12 +52,12 @@ class Listener:
         *,
         host: str,
         port: int,
-        secret: bytes,
+        secret_of: SecretOf,
         on_connection: Callable[[Connection, Hello], None],
         encryption: Encryption,
         handshake_s: float = HANDSHAKE_S,
     ) -> None:
-        self._secret = secret
+        self._secret_of = secret_of
         self._on_connection = on_connection
         self._encryption = encryption
         self._handshake_s = handshake_s
@@ -159,7 +159,7 @@ class Listener:
                 # Checked after it can be found: `close` has either seen it or is seen here.
                 if self._closing.is_set():
                     raise ConnectionAbortedError("this side is closing")
-                hello = serve(sock, secret=self._secret, deadline_s=deadline_s)
+                hello = serve(sock, secret_of=self._secret_of, deadline_s=deadline_s)
             finally:
                 with self._lock:
                     del self._strangers[thread]

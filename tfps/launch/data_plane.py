@@ -1,0 +1,68 @@
+"""What a task starts beside TensorFlow's server, so that workers and servers meet directly."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+
+from tfps.cluster import ClusterSpec
+from tfps.cluster.address import LARGEST_PORT, split_address
+from tfps.errors import ConfigError
+
+DATA_PORT = "TFPS_DATA_PORT"
+
+
+def data_port() -> int:
+    """Return the port that parameter servers accept workers on; 0 lets each choose a free one.
+
+    Raises:
+        ConfigError: `TFPS_DATA_PORT` is no port.
+    """
+    text = os.environ.get(DATA_PORT, "").strip()
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and int(text) <= LARGEST_PORT):
+        raise ConfigError(
+            f"{text!r}; expected a port from 1 to {LARGEST_PORT}, or nothing: then every parameter "
+            "server chooses a free one",
+            source=DATA_PORT,
+        )
+    return int(text)
+
+
+def start_data_plane(spec: ClusterSpec, *, target: str) -> None:
+    """Register what steps and coordinators call in this process; a server listens from now on.
+
+    Args:
+        spec: the cluster and this task.
+        target: of this process's own `tf.distribute.Server`.
+
+    Raises:
+        ConfigError: a port that is taken, or a secret or certificate that cannot be read.
+    """
+    from tfps.transport.data_server import DataServer
+    from tfps.transport.direct import encryption_from_environment, secret_from_environment
+    from tfps.transport.links import Links
+
+    secret, encryption = secret_from_environment(), encryption_from_environment()
+    if spec.task_type == "worker":
+        Links(secret=secret, encryption=encryption).register()
+        return
+    assert spec.task_index is not None
+    host, _ = split_address(spec.address("ps", spec.task_index))
+    DataServer(
+        target=target,
+        device=f"/job:ps/replica:0/task:{spec.task_index}/device:CPU:0",
+        # A task that others reach by a loopback address is reached from no other machine.
+        host=host if _is_loopback(host) else "",
+        port=data_port(),
+        secret=secret,
+        encryption=encryption,
+    ).register()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

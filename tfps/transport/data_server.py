@@ -1,0 +1,227 @@
+"""A parameter server's side of `direct`: it accepts workers and runs the service loop for each."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.tensorflow_private import register_named_function
+from tfps.errors import ProtocolError
+from tfps.transport import tokens
+from tfps.transport.direct import (
+    Connection,
+    ConnectionLost,
+    Encryption,
+    FrameError,
+    FrameLimits,
+    Hello,
+    Listener,
+)
+from tfps.transport.message import REQUEST_FIELDS
+from tfps.transport.service import MAX_IDS, Service
+from tfps.transport.service_loop import HUNG_UP
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_HOST = ""  # the coordinator knows how others reach this server
+NO_REQUEST = (
+    np.zeros([REQUEST_FIELDS], np.int64),
+    np.zeros([0], np.int64),
+    np.zeros([0], np.uint8),
+)
+
+
+class _Loop:
+    """A plan's service loop, ready to run for any connection."""
+
+    def __init__(self, service: Service, graph: bytes, *, target: str, device: str) -> None:
+        self.service = service
+        definition = tf.compat.v1.GraphDef.FromString(graph)
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            self._connection, self._end = tf.import_graph_def(
+                definition, return_elements=["connection:0", "end:0"], name=""
+            )
+        job = tf.DeviceSpec.from_string(device)
+        config = tf.compat.v1.ConfigProto(
+            device_filters=[f"/job:{job.job}/task:{job.task}"],  # wait for no other task
+        )
+        self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
+
+    def run(self, number: int) -> None:
+        """Serve one connection until it ends."""
+        self._session.run(self._end, {self._connection: number})
+
+    def close(self) -> None:
+        self._session.close()
+
+
+@dataclass
+class _Job:
+    """What one job has on this server."""
+
+    secret: bytes
+    loops: dict[str, _Loop] = field(default_factory=dict)
+    failure: str = ""
+
+
+class DataServer:
+    """Accepts the workers of any number of jobs and serves the plans that coordinators install.
+
+    Each connection has a thread that waits in a TensorFlow session of this very process; the
+    loop inside works on the same named resources as every other way to this server.
+
+    Args:
+        target: of this process's own `tf.distribute.Server`.
+        device: of this server.
+        host: to listen on.
+        port: to listen on; 0 takes a free one.
+        secret: of every job; None lets each coordinator bring its own.
+        encryption: of connections from other machines.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: str,
+        device: str,
+        host: str,
+        port: int,
+        secret: bytes | None,
+        encryption: Encryption,
+    ) -> None:
+        self._target, self._device, self._secret = target, device, secret
+        self._jobs: dict[int, _Job] = {}
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._connections: dict[int, tuple[Connection, Service]] = {}
+        self.listener = Listener(
+            host=host,
+            port=port,
+            secret_of=self._secret_of,
+            on_connection=self._serve,
+            encryption=encryption,
+        )
+
+    def register(self) -> None:
+        """Let the coordinator, and the service loops, call this object."""
+        functions: dict[str, Callable[..., Any]] = {
+            tokens.OPEN: self._open,
+            tokens.INSTALL: self._install,
+            tokens.FORGET: self._forget,
+            tokens.CLOSE: self._close_job,
+            tokens.FAILURE: self._failure,
+            tokens.TURN: self._turn,
+        }
+        for token, function in functions.items():
+            register_named_function(token, function)
+
+    def _secret_of(self, hello: Hello) -> bytes | None:
+        job = self._jobs.get(hello.job)
+        return None if job is None else job.secret
+
+    def _open(self, job_id: np.ndarray, secret: np.ndarray) -> bytes:
+        """Take part in a job; answers the endpoint as JSON."""
+        with self._lock:
+            if int(job_id) not in self._jobs:
+                self._jobs[int(job_id)] = _Job(self._secret or _bytes(secret))
+        return self.listener.endpoint(UNKNOWN_HOST).to_json().encode()
+
+    def _install(self, job_id: np.ndarray, service: np.ndarray, graph: np.ndarray) -> np.int64:
+        described = Service.from_json(_bytes(service).decode())
+        loop = _Loop(described, _bytes(graph), target=self._target, device=self._device)
+        with self._lock:
+            replaced = self._jobs[int(job_id)].loops.pop(str(described.plan_id), None)
+            self._jobs[int(job_id)].loops[str(described.plan_id)] = loop
+        if replaced is not None:
+            replaced.close()
+        return np.int64(1)
+
+    def _forget(self, job_id: np.ndarray, plan_id: np.ndarray) -> np.int64:
+        """A plan is used no more: its connections end, and its loop with them."""
+        with self._lock:
+            job = self._jobs.get(int(job_id))
+            loop = job.loops.pop(str(plan_id), None) if job else None
+            connections = self._of_plan(int(job_id), int(plan_id))
+        for connection in connections:
+            connection.close()
+        if loop is not None:
+            loop.close()
+        return np.int64(1)
+
+    def _of_plan(self, job_id: int, plan_id: int | None) -> list[Connection]:
+        return [
+            connection
+            for connection, service in self._connections.values()
+            if service.job_id == job_id and plan_id in (None, service.plan_id)
+        ]
+
+    def _close_job(self, job_id: np.ndarray) -> np.int64:
+        with self._lock:
+            job = self._jobs.pop(int(job_id), None)
+            connections = self._of_plan(int(job_id), None)
+        for connection in connections:
+            connection.close()
+        for loop in job.loops.values() if job else ():
+            loop.close()
+        return np.int64(1)
+
+    def _failure(self, job_id: np.ndarray) -> bytes:
+        job = self._jobs.get(int(job_id))
+        return (job.failure if job else "").encode()
+
+    def _serve(self, connection: Connection, hello: Hello) -> None:
+        """Run the loop of the plan that a worker asks for; in the connection's own thread."""
+        with self._lock:
+            job = self._jobs.get(hello.job)
+            loop = job.loops.get(hello.plan) if job else None
+            if job is None or loop is None:
+                logger.warning("%s asks for a plan that this server does not have", hello)
+                connection.close()
+                return
+            number = next(self._numbers)
+            self._connections[number] = (connection, loop.service)
+        try:
+            loop.run(number)
+        except (tf.errors.OpError, RuntimeError) as error:  # RuntimeError: the session is closed
+            job.failure = f"{type(error).__name__}: {error}"
+            logger.warning("the service loop for %s failed: %s", hello, job.failure)
+        finally:
+            with self._lock:
+                del self._connections[number]
+            connection.close()
+
+    def _turn(
+        self, number: np.ndarray, header: np.ndarray, ids: np.ndarray, payload: np.ndarray
+    ) -> tuple[Any, ...]:
+        """Send a reply (none at first), then receive the next request."""
+        connection, service = self._connections[int(number)]
+        limits = FrameLimits(
+            header_fields=REQUEST_FIELDS,
+            max_ids=MAX_IDS,
+            max_payload_bytes=service.largest_request_bytes,
+        )
+        try:
+            if header.size:
+                connection.send(header, ids, payload)
+            request = connection.receive(limits)
+            position = service.position(request[0].tolist(), payload_bytes=request[2].size)
+        except ConnectionLost:
+            return np.int32(HUNG_UP), *NO_REQUEST
+        except (FrameError, ProtocolError) as error:
+            logger.warning("%s is refused: %s", connection.peer, error)
+            connection.close()
+            return np.int32(HUNG_UP), *NO_REQUEST
+        return np.int32(position), *request
+
+
+def _bytes(text: Any) -> bytes:
+    """What TensorFlow hands over for a scalar string."""
+    return bytes(text.item() if isinstance(text, np.ndarray) else text)

@@ -1,0 +1,244 @@
+"""A worker's side of `direct`: its connections to parameter servers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfps.bridge.tensorflow_private import LOST_SERVER, register_named_function
+from tfps.consistency.ledger import Status
+from tfps.transport import tokens
+from tfps.transport.direct import (
+    Connection,
+    ConnectionLost,
+    Encryption,
+    Endpoint,
+    FrameError,
+    FrameLimits,
+    Hello,
+    connect,
+)
+from tfps.transport.message import REPLY_FIELDS, Reply, Request
+from tfps.transport.service import MAX_IDS
+
+CONNECT_TIMEOUT_S = 10.0  # a server that listens answers within milliseconds
+# Closures of a worker that failed; more than ever run at the same time.
+REMEMBERED_FAILURES = 64
+
+
+@dataclass(frozen=True)
+class Peers:
+    """How a worker reaches the parameter servers of a job; travels with every exchange.
+
+    Args:
+        endpoints: server -> endpoint.
+        secret: of the job, in hexadecimal digits; empty where the environment has it.
+    """
+
+    endpoints: dict[int, Endpoint]
+    secret: str
+
+    def to_json(self) -> str:
+        """As text."""
+        endpoints = {str(server): e.to_json() for server, e in self.endpoints.items()}
+        return json.dumps({"endpoints": endpoints, "secret": self.secret})
+
+    @classmethod
+    def from_json(cls, text: str) -> Peers:
+        """From text."""
+        fields = json.loads(text)
+        endpoints = {int(s): Endpoint.from_json(e) for s, e in fields["endpoints"].items()}
+        return cls(endpoints, fields["secret"])
+
+
+class Links:
+    """Keeps connections between exchanges; an exchange has one per server to itself.
+
+    A server's loop knows nothing of who sent the request before, so whichever connection is free
+    serves. One that failed in any way is closed, never used again.
+
+    Args:
+        secret: of every job; None takes the one that the coordinator sent.
+        encryption: of connections to other machines.
+    """
+
+    def __init__(self, *, secret: bytes | None, encryption: Encryption) -> None:
+        self._secret, self._encryption = secret, encryption
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[int, int, int], list[Connection]] = {}
+        self._busy: dict[Connection, tuple[int, int, int]] = {}
+        self._failed: OrderedDict[tuple[int, int, int], None] = OrderedDict()
+        self._peers = functools.lru_cache(maxsize=8)(
+            lambda text: Peers.from_json(text.decode())  # parsed once, not per step
+        )
+
+    def register(self) -> None:
+        """Let steps that run in this process, and the coordinator, call this object."""
+        register_named_function(tokens.EXCHANGE, self.exchange)
+        register_named_function(tokens.HANG_UP, self._hang_up)
+
+    def exchange(
+        self, peers: Any, servers: np.ndarray, reply_bytes: np.ndarray, *messages: np.ndarray
+    ) -> list[np.ndarray]:
+        """Send a request to each server, then receive all replies.
+
+        A server that cannot be reached answers `Status.LOST` with zeros, and so do all others for
+        the rest of this closure: half of a step must not count as a step.
+
+        Args:
+            peers: `Peers` as text.
+            servers: their numbers.
+            reply_bytes: the size of each reply's payload.
+            messages: header, ids and payload of each request.
+        """
+        known = self._peers(bytes(peers.item() if isinstance(peers, np.ndarray) else peers))
+        requests = [messages[k : k + 3] for k in range(0, len(messages), 3)]
+        sender = _sender(requests[0][0])
+        if sender in self._failed:
+            return [part for size in reply_bytes for part in _lost(int(size))]
+        sent = [
+            self._send(known, int(server), request)
+            for server, request in zip(servers, requests, strict=True)
+        ]
+        replies: list[np.ndarray] = []
+        for server, request, connection, size in zip(
+            servers, requests, sent, reply_bytes, strict=True
+        ):
+            reply = self._receive(connection, int(size))
+            if reply is None and sender[2] == NO_INCARNATION:
+                reply = self._again(known, int(server), request, int(size))
+            elif reply is None:
+                self._note_failure(sender)
+                reply = _lost(int(size))
+            replies.extend(reply)
+        return replies
+
+    def _again(self, peers: Peers, server: int, request: Any, size: int) -> Any:
+        """Once more on a fresh connection; a scheduled function promises at least once only.
+
+        Raises:
+            ConnectionError: the server is gone; the coordinator makes an `UnavailableError` of it.
+        """
+        self._close_idle(int(request[0][Request.JOB]), server)
+        reply = self._receive(self._send(peers, server, request), size)
+        if reply is None:
+            raise ConnectionError(
+                f"{LOST_SERVER} /job:ps/replica:0/task:{server}: it does not answer at "
+                f"{peers.endpoints[server]}"
+            )
+        return reply
+
+    def _send(self, peers: Peers, server: int, request: Any) -> Connection | None:
+        header = request[0]
+        key = (int(header[Request.JOB]), server, int(header[Request.PLAN]))
+        connection = None
+        try:
+            connection = self._take(key) or self._connect(peers, key, int(header[Request.SLOT]))
+            with self._lock:
+                self._busy[connection] = key
+            connection.send(*request)
+        except (ConnectionLost, OSError):
+            if connection is not None:
+                self._drop(connection)
+            return None
+        return connection
+
+    def _receive(self, connection: Connection | None, size: int) -> Any:
+        if connection is None:
+            return None
+        limits = FrameLimits(header_fields=REPLY_FIELDS, max_ids=MAX_IDS, max_payload_bytes=size)
+        try:
+            reply = connection.receive(limits)
+            if reply[2].size != size:
+                raise FrameError(f"a reply of {reply[2].size} bytes, expected {size}")
+        except (ConnectionLost, FrameError):
+            self._drop(connection)
+            return None
+        with self._lock:
+            key = self._busy.pop(connection)
+            self._idle.setdefault(key, []).append(connection)
+        return reply
+
+    def _take(self, key: tuple[int, int, int]) -> Connection | None:
+        with self._lock:
+            idle = self._idle.get(key)
+            return idle.pop() if idle else None
+
+    def _connect(self, peers: Peers, key: tuple[int, int, int], slot: int) -> Connection:
+        job_id, server, plan_id = key
+        self._close_ended()
+        return connect(
+            peers.endpoints[server],
+            Hello(job=job_id, slot=slot, incarnation=NO_INCARNATION, plan=str(plan_id)),
+            secret=self._secret or bytes.fromhex(peers.secret),
+            encryption=self._encryption,
+            timeout_s=CONNECT_TIMEOUT_S,
+        )
+
+    def _drop(self, connection: Connection) -> None:
+        with self._lock:
+            self._busy.pop(connection, None)
+        connection.close()
+
+    def _note_failure(self, sender: tuple[int, int, int]) -> None:
+        if sender[2] != NO_INCARNATION:
+            with self._lock:
+                self._failed[sender] = None
+                while len(self._failed) > REMEMBERED_FAILURES:
+                    self._failed.popitem(last=False)
+
+    def _hang_up(self, job_id: np.ndarray, server: np.ndarray) -> np.int64:
+        """End every exchange with a server that will not answer."""
+        wanted = (int(job_id), int(server))
+        self._close_idle(*wanted)
+        with self._lock:
+            busy = [c for c, key in self._busy.items() if key[:2] == wanted]
+        for connection in busy:
+            connection.close()
+        return np.int64(1)
+
+    def _close_ended(self) -> None:
+        """Give up connections that servers have ended since, with a job or a plan."""
+        with self._lock:
+            ended = [(k, c) for k, cs in self._idle.items() for c in cs if c.has_ended()]
+            for key, connection in ended:
+                self._idle[key].remove(connection)
+        for _, connection in ended:
+            connection.close()
+
+    def close_job(self, job_id: int) -> None:
+        """End all idle connections of a job."""
+        with self._lock:
+            servers = {key[1] for key in self._idle if key[0] == job_id}
+        for server in servers:
+            self._close_idle(job_id, server)
+
+    def _close_idle(self, job_id: int, server: int) -> None:
+        with self._lock:
+            keys = [key for key in self._idle if key[:2] == (job_id, server)]
+            connections = [c for key in keys for c in self._idle.pop(key)]
+        for connection in connections:
+            connection.close()
+
+
+NO_INCARNATION = 0  # of a scheduled function: it carries no ticket, and is run again as a whole
+
+
+def _sender(header: np.ndarray) -> tuple[int, int, int]:
+    job, slot, incarnation = (
+        int(header[field]) for field in (Request.JOB, Request.SLOT, Request.INCARNATION)
+    )
+    return job, slot, incarnation
+
+
+def _lost(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    header = np.zeros([REPLY_FIELDS], np.int64)
+    header[Reply.STATUS] = Status.LOST
+    header[Reply.NEXT_TICKET] = -1
+    return header, np.zeros([0], np.int64), np.zeros([size], np.uint8)

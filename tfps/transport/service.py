@@ -1,0 +1,100 @@
+"""What a parameter server does for one plan over `direct`: functions, their order, their limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfps.errors import ProtocolError
+from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Request
+
+# 128 MB of row numbers in one message; a batch has thousands.
+MAX_IDS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One function of a service: what asks for it, and how large its messages are."""
+
+    kind: int
+    stage: int
+    request_bytes: int  # of the payload, exactly
+    reply_bytes: int
+
+
+@dataclass(frozen=True)
+class Service:
+    """The functions that a server offers for one plan, without their code.
+
+    Args:
+        job_id: goes into every message.
+        plan_id: of the layouts that both sides were traced with.
+        slots: how many workers there can be.
+        entries: one per function, in the order of the service loop.
+
+    Example:
+
+    >>> service = Service(7, 9, 2, (Entry(Kind.PULL, 0, 0, 64),))
+    >>> Service.from_json(service.to_json()) == service
+    True
+    """
+
+    job_id: int
+    plan_id: int
+    slots: int
+    entries: tuple[Entry, ...]
+
+    def position(self, header: Sequence[int], *, payload_bytes: int) -> int:
+        """Which function a request asks for.
+
+        Raises:
+            ProtocolError: the request is of another protocol, job, plan, worker or size.
+        """
+        expected = {
+            Request.PROTOCOL: PROTOCOL,
+            Request.JOB: self.job_id,
+            Request.PLAN: self.plan_id,
+        }
+        if len(header) != REQUEST_FIELDS:
+            raise ProtocolError(
+                f"a request's header has {len(header)} fields, expected {REQUEST_FIELDS}"
+            )
+        for field, value in expected.items():
+            if header[field] != value:
+                raise ProtocolError(
+                    f"a request for {field.name.lower()} {header[field]}, expected {value}"
+                )
+        if not 0 <= header[Request.SLOT] < self.slots:
+            raise ProtocolError(
+                f"a request from worker {header[Request.SLOT]}, expected 0 to {self.slots - 1}"
+            )
+        for position, entry in enumerate(self.entries):
+            if (entry.kind, entry.stage) == (header[Request.KIND], header[Request.STAGE]):
+                if entry.request_bytes != payload_bytes:
+                    raise ProtocolError(
+                        f"a request of {payload_bytes} bytes, expected {entry.request_bytes}"
+                    )
+                return position
+        raise ProtocolError(
+            f"a request of kind {header[Request.KIND]}, stage {header[Request.STAGE]}, expected "
+            f"one of {[(Kind(entry.kind).name, entry.stage) for entry in self.entries]}"
+        )
+
+    @property
+    def largest_request_bytes(self) -> int:
+        return max(entry.request_bytes for entry in self.entries)
+
+    def to_json(self) -> str:
+        """As text, for the way to the server."""
+        entries = [[e.kind, e.stage, e.request_bytes, e.reply_bytes] for e in self.entries]
+        return json.dumps(
+            {"job": self.job_id, "plan": self.plan_id, "slots": self.slots, "entries": entries}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Service:
+        """From text."""
+        fields = json.loads(text)
+        entries = tuple(Entry(*entry) for entry in fields["entries"])
+        return cls(fields["job"], fields["plan"], fields["slots"], entries)

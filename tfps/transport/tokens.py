@@ -1,0 +1,17 @@
+"""Names under which tfps processes register what others may call in them. Pure."""
+
+from __future__ import annotations
+
+# On a parameter server, called by the coordinator.
+OPEN = "tfps_data_open"  # (job, secret) -> endpoint
+INSTALL = "tfps_data_install"  # (job, service) -> 1
+FORGET = "tfps_data_forget"  # (job, plan) -> 1
+CLOSE = "tfps_data_close"  # (job) -> 1
+FAILURE = "tfps_data_failure"  # (job) -> text of the last failure in a service loop, or ""
+
+# On a parameter server, called by its own service loop.
+TURN = "tfps_data_turn"  # (connection, reply) -> (function, request)
+
+# On a worker: called by steps, and by the coordinator.
+EXCHANGE = "tfps_data_exchange"  # (peers, servers, reply sizes, requests) -> replies
+HANG_UP = "tfps_data_hang_up"  # (job, server) -> 1
