@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from typing import Any
@@ -53,3 +54,10 @@ def reset(sock: socket.socket) -> None:
     """Close with a reset instead of an orderly end."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
+
+
+def read_to_the_end(sock: socket.socket) -> None:
+    """Until the peer has closed its side, with a reset or without."""
+    with contextlib.suppress(ConnectionResetError):
+        while sock.recv(65536):
+            pass
