@@ -88,10 +88,10 @@ def test_both_ends_send_at_once(ends: tuple[Connection, Connection]) -> None:
     with ThreadPoolExecutor(4) as pool:
         sending = [pool.submit(end.send, *sent) for end in ends]
         receiving = [pool.submit(end.receive, LIMITS) for end in ends]
-        for call in sending:
-            call.result()
-        for call in receiving:
-            assert_equal(call.result(), sent)
+        for sender in sending:
+            sender.result()
+        for receiver in receiving:
+            assert_equal(receiver.result(), sent)
 
 
 def test_messages_of_several_threads_are_whole(ends: tuple[Connection, Connection]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -163,6 +164,8 @@ def test_strangers_are_refused_and_logged_once(
             act(stranger)
             if stranger.fileno() >= 0:
                 read_to_the_end(stranger)
+            while not caplog.records:
+                time.sleep(0.001)
     _assert_talks(server, _connect(server.tcp))
     server.close()
     assert len(caplog.records) == 1
@@ -193,11 +196,14 @@ def test_another_secret_is_refused_and_logged(
     assert "from this machine: wrong secret" in refused[1]
 
 
-def test_many_strangers_do_not_keep_a_task_out(server: Server) -> None:
+def test_many_strangers_do_not_keep_a_task_out(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     """The oldest of them is closed for it."""
     strangers = [server.stranger() for _ in range(MAX_HANDSHAKES)]
     _assert_talks(server, _connect(server.tcp))
     read_to_the_end(strangers[0])
+    assert "too many handshakes" in caplog.text
     for stranger in strangers:
         stranger.close()
 

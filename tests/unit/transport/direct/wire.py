@@ -45,7 +45,7 @@ def encoded(arrays: tuple[Any, Any, Any]) -> bytes:
 
 
 def assert_equal(received: ReceivedMessage, sent: tuple[Any, Any, Any]) -> None:
-    for found, expected in zip(received, sent, strict=True):
+    for found, expected in zip(list[Any](received), sent, strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
 
