@@ -112,7 +112,7 @@ class Connection:
 
     def _receive(self, limits: FrameLimits) -> ReceivedMessage:
         head = self._buffers.take(ALIGNMENT_BYTES + ITEM_BYTES * limits.header_fields)
-        view = memoryview(head)[PREFIX_BEGIN:]
+        view = head.data[PREFIX_BEGIN:]
         received = self._stream.receive_some(view)
         while received < PREFIX.size:
             received += self._stream.receive_some(view[received:])
@@ -122,11 +122,11 @@ class Connection:
         ids, payload = NO_IDS, NO_BYTES
         if frame.ids:
             data = self._buffers.take(ITEM_BYTES * frame.ids)
-            self._stream.receive_all(memoryview(data))
+            self._stream.receive_all(data.data)
             ids = data.view(np.int64)
         if frame.payload_bytes:
             payload = self._buffers.take(frame.payload_bytes)
-            self._stream.receive_all(memoryview(payload))
+            self._stream.receive_all(payload.data)
         return ReceivedMessage(head[ALIGNMENT_BYTES:].view(np.int64), ids, payload)
 
     def has_ended(self) -> bool:

@@ -72,7 +72,8 @@ class Hello:
         for name, kind in expected.items():
             value = values[name]
             # bool is an int to isinstance, not to a protocol.
-            if type(value) is not kind or (kind is int and not -(2**63) <= value < 2**63):
+            fits = not isinstance(value, int) or -(2**63) <= value < 2**63
+            if type(value) is not kind or not fits:
                 raise HelloError(
                     f"received a hello whose {name} is {value!r:.100}, expected"
                     f" {'an int64' if kind is int else 'text'}"

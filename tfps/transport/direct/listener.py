@@ -16,7 +16,7 @@ from tfps.errors import ConfigError
 from tfps.transport.direct.connection import Connection
 from tfps.transport.direct.encryption import Encryption
 from tfps.transport.direct.endpoint import Endpoint, this_machine
-from tfps.transport.direct.handshake import HANDSHAKE_S, SecretOf, serve
+from tfps.transport.direct.handshake import HANDSHAKE_S, HandshakeError, SecretOf, serve
 from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.refusals import RefusalLog
 from tfps.transport.direct.socket_options import enlarge_buffers, watch_peer
@@ -145,7 +145,7 @@ class Listener:
     def _admit(self, sock: socket.socket, address: Any) -> tuple[Connection, Hello] | None:
         deadline_s = time.monotonic() + self._handshake_s
         thread = threading.current_thread()
-        source, port = "this machine", ""
+        source, port, dropped = "this machine", "", False
         try:
             if sock.family == socket.AF_UNIX:
                 enlarge_buffers(sock)
@@ -162,14 +162,16 @@ class Listener:
                 hello = serve(sock, secret_of=self._secret_of, deadline_s=deadline_s)
             finally:
                 with self._lock:
-                    del self._strangers[thread]
+                    dropped = self._strangers.pop(thread, None) is None
             sock.settimeout(None)
             connection = Connection(sock, peer=f"{hello.role} {hello.slot} at {source}{port}")
         except OSError as error:
-            sock.close()
-            if not self._closing.is_set():
+            reason = f"too many handshakes, more than {MAX_HANDSHAKES}" if dropped else str(error)
+            # Before the peer can know, so that whoever sees it refused finds the reason.
+            if isinstance(error, HandshakeError) or not self._closing.is_set():
                 with self._lock:
-                    self._refusals.refused(source, str(error))
+                    self._refusals.refused(source, reason)
+            sock.close()
             return None
         except BaseException:
             sock.close()
@@ -189,7 +191,8 @@ class Listener:
     def _drop_strangers(self, count: int) -> None:
         """End the oldest handshakes; their threads see the end of the stream."""
         with self._lock:
-            for sock in list(self._strangers.values())[:count]:
+            for thread in list(self._strangers)[:count]:
+                sock = self._strangers.pop(thread)
                 with contextlib.suppress(OSError):  # the peer may have gone before
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 

@@ -1,0 +1,178 @@
+"""TLS: both sides show a certificate of the job's authority, or there is no connection."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.transport.direct.wire import LIMITS, assert_equal, message, read_to_the_end
+from tfps.errors import ConfigError
+from tfps.transport.direct.connection import Connection, ConnectionLost
+from tfps.transport.direct.connector import connect
+from tfps.transport.direct.encryption import Encryption, Plain, Tls, encryption_from_environment
+from tfps.transport.direct.handshake import HandshakeError
+from tfps.transport.direct.hello import Hello
+from tfps.transport.direct.listener import Listener
+
+HELLO = Hello(job=1, slot=2, incarnation=3)
+needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command")
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+def _make(folder: Path) -> Tls:
+    """An authority and one certificate that it signed."""
+    folder.mkdir()
+    new = ("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    _openssl(
+        *new, "-x509", "-subj", "/CN=job", "-keyout", folder / "ca.key", "-out", folder / "ca.pem"
+    )
+    _openssl(*new, "-subj", "/CN=task", "-keyout", folder / "key.pem", "-out", folder / "request")
+    _openssl(
+        *("x509", "-req", "-in", folder / "request", "-CA", folder / "ca.pem"),
+        *("-CAkey", folder / "ca.key", "-set_serial", "2", "-out", folder / "certificate.pem"),
+    )
+    return Tls(*(str(folder / name) for name in ("certificate.pem", "key.pem", "ca.pem")))
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    return _make(tmp_path_factory.mktemp("tls") / "job")
+
+
+@pytest.fixture(scope="module")
+def other_tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    return _make(tmp_path_factory.mktemp("tls") / "other")
+
+
+class Meeting:
+    """A listener, and a client over TCP."""
+
+    def __init__(self, server: Encryption) -> None:
+        self.arrived: queue.Queue[Connection] = queue.Queue()
+        self.listener = Listener(
+            host="127.0.0.1",
+            port=0,
+            secret_of=lambda _: b"s",
+            on_connection=lambda connection, hello: self.arrived.put(connection),
+            encryption=server,
+        )
+
+    def connect(
+        self, client: Encryption, *, unix: bool = False, timeout_s: float = 60
+    ) -> Connection:
+        endpoint = self.listener.endpoint("127.0.0.1")
+        if not unix:
+            endpoint = replace(endpoint, unix_name="")
+        return connect(endpoint, HELLO, secret=b"s", encryption=client, timeout_s=timeout_s)
+
+    def __enter__(self) -> Meeting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.close()
+
+
+@needs_openssl
+@pytest.mark.parametrize("payload_bytes", [0, 100, 16_384, 1_000_000])
+def test_messages_arrive_encrypted(tls: Tls, payload_bytes: int) -> None:
+    with Meeting(tls) as meeting:
+        client = meeting.connect(tls)
+        server = meeting.arrived.get()
+        for sender, receiver in ((client, server), (server, client)):
+            sender.send(*message(5, payload_bytes))
+            assert_equal(receiver.receive(LIMITS), message(5, payload_bytes))
+        assert client._socket.version() == "TLSv1.3"  # type: ignore[attr-defined]
+        client.close()
+        with pytest.raises(ConnectionLost):
+            server.receive(LIMITS)
+
+
+@needs_openssl
+def test_a_unix_socket_stays_plain(tls: Tls) -> None:
+    with Meeting(tls) as meeting:
+        client = meeting.connect(Plain(), unix=True)
+        assert "unix" in client.peer
+        client.close()
+        meeting.arrived.get().close()
+
+
+@needs_openssl
+def test_certificates_of_another_authority_are_refused(
+    tls: Tls, other_tls: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Meeting(tls) as meeting:
+        with pytest.raises(HandshakeError, match="TLS failed.*certificate verify failed"):
+            meeting.connect(other_tls)
+        mixed = Tls(other_tls.certificate, other_tls.key, tls.authority)
+        with pytest.raises(HandshakeError, match="TLS failed"):
+            meeting.connect(mixed)
+    assert "refused a connection from 127.0.0.1: TLS failed" in caplog.text
+    assert meeting.arrived.empty()
+
+
+@needs_openssl
+def test_both_sides_need_tls(tls: Tls) -> None:
+    with Meeting(tls) as meeting:
+        with pytest.raises(ConnectionLost, match="uses TLS where this side does not"):
+            meeting.connect(Plain(), timeout_s=0.05)
+    with Meeting(Plain()) as meeting:
+        with pytest.raises(HandshakeError, match="TLS failed"):
+            meeting.connect(tls)
+
+
+@needs_openssl
+def test_the_listener_ends_tls_handshakes_too(tls: Tls) -> None:
+    with Meeting(tls) as meeting:
+        stranger = socket.create_connection(("127.0.0.1", meeting.listener.port))
+        while "tfps-handshake" not in {thread.name for thread in threading.enumerate()}:
+            time.sleep(0.001)
+    with stranger:
+        read_to_the_end(stranger)
+
+
+@needs_openssl
+def test_the_environment_names_the_files(tls: Tls) -> None:
+    environment = {
+        "TFPS_TLS_CERTIFICATE": tls.certificate,
+        "TFPS_TLS_KEY": tls.key,
+        "TFPS_TLS_AUTHORITY": tls.authority,
+    }
+    assert encryption_from_environment(environment) == tls
+    for name in environment:
+        some = {key: value for key, value in environment.items() if key != name}
+        with pytest.raises(ConfigError, match=f"^{name} not set, but TLS needs"):
+            encryption_from_environment(some)
+
+
+def test_without_settings_there_is_no_encryption() -> None:
+    assert encryption_from_environment({"TFPS_TLS_KEY": ""}) == Plain()
+
+
+@needs_openssl
+def test_files_that_do_not_fit_are_refused(tls: Tls, other_tls: Tls, tmp_path: Path) -> None:
+    locked = tmp_path / "locked.pem"
+    _openssl("ec", "-in", tls.key, "-aes128", "-passout", "pass:word", "-out", locked)
+    for wrong in (
+        replace_file(tls, "certificate", "missing.pem"),
+        replace_file(tls, "key", other_tls.key),
+        replace_file(tls, "key", str(locked)),
+        replace_file(tls, "authority", tls.key),
+    ):
+        with pytest.raises(ConfigError, match="cannot use the certificate .*TFPS_TLS_KEY"):
+            Tls(**wrong)
+
+
+def replace_file(tls: Tls, name: str, file: str) -> dict[str, str]:
+    files = {"certificate": tls.certificate, "key": tls.key, "authority": tls.authority}
+    return files | {name: file}

@@ -1,0 +1,179 @@
+"""Handshakes: only two sides with one secret and one protocol come to an agreement."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from tests.unit.transport.direct.wire import SocketPair
+from tfps.transport.direct.connection import ConnectionLost
+from tfps.transport.direct.handshake import (
+    GREETING,
+    LENGTH,
+    MAGIC,
+    NONCE_BYTES,
+    HandshakeError,
+    introduce,
+    serve,
+)
+from tfps.transport.direct.hello import HELLO_BYTES, Hello
+from tfps.transport.message import PROTOCOL
+
+HELLO = Hello(job=1, slot=2, incarnation=3, plan="a plan")
+GOOD_GREETING = GREETING.pack(MAGIC, PROTOCOL, bytes(NONCE_BYTES))
+HI = HELLO.to_bytes()
+
+
+def _soon() -> float:
+    return time.monotonic() + 60
+
+
+def _meet(pair: SocketPair, *, server: bytes, client: bytes) -> list[object]:
+    """What each side came to: the hello or None, or its error."""
+    with ThreadPoolExecutor(2) as pool:
+        sides = (
+            pool.submit(serve, pair[0], secret_of=lambda _: server, deadline_s=_soon()),
+            pool.submit(introduce, pair[1], HELLO, secret=client, deadline_s=_soon()),
+        )
+        return [side.exception() or side.result() for side in sides]
+
+
+def test_one_secret_is_an_agreement(pair: SocketPair) -> None:
+    assert _meet(pair, server=b"secret", client=b"secret") == [HELLO, None]
+
+
+def test_another_secret_is_refused_on_both_sides(pair: SocketPair) -> None:
+    server, client = _meet(pair, server=b"secret", client=b"Secret")
+    assert isinstance(server, HandshakeError)
+    assert isinstance(client, HandshakeError)
+    assert str(server) == "wrong secret"
+    assert "TFPS_JOB_SECRET" in str(client)
+
+
+def _record(sent: list[bytes], sock: socket.socket, forward: socket.socket) -> None:
+    while data := sock.recv(65536):
+        sent.append(data)
+        forward.sendall(data)
+    forward.shutdown(socket.SHUT_WR)
+
+
+def test_what_was_heard_cannot_be_said_again() -> None:
+    """A stranger records a whole handshake and repeats the client's part."""
+    client, middle_client = socket.socketpair()
+    middle_server, server = socket.socketpair()
+    sent: list[bytes] = []
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(_record, sent, middle_client, middle_server)
+        pool.submit(_record, [], middle_server, middle_client)
+        served = pool.submit(serve, server, secret_of=lambda _: b"secret", deadline_s=_soon())
+        introduce(client, HELLO, secret=b"secret", deadline_s=_soon())
+        assert served.result() == HELLO
+        client.shutdown(socket.SHUT_WR)
+        server.shutdown(socket.SHUT_WR)
+    for sock in (client, middle_client, middle_server, server):
+        sock.close()
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b"".join(sent))
+    with pytest.raises(HandshakeError, match="wrong secret"):
+        serve(ours, secret_of=lambda _: b"secret", deadline_s=_soon())
+    ours.close()
+    theirs.close()
+
+
+def test_a_server_without_the_secret_cannot_pretend(pair: SocketPair) -> None:
+    """It accepts whoever comes and sends the client's own proof back."""
+    with ThreadPoolExecutor(1) as pool:
+        side = pool.submit(introduce, pair[0], HELLO, secret=b"secret", deadline_s=_soon())
+        pair[1].sendall(GOOD_GREETING)
+        size = GREETING.size + LENGTH.size + len(HELLO.to_bytes()) + 32
+        said = b""
+        while len(said) < size:
+            said += pair[1].recv(65536)
+        pair[1].sendall(b"\x01" + said[-32:])
+        with pytest.raises(HandshakeError, match="does not know this job's secret"):
+            side.result()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", r"b'GET / HT', expected the greeting"),
+        (GREETING.pack(MAGIC, PROTOCOL + 1, bytes(32)), f"protocol {PROTOCOL + 1}, expected"),
+        (GOOD_GREETING + LENGTH.pack(HELLO_BYTES + 1), f"hello of {HELLO_BYTES + 1} bytes"),
+        (GOOD_GREETING + LENGTH.pack(4) + b"null", "hello of NoneType"),
+            (GOOD_GREETING + LENGTH.pack(len(HI)) + HI + bytes(32), "wrong secret"),
+    ],
+)
+def test_strangers_are_refused_with_the_reason(pair: SocketPair, data: bytes, reason: str) -> None:
+    pair[1].sendall(data)
+    with pytest.raises(HandshakeError, match=reason):
+        serve(pair[0], secret_of=lambda _: b"secret", deadline_s=_soon())
+
+
+@given(
+    data=st.binary(max_size=100) | st.binary(max_size=100).map(lambda tail: GOOD_GREETING + tail)
+)
+def test_any_bytes_are_refused(data: bytes) -> None:
+    for side in (
+        lambda sock: serve(sock, secret_of=lambda _: b"secret", deadline_s=_soon()),
+        lambda sock: introduce(sock, HELLO, secret=b"secret", deadline_s=_soon()),
+    ):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.sendall(data)
+            theirs.shutdown(socket.SHUT_WR)
+            with pytest.raises(ConnectionLost):
+                side(ours)
+
+
+@pytest.mark.parametrize("said", [b"", MAGIC[:3], GOOD_GREETING, GOOD_GREETING + LENGTH.pack(9)])
+def test_who_says_too_little_in_time_is_left(pair: SocketPair, said: bytes) -> None:
+    pair[1].sendall(said)
+    with pytest.raises(ConnectionLost, match="no complete handshake in time") as caught:
+        serve(pair[0], secret_of=lambda _: b"secret", deadline_s=time.monotonic() + 0.02)
+    assert not isinstance(caught.value, HandshakeError)  # trying again may help
+
+
+def test_one_byte_at_a_time_does_not_extend_the_deadline(pair: SocketPair) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        deadline_s = time.monotonic() + 0.02
+        side = pool.submit(serve, pair[0], secret_of=lambda _: b"secret", deadline_s=deadline_s)
+        pair[1].sendall(GOOD_GREETING + LENGTH.pack(HELLO_BYTES))
+        while not side.done():  # the hello would take hours
+            pair[1].sendall(b"x")
+            time.sleep(0.005)
+        with pytest.raises(ConnectionLost, match="no complete handshake in time"):
+            side.result()
+
+
+def test_a_peer_that_left_is_lost(pair: SocketPair) -> None:
+    pair[1].close()
+    with pytest.raises(ConnectionLost):
+        serve(pair[0], secret_of=lambda _: b"secret", deadline_s=_soon())
+
+
+def test_a_client_of_tls_at_a_plain_server_is_refused(pair: SocketPair) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with ThreadPoolExecutor(1) as pool:
+        served = pool.submit(serve, pair[0], secret_of=lambda _: b"secret", deadline_s=_soon())
+        with context.wrap_socket(pair[1], do_handshake_on_connect=False) as encrypted:
+            with pytest.raises(HandshakeError, match="TLS failed"):
+                introduce(encrypted, HELLO, secret=b"secret", deadline_s=_soon())
+        assert isinstance(served.exception(), ConnectionLost)
+
+
+def test_a_job_that_nobody_knows_is_refused(pair: SocketPair) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        client = pool.submit(introduce, pair[1], HELLO, secret=b"secret", deadline_s=_soon())
+        with pytest.raises(HandshakeError, match=f"job {HELLO.job} is not served here"):
+            serve(pair[0], secret_of=lambda _: None, deadline_s=_soon())
+        with pytest.raises(HandshakeError, match="refused"):
+            client.result()

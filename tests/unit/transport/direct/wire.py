@@ -1,0 +1,63 @@
+"""Messages as arrays and as bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from typing import Any
+
+import numpy as np
+
+from tfps.transport.direct.connection import ReceivedMessage
+from tfps.transport.direct.frame import Frame, FrameLimits
+
+SocketPair = tuple[socket.socket, socket.socket]
+
+FIELDS = 3
+LIMITS = FrameLimits(header_fields=FIELDS, max_ids=10**6, max_payload_bytes=10**8)
+
+
+def connected(family: socket.AddressFamily) -> SocketPair:
+    """Two sockets of one connection."""
+    if family == socket.AF_UNIX:
+        return socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        return client, server.accept()[0]
+
+
+def message(ids: int = 0, payload_bytes: int = 0, *, first: int = 7) -> tuple[Any, Any, Any]:
+    """Arrays whose content depends on the place of each byte."""
+    return (
+        np.arange(first, first + FIELDS, dtype=np.int64),
+        np.arange(ids, dtype=np.int64) * 3 - first,
+        (np.arange(payload_bytes, dtype=np.uint32) * 2_654_435_761 >> 13).astype(np.uint8),
+    )
+
+
+def encoded(arrays: tuple[Any, Any, Any]) -> bytes:
+    """The bytes of a message, as the format says: little-endian, without gaps."""
+    header, ids, payload = arrays
+    prefix = Frame(len(header), len(ids), len(payload)).pack()
+    numbers = [*header.tolist(), *ids.tolist()]
+    return prefix + struct.pack(f"<{len(numbers)}q", *numbers) + payload.tobytes()
+
+
+def assert_equal(received: ReceivedMessage, sent: tuple[Any, Any, Any]) -> None:
+    for found, expected in zip(list[Any](received), sent, strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+def reset(sock: socket.socket) -> None:
+    """Close with a reset instead of an orderly end."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def read_to_the_end(sock: socket.socket) -> None:
+    """Until the peer has closed its side, with a reset or without."""
+    with contextlib.suppress(ConnectionResetError):
+        while sock.recv(65536):
+            pass
