@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.run.counting_script import counting_script
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.testing import Command, run_command
 
@@ -20,24 +21,12 @@ pytestmark = pytest.mark.timeout(180)
 
 DEADLINE_S = 120
 TFPS = [sys.executable, "-m", "tfps"]
-SCRIPT = """
-import json, os, sys, time
+ROLE = """
+import json, os, sys
 role = json.loads(os.environ["TF_CONFIG"])["task"]["type"]
 print("runs as", role, flush=True)
 if role == "evaluator":
     sys.exit(0)
-import tensorflow as tf
-strategy = tf.distribute.ParameterServerStrategy(
-    tf.distribute.cluster_resolver.TFConfigClusterResolver())
-coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-with strategy.scope():
-    variable = tf.Variable(0.0)
-step = tf.function(lambda: variable.assign_add(1.0))
-for _ in range(10):
-    coordinator.schedule(step)
-coordinator.join()
-print("counted", variable.numpy(), flush=True)
-exec(sys.argv[1])
 """
 
 
@@ -51,7 +40,7 @@ def spec() -> Iterator[ClusterSpec]:
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "train.py"
-    path.write_text(SCRIPT)
+    path.write_text(counting_script(steps=10, first=ROLE, last="exec(sys.argv[1])"))
     return path
 
 
