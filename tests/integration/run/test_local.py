@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.library_lines import RAW
 from tests.integration.run.counting_script import counting_script
 from tfps.testing import Command, run_command
 
@@ -28,14 +29,6 @@ print(sys.argv[1:], __name__, flush=True)
 print("to the error output", file=sys.stderr)
 exec(neighbour.END)
 """
-
-# What TensorFlow and its libraries write by themselves.
-RAW = re.compile(
-    r"cuInit|oneDNN|cuda|InitializeLog|connection refused|Failed to remove function|rebuild"
-    r"|\[[^]]*\.cc:\d+\]|[IWEF]\d{4} \d\d:\d\d|INFO:tensorflow|WARNING:tensorflow"
-    r"|ERROR:tensorflow|GRPC|grpc|device_count",
-    re.IGNORECASE,
-)
 
 
 @pytest.fixture
