@@ -7,18 +7,12 @@ from pathlib import Path
 
 import click
 
+from tfps.cli.job_arguments import job_arguments
 from tfps.errors import ConfigError
 
 
 @click.command()
-@click.argument("config", required=False)
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Change a key of the file, as for tfps train.",
-)
+@job_arguments
 def check(config: str | None, overrides: tuple[str, ...]) -> None:
     """Check the job that CONFIG describes without starting anything.
 

@@ -6,18 +6,12 @@ import sys
 
 import click
 
+from tfps.cli.job_arguments import job_arguments
 from tfps.errors import ClusterError, ConfigError, DataError
 
 
 @click.command()
-@click.argument("config", required=False)
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Change a key of the file, for example training.epochs=3. May be given several times.",
-)
+@job_arguments
 def train(config: str | None, overrides: tuple[str, ...]) -> None:
     r"""Train the job that CONFIG describes: a TOML file, or the name of a shipped one.
 

@@ -10,6 +10,7 @@ from tfps.cluster.ports import PortLease, lease_ports
 from tfps.cluster.process_environment import prepare_process
 from tfps.cluster.spec import JOB_ORDER, TASK_TYPES, ClusterSpec
 from tfps.cluster.threads import inter_op_threads
+from tfps.cluster.timeout import timeout_from_environment
 from tfps.cluster.waiting import accepts_connections, missing_tasks, wait_for_tasks
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "lease_ports",
     "missing_tasks",
     "prepare_process",
+    "timeout_from_environment",
     "wait_for_tasks",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from types import TracebackType
 
 import portpicker
 
@@ -60,12 +59,7 @@ class PortLease:
     def __enter__(self) -> PortLease:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

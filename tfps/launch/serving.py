@@ -16,6 +16,7 @@ from tfps.cluster import (
     accepts_connections,
     inter_op_threads,
     prepare_process,
+    timeout_from_environment,
 )
 from tfps.errors import ConfigError
 from tfps.launch.data_plane import start_data_plane
@@ -49,7 +50,9 @@ def serve(spec: ClusterSpec | None = None, *, chief_timeout_s: float | None = No
             f"task.type: {spec.task_type!r} does not serve; expected worker or ps",
             source=spec.source,
         )
-    timeout_s = _chief_timeout_s() if chief_timeout_s is None else chief_timeout_s
+    timeout_s = chief_timeout_s
+    if timeout_s is None:
+        timeout_s = timeout_from_environment(CHIEF_TIMEOUT_S, default_s=DEFAULT_CHIEF_TIMEOUT_S)
     prepare_process(spec.task_type)
     signal.signal(signal.SIGTERM, _end_at_once)
     end = JobEnd()
@@ -121,22 +124,6 @@ def _start_server(spec: ClusterSpec, end: JobEnd) -> None:
     config.experimental.disable_thread_spinning = True
     server = tf.distribute.Server(definition)
     start_data_plane(spec, target=server.target)
-
-
-def _chief_timeout_s() -> float:
-    text = os.environ.get(CHIEF_TIMEOUT_S, "")
-    if not text.strip():
-        return DEFAULT_CHIEF_TIMEOUT_S
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value > 0:
-        raise ConfigError(
-            f"{text!r}; expected a number of seconds above 0, or inf to wait for ever",
-            source=CHIEF_TIMEOUT_S,
-        )
-    return value
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

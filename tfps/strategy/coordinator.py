@@ -18,7 +18,9 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     one message per parameter server, and each optimizer call is one message back, applied on the
     servers under a lock. Raw `tf.Variable`s take TensorFlow's own path.
 
-    A strategy has one coordinator: asking again returns the same object, as in TensorFlow.
+    A strategy has one coordinator: asking again returns the same object, as in TensorFlow. Code
+    that asks TensorFlow's class for the coordinator of a `tfps.ParameterServerStrategy` gets this
+    one too.
 
     Args:
         strategy: a `tfps.ParameterServerStrategy` or TensorFlow's own.
@@ -70,3 +72,20 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
 
             self._packed[function] = tf.function(packed, autograph=False)
         return self._packed[function]
+
+
+def pack_functions_of(coordinator: Any) -> None:
+    """Make a new instance of TensorFlow's class, or of a user's subclass of it, one of ours.
+
+    A subclass keeps its methods; what it takes from TensorFlow's class comes from ours instead.
+
+    Args:
+        coordinator: made, but not initialised.
+    """
+    kind = type(coordinator)
+    if issubclass(kind, ClusterCoordinator):
+        return
+    if issubclass(ClusterCoordinator, kind):
+        coordinator.__class__ = ClusterCoordinator
+    else:
+        coordinator.__class__ = type(kind.__name__, (kind, ClusterCoordinator), {})

@@ -55,12 +55,6 @@ class Extended(private.ParameterServerStrategyExtended):
             distribute_strategy=self._container_strategy(),
         )
 
-    def _resource_creator_scope(self) -> Any:
-        """Called as the scope is entered; TensorFlow would make a coordinator of its own there."""
-        with self._coordinator_creation_lock:
-            _ = self._container_strategy().coordinator
-        return super()._resource_creator_scope()
-
     def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
         if current_step() is None or self._num_replicas_in_sync > 1:
             return super()._call_for_each_replica(fn, args, kwargs)

@@ -22,27 +22,20 @@ from tfps.cluster import (
     prepare_process,
     wait_for_tasks,
 )
-from tfps.consistency import modes
 from tfps.consistency.ledger import STALENESS_BINS
-from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers.server_update import ServerUpdate, members
-from tfps.placement import policy
 from tfps.placement.plan import Plan
-from tfps.runtime.data_plane import TRANSPORTS
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.update_operations import UpdateOperation, update_operations
-from tfps.strategy.coordinator import ClusterCoordinator
+from tfps.strategy.arguments import check_arguments
+from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.extended import Extended
 from tfps.strategy.primitives import Primitives
 from tfps.strategy.stats import Stats, take_stats
-from tfps.training.batch_callbacks import check_setting
 from tfps.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
-
-# Long enough for a whole cluster of a batch system to be scheduled.
-CONNECT_TIMEOUT_S = 300.0
 
 
 class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
@@ -68,7 +61,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             callbacks see sampled progress or run between a batch and the next ticket.
 
     Raises:
-        ConfigError: an argument or ``TF_CONFIG`` that cannot work.
+        ConfigError: arguments or a ``TF_CONFIG`` that cannot work; every mistake, at once.
+        UnsupportedError: a ``compression``.
         ConnectTimeout: tasks that did not answer in time.
 
     Example:
@@ -93,27 +87,24 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         transport: str = "auto",
         batch_callbacks: str = "auto",
     ) -> None:
-        self._tfps_consistency = modes.resolve(consistency)
-        chosen_placement = policy.resolve(placement)
-        self.batch_callbacks = check_setting(batch_callbacks)
-        if transport not in TRANSPORTS:
-            raise ConfigError(f"transport: received {transport!r}, expected one of {TRANSPORTS}")
-        if compression is not None:
-            raise UnsupportedError(f"compression: received {compression!r}, expected None")
+        arguments = check_arguments(
+            cluster_resolver=cluster_resolver,
+            variable_partitioner=variable_partitioner,
+            placement=placement,
+            consistency=consistency,
+            compression=compression,
+            transport=transport,
+            batch_callbacks=batch_callbacks,
+        )
+        self._tfps_consistency = arguments.consistency
+        self.batch_callbacks = arguments.batch_callbacks
+        self.cluster = spec = arguments.spec
         if cluster_resolver is None:
-            spec = ClusterSpec.from_environment()
             cluster_resolver = spec.tf_resolver()
             announce_at_exit(spec)  # registered before `close`, so it runs after it
-        else:
-            spec = ClusterSpec.from_resolver(cluster_resolver)
-        self.cluster = spec
         prepare_process("chief")
         _set_threads(spec)
-        wait_for_tasks(
-            spec,
-            timeout_s=float(os.environ.get("TFPS_CONNECT_TIMEOUT_S", CONNECT_TIMEOUT_S)),
-            report=logger.warning,
-        )
+        wait_for_tasks(spec, timeout_s=arguments.connect_timeout_s, report=logger.warning)
         super().__init__(cluster_resolver, variable_partitioner)
         self._is_tfps_strategy = True
         self.active_round: Any = None
@@ -125,7 +116,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             job=job,
             worker_addresses=spec.jobs["worker"],
             addresses=spec.jobs["ps"],
-            placement=chosen_placement,
+            placement=arguments.placement,
             transport=transport,
         )
         self.runtime.on_access = _weak_method(self, "pause_tickets")
@@ -141,6 +132,17 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     def coordinator(self) -> ClusterCoordinator:
         """The one coordinator of this strategy, made when first asked for."""
         return self._cluster_coordinator or ClusterCoordinator(self)
+
+    @property
+    def _cluster_coordinator(self) -> Any:
+        return self._tfps_coordinator
+
+    @_cluster_coordinator.setter
+    def _cluster_coordinator(self, coordinator: Any) -> None:
+        # TensorFlow's class keeps its one instance for a strategy here before it initialises it.
+        if coordinator is not None:
+            pack_functions_of(coordinator)
+        self._tfps_coordinator = coordinator
 
     @property
     def plan(self) -> Plan:

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
@@ -136,12 +135,7 @@ class Command:
     def __enter__(self) -> Command:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._remember_children()
         for process in [*self._family.values()]:
             with contextlib.suppress(psutil.NoSuchProcess):

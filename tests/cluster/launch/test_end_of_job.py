@@ -93,7 +93,13 @@ exec(sys.argv[1])
 
 
 @pytest.mark.parametrize(
-    ("end", "status"), [("pass", 0), ("sys.exit(3)", 1), ("raise ValueError('wrong')", 1)]
+    ("end", "status"),
+    [
+        ("pass", 0),
+        ("raise ValueError('wrong')", 1),
+        # How the end becomes a status needs no cluster: see tests/unit/cluster/test_exit_status.py.
+        pytest.param("sys.exit(3)", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_chief_started_as_a_plain_script(
     spec: ClusterSpec, tmp_path: Path, end: str, status: int

@@ -91,7 +91,7 @@ def test_stats_of_a_fit(
     for name in ("pull_seconds", "push_seconds", "update_seconds", "wait_seconds"):
         quantiles = getattr(after, name)
         assert 0 < quantiles.p50 <= quantiles.p99 < 60, name
-    assert after.carriers == ("grpc",) * SERVERS
+    assert after.carriers == ("direct",) * SERVERS
     workers, servers = range(WORKERS), range(SERVERS)
     tasks = {f"worker {i}": "alive" for i in workers} | {f"ps {i}": "alive" for i in servers}
     assert after.tasks == tasks

@@ -13,7 +13,6 @@ import tensorflow as tf
 import tfps
 from tests.cluster.counting import Visits, cross_entropy, numbered
 from tfps.bridge.server_variable import ServerVariable
-from tfps.errors import ConfigError
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(180)
@@ -137,8 +136,40 @@ def test_error_in_a_train_step(strategy: tfps.ParameterServerStrategy) -> None:
     assert int(model.optimizer.iterations.numpy()) == iterations + 10
 
 
-@pytest.mark.parametrize("name", ["placement", "consistency", "transport", "batch_callbacks"])
-def test_bad_argument(name: str, cluster: Callable[..., LocalCluster]) -> None:
-    resolver = cluster(workers=2, ps=2).cluster_resolver
-    with pytest.raises(ConfigError, match=f"{name}.*'x'.*expected"):
-        tfps.ParameterServerStrategy(resolver, **{name: "x"})
+class Counting(tf.distribute.coordinator.ClusterCoordinator):
+    """A user's own subclass of TensorFlow's class."""
+
+    def __init__(self, strategy: Any) -> None:
+        super().__init__(strategy)
+        self.scheduled = 0
+
+    def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
+        self.scheduled += 1
+        return super().schedule(fn, args, kwargs)
+
+
+@pytest.mark.parametrize("kind", [tf.distribute.coordinator.ClusterCoordinator, Counting])
+def test_tensorflows_class_gives_our_coordinator(
+    kind: type, cluster: Callable[..., LocalCluster]
+) -> None:
+    strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=2).cluster_resolver)
+    coordinator = kind(strategy)
+    assert isinstance(coordinator, kind)
+    assert isinstance(coordinator, tfps.ClusterCoordinator)
+    assert tfps.ClusterCoordinator(strategy) is strategy.coordinator is coordinator
+    with strategy.scope():
+        weight = keras.Variable(np.zeros([3], "float32"))
+        optimizer = keras.optimizers.SGD(1.0)
+
+    @tf.function
+    def step() -> None:
+        strategy.run(lambda: optimizer.apply([tf.ones([3])], [weight]))
+
+    for _ in range(8):
+        coordinator.schedule(step)
+    coordinator.join()
+    assert weight.numpy().tolist() == [-8] * 3
+    assert strategy.stats().updates_applied == 8
+    assert strategy.stats().fallback_steps == 0
+    assert getattr(coordinator, "scheduled", 8) == 8
+    strategy.close()

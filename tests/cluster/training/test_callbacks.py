@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +13,13 @@ import numpy as np
 import pytest
 
 import tfps
-from tests.cluster.counting import UnitGradients, Visits, cross_entropy, mean_output, numbered
+from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
 from tfps.launch import LocalCluster
 
 EXAMPLES, BATCH, STEPS = 100, 8, 13
 X, LABELS = numbered(EXAMPLES)
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
-    strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=1).cluster_resolver)
-    yield strategy
-    strategy.close()
-
-
-@pytest.fixture(scope="module")
-def model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-        model.compile(keras.optimizers.SGD(0.1), cross_entropy)
-    return model
 
 
 def _fit(model: keras.Model, *callbacks: keras.callbacks.Callback, epochs: int = 1) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,7 +13,6 @@ import tensorflow as tf
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, cross_entropy, mean_output, numbered
 from tfps.errors import UnsupportedError
-from tfps.launch import LocalCluster
 
 EXAMPLES, BATCH = 100, 8
 BATCHES = 13  # the last one holds 4 examples
@@ -21,22 +20,6 @@ X, LABELS = numbered(EXAMPLES)
 SLOW_TURNS = 100_000  # of a loop in a graph: a good second
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
-    strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=1).cluster_resolver)
-    yield strategy
-    strategy.close()
-
-
-@pytest.fixture(scope="module")
-def model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
-    """Counts the visits of each example; shared, since every new model is traced anew."""
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-        model.compile(keras.optimizers.SGD(0.1), cross_entropy, metrics=[Visits(EXAMPLES)])
-    return model
 
 
 def _visits(model: keras.Model) -> list[int]:

@@ -10,12 +10,15 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 import tfps
 from tfps.cli import main
+from tfps.config import JobConfig, load
+from tfps.job.bundle import config_path
 from tfps.strategy.stats import Stats
 from tfps.testing import run_command, watch_leftovers
 
@@ -142,7 +145,9 @@ def test_commands_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             name, *rest = arguments
             command = main.get_command(click.Context(main), name)
             assert command is not None, name
-            command.make_context(name, rest)
+            given = command.make_context(name, rest).params
+            if "overrides" in given:
+                load(config_path(given["config"]), given["overrides"])
         elif program == "make":
             assert arguments[0] in targets
         elif program == "docker":
@@ -172,6 +177,22 @@ def test_names_exist() -> None:
     assert set(re.findall(r"`tfps\.(\w+)", README)) <= set(tfps.__all__)
     for name in re.findall(r"`(\w+Error|ConnectTimeout)`", README):
         assert hasattr(tfps.errors, name) or hasattr(builtins, name), name
+
+
+def test_sections_and_variables_exist() -> None:
+    table = README.partition("| section | decides |\n")[2].partition("\n\n")[0]
+    named = {name.strip("[]") for name in re.findall(r"`(.*?)`", table)}
+    sections = set(_sections(JobConfig().model_dump()))
+    assert sections <= named
+    source = "".join(path.read_text() for path in (ROOT / "tfps").rglob("*.py"))
+    assert [name for name in re.findall(r"TFPS_\w+", README) if f'"{name}"' not in source] == []
+
+
+def _sections(values: dict[str, Any], parent: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield f"{parent}{name}"
+            yield from _sections(value, f"{parent}{name}.")
 
 
 def test_no_host_is_named_for_the_repository() -> None:

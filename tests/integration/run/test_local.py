@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.library_lines import RAW
+from tests.integration.run.counting_script import counting_script
 from tfps.testing import Command, run_command
 
 pytestmark = pytest.mark.timeout(180)
@@ -22,41 +24,18 @@ DEADLINE_S = 120
 TFPS = [sys.executable, "-m", "tfps"]
 ALONE = {"TF_CONFIG": None}
 
-SCRIPT = """
-import sys, time
-import tensorflow as tf
-import neighbour
-strategy = tf.distribute.ParameterServerStrategy(
-    tf.distribute.cluster_resolver.TFConfigClusterResolver())
-coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-with strategy.scope():
-    variable = tf.Variable(0.0)
-@tf.function
-def step():
-    tf.print("a step on a worker")
-    variable.assign_add(1.0)
-for _ in range(10):
-    coordinator.schedule(step)
-coordinator.join()
-print("counted", variable.numpy(), sys.argv[1:], __name__, flush=True)
+END = """
+print(sys.argv[1:], __name__, flush=True)
 print("to the error output", file=sys.stderr)
 exec(neighbour.END)
 """
-
-# What TensorFlow and its libraries write by themselves.
-RAW = re.compile(
-    r"cuInit|oneDNN|cuda|InitializeLog|connection refused|Failed to remove function|rebuild"
-    r"|\[[^]]*\.cc:\d+\]|[IWEF]\d{4} \d\d:\d\d|INFO:tensorflow|WARNING:tensorflow"
-    r"|ERROR:tensorflow|GRPC|grpc|device_count",
-    re.IGNORECASE,
-)
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     (tmp_path / "neighbour.py").write_text("END = 'pass'")
     path = tmp_path / "train.py"
-    path.write_text(SCRIPT)
+    path.write_text(counting_script(steps=10, first="import sys, time, neighbour", last=END))
     return path
 
 
@@ -72,7 +51,7 @@ def test_a_good_script(script: Path) -> None:
         environment=ALONE,
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout == "[chief] counted 10.0 ['--rate', '0.1'] __main__\n"
+    assert result.stdout == "[chief] counted 10.0\n[chief] ['--rate', '0.1'] __main__\n"
     lines = result.stderr.splitlines()
     assert lines[0] == f"tfps: 2 workers, 1 parameter server; logs in {logs}"
     assert lines.count("[chief] to the error output") == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.run.counting_script import counting_script
 from tfps.cluster import ClusterSpec
 from tfps.testing import Command
 
@@ -20,20 +21,6 @@ pytestmark = pytest.mark.timeout(240)
 
 DEADLINE_S = 150
 TASKS = (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0))
-SCRIPT = """
-import time
-import tensorflow as tf
-strategy = tf.distribute.ParameterServerStrategy(
-    tf.distribute.cluster_resolver.TFConfigClusterResolver())
-coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-with strategy.scope():
-    variable = tf.Variable(0.0)
-step = tf.function(lambda: variable.assign_add(1.0))
-for _ in range(40):
-    coordinator.schedule(step)
-coordinator.join()
-print("counted", variable.numpy(), flush=True)
-"""
 
 
 def _ip(*arguments: str) -> None:
@@ -76,7 +63,7 @@ def test_tasks_with_different_addresses(
     namespaces: dict[tuple[str, int], str], tmp_path: Path
 ) -> None:
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
+    script.write_text(counting_script(steps=40))
     address = {task: f"10.77.0.{number}:2222" for number, task in enumerate(TASKS, start=1)}
     jobs = {
         kind: tuple(address[task] for task in TASKS if task[0] == kind)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.run.counting_script import counting_script
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.testing import Command, run_command
 
@@ -20,24 +21,12 @@ pytestmark = pytest.mark.timeout(180)
 
 DEADLINE_S = 120
 TFPS = [sys.executable, "-m", "tfps"]
-SCRIPT = """
-import json, os, sys, time
+ROLE = """
+import json, os, sys
 role = json.loads(os.environ["TF_CONFIG"])["task"]["type"]
 print("runs as", role, flush=True)
 if role == "evaluator":
     sys.exit(0)
-import tensorflow as tf
-strategy = tf.distribute.ParameterServerStrategy(
-    tf.distribute.cluster_resolver.TFConfigClusterResolver())
-coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-with strategy.scope():
-    variable = tf.Variable(0.0)
-step = tf.function(lambda: variable.assign_add(1.0))
-for _ in range(10):
-    coordinator.schedule(step)
-coordinator.join()
-print("counted", variable.numpy(), flush=True)
-exec(sys.argv[1])
 """
 
 
@@ -51,7 +40,7 @@ def spec() -> Iterator[ClusterSpec]:
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "train.py"
-    path.write_text(SCRIPT)
+    path.write_text(counting_script(steps=10, first=ROLE, last="exec(sys.argv[1])"))
     return path
 
 
@@ -69,7 +58,12 @@ def _task(
 
 @pytest.mark.parametrize(
     ("end", "chief_status", "status"),
-    [("pass", 0, 0), ("raise ValueError('wrong')", 1, 1), ("sys.exit(5)", 5, 1)],
+    [
+        ("pass", 0, 0),
+        ("sys.exit(5)", 5, 1),
+        # How an exception becomes a status needs no cluster: see tests/unit/launch/test_script.py.
+        pytest.param("raise ValueError('wrong')", 1, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_workers_and_servers_end_as_the_chief_did(
     spec: ClusterSpec, script: Path, end: str, chief_status: int, status: int
@@ -102,20 +96,20 @@ def test_a_chief_that_comes_back_and_goes(spec: ClusterSpec, script: Path) -> No
     with contextlib.ExitStack() as stack:
         chief = listen()
         others = [
-            stack.enter_context(_task(spec, task, script, timeout_s=6))
+            stack.enter_context(_task(spec, task, script, timeout_s=3))
             for task in (("worker", 0), ("ps", 0))
         ]
         for other in others:
             other.wait_for("serves at")
         chief.close()
-        time.sleep(2)
+        time.sleep(1)
         chief = listen()
-        time.sleep(7)
+        time.sleep(4)
         assert [other.process.poll() for other in others] == [None, None]
         chief.close()
         for other in others:
             assert other.wait() == 75, other.describe()
-            assert "was away for 6 s (TFPS_CHIEF_TIMEOUT_S)" in other.output
+            assert "was away for 3 s (TFPS_CHIEF_TIMEOUT_S)" in other.output
 
 
 def test_a_chief_that_never_comes(spec: ClusterSpec, script: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.library_lines import RAW
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.config import load
 from tfps.job.bundle import config_path
@@ -32,14 +33,6 @@ RESULTS = {
     "result.json",
     "training_curves.png",
 }
-
-# What TensorFlow and its libraries write by themselves.
-RAW = re.compile(
-    r"cuInit|oneDNN|cuda|InitializeLog|connection refused|Failed to remove function|rebuild"
-    r"|\[[^]]*\.cc:\d+\]|[IWEF]\d{4} \d\d:\d\d|INFO:tensorflow|WARNING:tensorflow"
-    r"|ERROR:tensorflow|GRPC|grpc|device_count|Warning:",
-    re.IGNORECASE,
-)
 
 
 @pytest.fixture(scope="module")

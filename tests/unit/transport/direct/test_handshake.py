@@ -107,7 +107,7 @@ def test_a_server_without_the_secret_cannot_pretend(pair: SocketPair) -> None:
         (GREETING.pack(MAGIC, PROTOCOL + 1, bytes(32)), f"protocol {PROTOCOL + 1}, expected"),
         (GOOD_GREETING + LENGTH.pack(HELLO_BYTES + 1), f"hello of {HELLO_BYTES + 1} bytes"),
         (GOOD_GREETING + LENGTH.pack(4) + b"null", "hello of NoneType"),
-            (GOOD_GREETING + LENGTH.pack(len(HI)) + HI + bytes(32), "wrong secret"),
+        (GOOD_GREETING + LENGTH.pack(len(HI)) + HI + bytes(32), "wrong secret"),
     ],
 )
 def test_strangers_are_refused_with_the_reason(pair: SocketPair, data: bytes, reason: str) -> None:

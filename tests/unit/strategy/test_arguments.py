@@ -1,0 +1,77 @@
+"""The strategy's arguments: every mistake at once, each by its name, before anything starts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tfps
+from tfps.cluster import ClusterSpec
+from tfps.errors import ConfigError, UnsupportedError
+from tfps.strategy.arguments import check_arguments
+
+SPEC = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)})
+GOOD: dict[str, Any] = {
+    "cluster_resolver": SPEC.tf_resolver(),
+    "variable_partitioner": None,
+    "placement": None,
+    "consistency": None,
+    "compression": None,
+    "transport": "auto",
+    "batch_callbacks": "auto",
+}
+WRONG = st.sampled_from(["x", "", 3, ("auto",)])
+
+
+@given(wrong=st.dictionaries(st.sampled_from(sorted(GOOD)), WRONG, min_size=1))
+def test_every_wrong_argument_is_named_once(wrong: dict[str, Any]) -> None:
+    kind = UnsupportedError if set(wrong) == {"compression"} else ConfigError
+    with pytest.raises(kind) as raised:
+        check_arguments(**{**GOOD, **wrong})
+    problems = getattr(raised.value, "problems", (str(raised.value),))
+    received = {name: f"{name}: received {value!r}, expected " for name, value in wrong.items()}
+    assert sorted(problem.split(":")[0] for problem in problems) == sorted(wrong)
+    assert all(problem.startswith(received[problem.split(":")[0]]) for problem in problems)
+
+
+def test_good_arguments_are_values() -> None:
+    found = check_arguments(
+        **{**GOOD, "placement": "round_robin", "consistency": "asynchronous"},
+    )
+    assert found.spec.jobs == SPEC.jobs
+    assert found.placement == tfps.placement.policy.RoundRobin()
+    assert found.consistency == tfps.Asynchronous()
+    assert found.batch_callbacks == "auto"
+    assert found.connect_timeout_s == 300
+
+
+def test_the_strategy_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"cluster": {"worker": ["w:1"], "ps": ["p"]}, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    monkeypatch.setenv("TFPS_CONNECT_TIMEOUT_S", "soon")
+    with pytest.raises(ConfigError) as raised:
+        tfps.ParameterServerStrategy(
+            variable_partitioner=4, compression="topk", transport="tcp", batch_callbacks="some"
+        )
+    head, *lines = str(raised.value).splitlines()
+    assert head == "ParameterServerStrategy has 7 mistakes:"
+    assert [line.partition(": ")[0] for line in lines] == [
+        "  - variable_partitioner",
+        "  - compression",
+        "  - transport",
+        "  - batch_callbacks",
+        "  - TF_CONFIG",
+        "  - TF_CONFIG",
+        "  - TFPS_CONNECT_TIMEOUT_S",
+    ]
+    assert "cluster.chief: missing" in lines[4]
+    assert "cluster.ps[0]: " in lines[5]
+
+
+def test_a_local_cluster_is_no_resolver() -> None:
+    with pytest.raises(ConfigError, match=r"cluster_resolver: .* has one: \.cluster_resolver"):
+        check_arguments(**{**GOOD, "cluster_resolver": object()})
