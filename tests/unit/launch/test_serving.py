@@ -11,6 +11,7 @@ import pytest
 from tfps.cluster import ClusterSpec, timeout_from_environment
 from tfps.errors import ConfigError
 from tfps.launch import serving
+from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.serving import CHIEF_GONE_STATUS, JobEnd, serve
 
 
@@ -78,7 +79,7 @@ def test_a_wrong_timeout(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    name, default_s = serving.CHIEF_TIMEOUT_S, serving.DEFAULT_CHIEF_TIMEOUT_S
+    name, default_s = CHIEF_TIMEOUT_S, serving.DEFAULT_CHIEF_TIMEOUT_S
     monkeypatch.delenv(name, raising=False)
     assert timeout_from_environment(name, default_s=default_s) == 600
     monkeypatch.setenv(name, "inf")
