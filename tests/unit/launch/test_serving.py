@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from tfps.cluster import ClusterSpec
+from tfps.cluster import ClusterSpec, timeout_from_environment
 from tfps.errors import ConfigError
 from tfps.launch import serving
+from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.serving import CHIEF_GONE_STATUS, JobEnd, serve
 
 
@@ -78,7 +79,8 @@ def test_a_wrong_timeout(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TFPS_CHIEF_TIMEOUT_S", raising=False)
-    assert serving._chief_timeout_s() == 600
-    monkeypatch.setenv("TFPS_CHIEF_TIMEOUT_S", "inf")
-    assert serving._chief_timeout_s() == float("inf")
+    name, default_s = CHIEF_TIMEOUT_S, serving.DEFAULT_CHIEF_TIMEOUT_S
+    monkeypatch.delenv(name, raising=False)
+    assert timeout_from_environment(name, default_s=default_s) == 600
+    monkeypatch.setenv(name, "inf")
+    assert timeout_from_environment(name, default_s=default_s) == float("inf")
