@@ -54,13 +54,30 @@ class _Loop:
             device_filters=[f"/job:{job.job}/task:{job.task}"],  # wait for no other task
         )
         self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
+        self._lock = threading.Lock()
+        self._running = 0
+        self._retired = False
 
     def run(self, number: int) -> None:
         """Serve one connection until it ends."""
-        self._session.run(self._end, {self._connection: number})
+        with self._lock:
+            self._running += 1
+        try:
+            self._session.run(self._end, {self._connection: number})
+        finally:
+            self._leave(1)
 
-    def close(self) -> None:
-        self._session.close()
+    def retire(self) -> None:
+        """Free everything as soon as the last connection has ended."""
+        self._retired = True
+        self._leave(0)
+
+    def _leave(self, count: int) -> None:
+        with self._lock:
+            self._running -= count
+            is_last = self._retired and not self._running
+        if is_last:
+            self._session.close()
 
 
 @dataclass
@@ -141,7 +158,7 @@ class DataServer:
             replaced = self._jobs[int(job_id)].loops.pop(str(described.plan_id), None)
             self._jobs[int(job_id)].loops[str(described.plan_id)] = loop
         if replaced is not None:
-            replaced.close()
+            replaced.retire()
         return np.int64(1)
 
     def _forget(self, job_id: np.ndarray, plan_id: np.ndarray) -> np.int64:
@@ -153,7 +170,7 @@ class DataServer:
         for connection in connections:
             connection.close()
         if loop is not None:
-            loop.close()
+            loop.retire()
         return np.int64(1)
 
     def _of_plan(self, job_id: int, plan_id: int | None) -> list[Connection]:
@@ -170,7 +187,7 @@ class DataServer:
         for connection in connections:
             connection.close()
         for loop in job.loops.values() if job else ():
-            loop.close()
+            loop.retire()
         return np.int64(1)
 
     def _failure(self, job_id: np.ndarray) -> bytes:
