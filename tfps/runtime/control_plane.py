@@ -18,7 +18,7 @@ from tfps.runtime.server_function import server_function
 ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
 # What TensorFlow says of a PyFunc whose token the process does not know.
-NOT_REGISTERED = "is not found"
+NOT_REGISTERED = "Could not find callback with key"
 
 
 class NoSuchFunction(LookupError):
