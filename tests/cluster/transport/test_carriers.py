@@ -44,9 +44,9 @@ class EchoServer:
 
     def _answer(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         ledger, ticket = self.ledger, header[Request.TICKET]
-        key = ledger.key(ticket, 0)
+        key, cell = decide.key_of(ticket, 0), ledger.window_cell(ticket)
         with ledger.locked():
-            entries, applied = ledger.entries(), ledger.applied_key(ticket)
+            entries, applied = ledger.entries(), ledger.applied_key(cell)
             decide.enter(entries, slot=header[Request.SLOT], incarnation=1)
             ledger.post(entries)
             entries = ledger.entries()
@@ -59,7 +59,7 @@ class EchoServer:
                 base_version=header[Request.BASE_VERSION],
                 is_update=True,
             )
-            ledger.remember(fresh=admission.fresh, ticket=ticket, key=key, applied=applied)
+            ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
             ledger.post(entries)
         reply = {
             Reply.STATUS: admission.status,
