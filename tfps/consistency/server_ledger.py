@@ -185,13 +185,16 @@ class ServerLedger:
         graph = private.current_graph()
         lock = tf.raw_ops.MutexLock(mutex=self._mutex())
         before = len(graph.get_operations())
-        with tf.control_dependencies([lock]):
-            yield
+        yield
         inside = [
             operation
             for operation in graph.get_operations()[before:]
             if operation.op_def.is_stateful and operation.type != "VarHandleOp"
         ]
+        # Only what touches state waits for the lock; arithmetic may run before, and constants with
+        # an edge each would cost the server time.
+        for operation in inside:
+            private.run_after(operation, lock.op)
         with tf.control_dependencies(inside):
             tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 
