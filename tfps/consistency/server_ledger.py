@@ -202,18 +202,24 @@ class ServerLedger:
         """The books as they are at this point of the trace."""
         return ServerEntries(self.books, self._cells.read_value())
 
-    def post(self, entries: Entries) -> None:
-        """Make all changes at once: two operations, since each costs the server time."""
+    def post(self, entries: Entries) -> list[tf.Operation]:
+        """Make all changes at once: two operations at most, since each costs the server time."""
+        operations = []
         if entries.writes:
             cells, values = writes(entries)
-            tf.raw_ops.ResourceScatterUpdate(
-                resource=self._cells.handle, indices=cells, updates=values
+            operations.append(
+                tf.raw_ops.ResourceScatterUpdate(
+                    resource=self._cells.handle, indices=cells, updates=values
+                )
             )
         if entries.additions:
             cells, amounts = additions(entries)
-            tf.raw_ops.ResourceScatterAdd(
-                resource=self._cells.handle, indices=cells, updates=amounts
+            operations.append(
+                tf.raw_ops.ResourceScatterAdd(
+                    resource=self._cells.handle, indices=cells, updates=amounts
+                )
             )
+        return operations
 
     def cells(self) -> tf.Tensor:
         """A copy of the whole vector."""
@@ -229,9 +235,11 @@ class ServerLedger:
             resource=self._applied.handle, indices=cell, dtype=tf.int64
         )
 
-    def remember(self, *, cell: tf.Tensor, key: tf.Tensor) -> None:
+    def remember(self, *, cell: tf.Tensor, key: tf.Tensor) -> tf.Operation:
         """Note the largest key applied in a cell of the window."""
-        tf.raw_ops.ResourceScatterUpdate(resource=self._applied.handle, indices=cell, updates=key)
+        return tf.raw_ops.ResourceScatterUpdate(
+            resource=self._applied.handle, indices=cell, updates=key
+        )
 
     def count_durations(self, entries: Entries, kind: int, microseconds: tf.Tensor) -> None:
         """Add durations to their histograms, each unless it is -1 (not measured).

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Entries, Status
@@ -180,13 +181,15 @@ class ServerProgram:
                 )
                 if is_last:
                     self._count_durations(entries, header)
-                ledger.remember(cell=cell, key=pushed.remembered)
-                ledger.post(entries)
-                self._timed(
+                done = self._timed(
                     pushed.fresh,
                     lambda: self._apply(stage, tensors, pushed.active),
                     counts=optimizer is not None,
                 )
+                # The books say that it was applied when it was, and not if that failed.
+                remembered = ledger.remember(cell=cell, key=pushed.remembered)
+                for operation in (remembered, *ledger.post(entries)):
+                    private.run_after(operation, done.op)
                 if reports:
                     self._count_report(pushed.closed, tensors)
                 values = self._values(wire.parameters)
@@ -264,8 +267,10 @@ class ServerProgram:
         measured = header[Request.PUSH_MICROSECONDS : Request.WAIT_MICROSECONDS + 1]
         self.server.ledger.count_durations(entries, PUSH, measured)
 
-    def _timed(self, condition: tf.Tensor, work: Callable[[], tf.Tensor], *, counts: bool) -> None:
-        """Do the work if the condition holds, and count its duration."""
+    def _timed(
+        self, condition: tf.Tensor, work: Callable[[], tf.Tensor], *, counts: bool
+    ) -> tf.Tensor:
+        """Do the work if the condition holds, and count its duration; answers when it is done."""
 
         def timed() -> tf.Tensor:
             begin = tf.timestamp()
@@ -275,7 +280,7 @@ class ServerProgram:
                 self.server.ledger.count_seconds(UPDATE, tf.timestamp() - begin)
             return tf.constant(0)
 
-        tf.cond(condition, timed if counts else work, lambda: tf.constant(0))
+        return tf.cond(condition, timed if counts else work, lambda: tf.constant(0))
 
     def _apply(self, stage: int, tensors: dict[str, tf.Tensor], active: tf.Tensor) -> tf.Tensor:
         wire = self.wires[stage]
