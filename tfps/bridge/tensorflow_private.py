@@ -119,6 +119,11 @@ def run_independently(operation: Any) -> None:
         manager.run_independently(operation)
 
 
+def run_after(operation: Any, first: Any) -> None:
+    """Let an operation of the graph that is traced start only when another one is done."""
+    operation._add_control_input(first)
+
+
 def worker_index() -> int:
     """The index of the worker on whose behalf this thread of the coordinator runs."""
     return int(coordinator_context.get_current_dispatch_context().worker_index)
