@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster import accepts_connections
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import Books
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.control_plane import ControlPlane
+from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 
 # A limit that no job reaches: tickets without end, for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
@@ -31,7 +32,7 @@ class Server:
     def __init__(
         self, *, index: int, device: str, address: str, container: str, slots: int
     ) -> None:
-        self.index, self.device = index, device
+        self.index, self.device, self.address = index, device, address
         self.ledger = ServerLedger(device=device, container=container, slots=slots)
         self.control = ControlPlane(address=address, device=device)
         self._open = self.control.function(self._trace_open, arguments=1)
@@ -42,6 +43,15 @@ class Server:
     @property
     def books(self) -> Books:
         return self.ledger.books
+
+    @property
+    def lost(self) -> str | None:
+        """Why every call raises `UnavailableError` at once, or None while the server answers."""
+        return self.control.lost
+
+    @lost.setter
+    def lost(self, reason: str | None) -> None:
+        self.control.lost = reason
 
     @property
     def hands_out_tickets(self) -> bool:
@@ -59,9 +69,18 @@ class Server:
         """Hand out no new ticket; those that came back are still handed out. Answers the next."""
         return self.set_limit(-1)
 
-    def evict(self, slot: int, incarnation: int) -> None:
+    def evict(self, slot: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
         """Let a lost worker out: its tickets go back, its late requests are refused."""
-        self._evict(slot, incarnation)
+        self._evict(slot, incarnation, patience_s=patience_s)
+
+    def look(self) -> None:
+        """Find out whether the server still answers, for who must not wait for it in TensorFlow."""
+        if self.lost is None and not accepts_connections(self.address):
+            self.lost = f"the parameter server at {self.address} accepts no connection"
+        try:
+            self.cells()
+        except tf.errors.UnavailableError as error:
+            self.lost = error.message
 
     def cells(self) -> np.ndarray[Any, Any]:
         """The books as they are now."""
