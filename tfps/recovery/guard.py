@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.closure_queue import ClosureQueue
+from tfps.recovery.connections import cut_connections
 from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
 from tfps.recovery.probe import Observation, Prober, Task
 from tfps.runtime.runtime import Runtime
@@ -27,7 +28,7 @@ class Guard:
     and it takes part again under a new incarnation.
 
     A *parameter server* that is lost fails the coordinator with `UnavailableError`, which cancels
-    the requests that wait for it. Nobody is evicted there, since it cannot be told. The error is
+    the workers' requests that wait for it; those of this process end with its connections. Nobody is evicted there, since it cannot be told. The error is
     final for every round and closure that had begun. Once the server answers again, the next round
     may use it: its workers join under new incarnations, and a push that had been on its way to the
     server while it hung is refused from then on. One that is applied before that join counts on
@@ -104,6 +105,7 @@ class Guard:
             logger.error("%s", reason)
             self._runtime.hang_up(server.index)
             queue.fail(lambda: tf.errors.UnavailableError(None, None, reason))
+            cut_connections(server.address)
         elif verdict is Verdict.ALIVE and server.lost is not None:
             logger.warning("ps %d at %s answers again", server.index, server.address)
             server.lost = None

@@ -55,7 +55,9 @@ def test_fit_raises_and_the_next_strategy_trains(
     model = _model(strategy)
     lost = f"/job:ps/replica:0/task:{index} at {cluster.spec.address('ps', index)}"
     with pytest.raises(tf.errors.UnavailableError, match=lost):
-        model.fit(X, X[:, 0], batch_size=2, epochs=5, verbose=0, callbacks=[StopServer(cluster, index)])
+        model.fit(
+            X, X[:, 0], batch_size=2, epochs=5, verbose=0, callbacks=[StopServer(cluster, index)]
+        )
     assert strategy.tasks == {
         "worker 0": "alive",
         f"ps {index}": "lost",
