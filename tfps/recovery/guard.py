@@ -28,11 +28,12 @@ class Guard:
     and it takes part again under a new incarnation.
 
     A *parameter server* that is lost fails the coordinator with `UnavailableError`, which cancels
-    the workers' requests that wait for it; those of this process end with its connections. Nobody is evicted there, since it cannot be told. The error is
-    final for every round and closure that had begun. Once the server answers again, the next round
-    may use it: its workers join under new incarnations, and a push that had been on its way to the
-    server while it hung is refused from then on. One that is applied before that join counts on
-    this server alone, so the numbers to go on from are those of a checkpoint.
+    the workers' requests that wait for it; those of this process end with its connections. Nobody
+    is evicted there, since it cannot be told. The error is final for every round and closure that
+    had begun. Once the server answers again, the next round may use it: its workers join under new
+    incarnations, and a push that had been on its way to the server while it hung is refused from
+    then on. One that is applied before that join counts on this server alone, so the numbers to go
+    on from are those of a checkpoint.
 
     Args:
         runtime: the job.

@@ -1,4 +1,4 @@
-"""A worker hangs (SIGSTOP) while `fit` runs: nobody waits for it, and its return disturbs nobody."""
+"""A worker hangs (SIGSTOP) while `fit` runs: nobody waits for it, and its return harms nothing."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ class StopWorker(keras.callbacks.Callback):
             self.tasks_while_stopped = stats.tasks
             self._resume()
             _wait_for(lambda: self.job.strategy.tasks[f"worker {self.index}"] == "alive")
-        elif self.stopped_in is not None and epoch > self.stopped_in:
-            if stats.worker_steps[self.index] > self._before.worker_steps[self.index]:
-                self.works_again_in = epoch
-                self.model.stop_training = True
+        has_worked = stats.worker_steps[self.index] > self._before.worker_steps[self.index]
+        if self.stopped_in is not None and epoch > self.stopped_in and has_worked:
+            self.works_again_in = epoch
+            self.model.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._timer:
