@@ -18,6 +18,8 @@ from tfps.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
+LOOK_EVERY_S = 0.1
+
 
 class Guard:
     """Probes the tasks of a job and acts on the verdicts, all on the probing thread.
@@ -53,6 +55,7 @@ class Guard:
         self._prober: Prober | None = None
         self._queue: ClosureQueue | None = None
         self._said_nobody = False
+        self._silent: frozenset[int] = frozenset()  # workers that hang
 
     def start(self, queue: ClosureQueue) -> None:
         """Begin to probe; called whenever work is about to be handed out.
@@ -74,10 +77,33 @@ class Guard:
             prober = self._prober
         if prober is not None:
             prober.close()
+        self._silent = frozenset()
 
     def verdict(self, task_type: str, index: int) -> Verdict:
         """What is known of a task."""
         return self._liveness.verdict((task_type, index))
+
+    def wait_for_silent_workers(self) -> None:
+        """Wait here for workers that hang, before TensorFlow does.
+
+        It registers each new function with every worker, without a deadline and holding the
+        interpreter's lock: with one worker that hangs, not even Ctrl-C would reach this process.
+        Called before something is traced; a worker that is killed, or goes on, ends the wait.
+        """
+        said = False
+        while self._silent:
+            if not said:
+                names = ", ".join(
+                    f"worker {worker} at {self._addresses['worker', worker]}"
+                    for worker in sorted(self._silent)
+                )
+                logger.warning(
+                    "%s hangs, and TensorFlow needs an answer of every worker before something new "
+                    "begins: let it go on (SIGCONT), or kill it and start it again.",
+                    names,
+                )
+                said = True
+            time.sleep(LOOK_EVERY_S)
 
     def _doubt(self, worker: int) -> None:
         self._liveness.doubt(("worker", worker), now_s=time.monotonic())
@@ -88,6 +114,13 @@ class Guard:
                 self._liveness.answered(task, sent_s=seen.sent_s)
             else:
                 self._liveness.missed(task, sent_s=seen.sent_s, judged_s=seen.judged_s)
+        self._silent = frozenset(
+            index
+            for (task_type, index), seen in observations.items()
+            if task_type == "worker"
+            and seen.silent
+            and self.verdict(task_type, index) is Verdict.LOST
+        )
         assert self._queue is not None
         for server in self._runtime.servers:
             self._judge_server(self._queue, server)

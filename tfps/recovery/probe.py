@@ -33,11 +33,14 @@ class Observation:
 
     Args:
         answered: whether the task answered before the deadline.
+        silent: whether it did nothing at all until then, as a task that hangs; one that is gone
+            refuses the connection.
         sent_s: when it was asked, on the monotonic clock.
         judged_s: when the outcome was known.
     """
 
     answered: bool
+    silent: bool
     sent_s: float
     judged_s: float
 
@@ -113,8 +116,13 @@ class Prober:
         observations = {}
         for task, call in self._calls.items():
             try:
-                answered = call.exception() is None  # waits, at most until the deadline
+                error = call.exception()  # waits, at most until the deadline
             except grpc.FutureCancelledError:  # we are being closed
                 return {}
-            observations[task] = Observation(answered, sent_s, time.monotonic())
+            observations[task] = Observation(
+                answered=error is None,
+                silent=error is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED,
+                sent_s=sent_s,
+                judged_s=time.monotonic(),
+            )
         return observations

@@ -16,6 +16,8 @@ from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 
 # A limit that no job reaches: tickets without end, for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
+# As long as the probes of a running job take to find a server lost.
+LOOK_TIMEOUT_S = 10.0
 
 
 class Server:
@@ -78,7 +80,7 @@ class Server:
         if self.lost is None and not accepts_connections(self.address):
             self.lost = f"the parameter server at {self.address} accepts no connection"
         try:
-            self.cells()
+            self._sample(patience_s=LOOK_TIMEOUT_S)
         except tf.errors.UnavailableError as error:
             self.lost = error.message
 

@@ -259,6 +259,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """Probe the tasks from now on, until the strategy is closed."""
         self._guard.start(private.closure_queue(self.coordinator))
 
+    def wait_for_hung_workers(self) -> None:
+        """Wait for workers that hang; called before functions are traced for all of them."""
+        self._guard.wait_for_silent_workers()
+
 
 def _weak_method(owner: Any, name: str) -> Any:
     """A bound method that does not keep its owner from being collected."""
@@ -278,9 +282,8 @@ def _set_threads(spec: ClusterSpec) -> None:
 
 
 def _close(runtime: Runtime, guard: Guard) -> None:
+    guard.close()
     try:
         runtime.close()
     except tf.errors.OpError as error:  # a server that is gone has nothing left to free
         logger.debug("could not free the job's resources: %s", error)
-    finally:
-        guard.close()

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tfps
 from tests.cluster.recovery.conftest import PROBES
 from tfps.launch import LocalCluster
-from tfps.testing import Command
+from tfps.testing import Command, watch_leftovers
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -121,40 +121,41 @@ import keras, numpy as np, tfps
 class Stop(keras.callbacks.Callback):
     def __init__(self, process):
         super().__init__()
-        self.process = process
+        self.process = int(process)
 
     def on_train_batch_end(self, batch, logs=None):
         if batch == 50:
-            os.killpg(int(os.environ[self.process]), signal.SIGSTOP)
+            os.killpg(self.process, signal.SIGSTOP)
 
 strategy = tfps.ParameterServerStrategy(batch_callbacks="sampled")
 with strategy.scope():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("adam", "mse")
 x = np.ones((4000, 4), "float32")
-model.fit(x, x[:, 0], batch_size=2, verbose=0, callbacks=[Stop("WORKER")])
+model.fit(x, x[:, 0], batch_size=2, verbose=0, callbacks=[Stop(os.environ["STOPPED"])])
 print("trained", int(model.optimizer.iterations.numpy()), strategy.tasks["worker 1"], flush=True)
-model.fit(x, x[:, 0], batch_size=2, verbose=0, callbacks=[Stop("PS")])
 """
 
 
-def test_a_script_ends_while_tasks_are_stopped(
-    tmp_path: Path, tasks: Callable[..., LocalCluster]
+@pytest.mark.parametrize(("stopped", "status"), [(("ps", 0), 1), (("worker", 1), 0)])
+def test_a_script_ends_while_a_task_is_stopped(
+    stopped: tuple[str, int], status: int, tmp_path: Path
 ) -> None:
-    """Neither its exceptions nor the end of the interpreter wait for them."""
-    cluster = tasks(workers=2, ps=1)  # which no strategy of this process uses: the chief's port
+    """Neither its exception nor the end of the interpreter waits for the task."""
     script = tmp_path / "chief.py"
     script.write_text(CHIEF)
-    environment = {
-        **PROBES,
-        "TF_CONFIG": json.dumps(cluster.spec.tf_config("chief", 0)),
-        "TF_GRPC_REUSE_PORT": "true",
-        "WORKER": str(cluster.pid("worker", 1)),
-        "PS": str(cluster.pid("ps", 0)),
-    }
-    arguments = [sys.executable, str(script)]
-    with Command(arguments, deadline_s=120, environment=environment) as chief:
-        assert chief.wait() == 1, chief.describe()
-        assert "trained 2000 lost" in chief.output
-        assert "UnavailableError" in chief.errors
-        assert "The parameter server /job:ps/replica:0/task:0 at" in chief.errors
+    with watch_leftovers(), LocalCluster(workers=2, ps=1, log_dir=tmp_path) as cluster:
+        environment = {
+            **PROBES,
+            "TF_CONFIG": json.dumps(cluster.spec.tf_config("chief", 0)),
+            "TF_GRPC_REUSE_PORT": "true",
+            "STOPPED": str(cluster.pid(*stopped)),
+        }
+        arguments = [sys.executable, str(script)]
+        with Command(arguments, deadline_s=120, environment=environment) as chief:
+            assert chief.wait() == status, chief.describe()
+            if status:
+                assert "UnavailableError" in chief.errors
+                assert "The parameter server /job:ps/replica:0/task:0 at" in chief.errors
+            else:
+                assert "trained 2000 lost" in chief.output
