@@ -39,6 +39,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     def __init__(self) -> None:
         super().__init__()
+        self._error: Exception | None
         self._runs: dict[int, _Run] = {}
         self._barred: set[int] = set()
         self._admitted = threading.Condition(self._queue_lock)

@@ -23,7 +23,8 @@ class Run:
     """One execution of a closure."""
 
     def __init__(self) -> None:
-        self.goes_on, self.error = threading.Event(), None
+        self.goes_on = threading.Event()
+        self.error: Exception | None = None
 
     def end(self, error: Exception | None = None) -> None:
         self.error = error

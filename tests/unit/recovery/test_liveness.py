@@ -71,6 +71,7 @@ def test_an_answer_from_before_a_doubt_proves_nothing(
 def test_a_task_that_stops_is_lost_in_time(policy: ProbePolicy) -> None:
     """Stopped right after an answer; each probe takes its deadline."""
     liveness, now_s = Liveness(["task"], policy=policy), policy.period_s
+    lost_s = now_s
     while liveness.verdict("task") is not Verdict.LOST:
         sent_s, now_s = now_s, now_s + policy.deadline_s
         liveness.missed("task", sent_s=sent_s, judged_s=now_s)
