@@ -42,6 +42,7 @@ class ControlPlane:
         self._device, self._address = device, address
         self._graph = tf.Graph()
         self._lock = threading.Lock()
+        self.lost: str | None = None  # why no call is attempted
         job = tf.DeviceSpec.from_string(device)
         config = tf.compat.v1.ConfigProto(
             device_filters=[f"/job:{job.job}/task:{job.task}"],  # do not wait for other tasks
@@ -66,9 +67,10 @@ class ControlPlane:
             inputs = [tf.compat.v1.placeholder(tf.int64, []) for _ in range(arguments)]
             outputs = concrete(*inputs)
 
-        def call(*values: int) -> list[np.ndarray[Any, Any]]:
+        def call(*values: int, patience_s: float = CALL_TIMEOUT_S) -> list[np.ndarray[Any, Any]]:
             return self._answered(
-                lambda: self._run(outputs, dict(zip(inputs, values, strict=True)))
+                lambda: self._run(outputs, dict(zip(inputs, values, strict=True))),
+                patience_s=patience_s,
             )
 
         return call
@@ -90,10 +92,11 @@ class ControlPlane:
             inputs = [tf.compat.v1.placeholder(dtype, []) for dtype in arguments]
             outputs = tf.raw_ops.PyFunc(input=inputs, token=token, Tout=[result])
 
-        def call(*values: Any) -> Any:
+        def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> Any:
             try:
                 return self._answered(
-                    lambda: self._run(outputs, dict(zip(inputs, values, strict=True)))
+                    lambda: self._run(outputs, dict(zip(inputs, values, strict=True))),
+                    patience_s=patience_s,
                 )[0]
             except tf.errors.UnavailableError as error:
                 if NOT_REGISTERED in error.message:
@@ -106,14 +109,22 @@ class ControlPlane:
         with self._lock:
             return list(self._session.run(outputs, inputs))
 
-    def _answered(self, attempt: Callable[[], list[np.ndarray[Any, Any]]]) -> Any:
+    def _answered(
+        self, attempt: Callable[[], list[np.ndarray[Any, Any]]], *, patience_s: float
+    ) -> Any:
         """Try until the server answers; every call may be repeated without harm.
+
+        Args:
+            attempt: asks once.
+            patience_s: no new attempt is made after this.
 
         Raises:
             tf.errors.UnavailableError: the server is gone, was started anew, or does not answer.
         """
-        until_s = time.monotonic() + CALL_TIMEOUT_S
+        until_s = time.monotonic() + patience_s
         while True:
+            if self.lost is not None:
+                raise tf.errors.UnavailableError(None, None, self.lost)
             try:
                 return attempt()
             except tf.errors.OpError as error:

@@ -191,7 +191,7 @@ def test_a_loop_on_the_server_answers_like_single_calls(
         return [reply, ids, payload]
 
     looping = server_function(loop, device=SERVERS[0], signature=Message.signature(REQUEST_FIELDS))
-    call = ServerCall(SERVERS[0], looping, _request(1, 0, [], 0))
+    call = ServerCall(SERVERS[0], looping, _request(1, 0, [], 0), LAYOUT.size_bytes)
 
     @tf.function(autograph=False)
     def exchange() -> tf.Tensor:
