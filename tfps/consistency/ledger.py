@@ -6,7 +6,7 @@ servers run.
 
 A *ticket* is the right to one worker step on one batch. Server 0 hands tickets out; the next one
 rides on the reply to a push. A ticket stays on its worker's account until the worker's *next*
-request, which proves that every server has answered the previous one. When a worker is lost, both
+request, which proves that every server has answered the previous one. When a worker is lost, all
 tickets of its account go back, another worker repeats them, and servers that had applied one
 answer `duplicate`. So each ticket is applied once on every server, and closed (its metrics and
 examples counted) once.
@@ -114,19 +114,27 @@ class Books:
         """The ticket that it pushed last."""
         return self.GLOBALS + 3 * self.slots + slot
 
-    def steps(self, slot: Any) -> Any:
+    def ahead(self, slot: Any) -> Any:
+        """The ticket that it computes next, while the held one is on its way (pipelining)."""
         return self.GLOBALS + 4 * self.slots + slot
 
-    def evaluation_steps(self, slot: Any) -> Any:
+    def steps(self, slot: Any) -> Any:
         return self.GLOBALS + 5 * self.slots + slot
 
+    def evaluation_steps(self, slot: Any) -> Any:
+        return self.GLOBALS + 6 * self.slots + slot
+
     def returned(self, position: Any) -> Any:
-        """A worker's account holds two tickets at most, so twice the slots suffice."""
-        return self.GLOBALS + 6 * self.slots + position
+        return self.GLOBALS + 7 * self.slots + position
+
+    @property
+    def most_returned(self) -> int:
+        """How many tickets can have come back: a worker's account holds three at most."""
+        return 3 * self.slots
 
     @property
     def histograms(self) -> int:
-        return self.GLOBALS + 8 * self.slots
+        return self.GLOBALS + 10 * self.slots
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates
@@ -143,7 +151,8 @@ class Books:
         """The books of a new server."""
         cells = [0] * self.size
         for slot in range(self.slots):
-            cells[self.held(slot)] = cells[self.unclosed(slot)] = NO_TICKET
+            for account in (self.held, self.unclosed, self.ahead):
+                cells[account(slot)] = NO_TICKET
         return cells
 
 
@@ -265,7 +274,7 @@ def close(entries: Entries, *, alive: Any, slot: Any, ticket: Any, examples: Any
     return closed
 
 
-def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any) -> Any:
+def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any, pipelined: bool = False) -> Any:
     """Hand the next ticket to a worker: one that came back, else a new one, else none.
 
     Of those that came back the smallest goes first. Where the data end before the tickets do, a
@@ -276,13 +285,15 @@ def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any) -> Any:
         alive: whether the worker may have one.
         slot: the worker.
         pushed: the ticket that it pushed with this request and that stays on its account.
+        pipelined: the worker computes a step while the one before is on its way, so it may have
+            another ticket already; the new one comes after that.
     """
     books, logic = entries.books, entries.logic
     count, upcoming = entries.read(books.RETURNED), entries.read(books.NEXT)
     from_returned = logic.both(alive, count > 0)
     from_new = logic.both(logic.both(alive, count <= 0), upcoming < entries.read(books.LIMIT))
     position = logic.position_of_smallest(
-        entries.read, begin=books.returned(0), capacity=2 * books.slots, count=count
+        entries.read, begin=books.returned(0), capacity=books.most_returned, count=count
     )
     smallest = entries.read(books.returned(position))
     last = entries.read(books.returned(logic.choose(count > 0, count - 1, 0)))
@@ -290,7 +301,14 @@ def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any) -> Any:
     entries.write_if(from_returned, books.returned(position), last)
     entries.count_if(from_returned, books.RETURNED, -1)
     entries.count_if(from_new, books.NEXT)
-    entries.write_if(alive, books.held(slot), ticket)
+    held = ticket
+    if pipelined:
+        held_before = entries.read(books.held(slot))
+        rest = logic.choose(held_before == pushed, entries.read(books.ahead(slot)), held_before)
+        held = logic.choose(rest >= 0, rest, ticket)
+        ahead = logic.choose(rest >= 0, ticket, NO_TICKET)
+        entries.write_if(alive, books.ahead(slot), ahead)
+    entries.write_if(alive, books.held(slot), held)
     entries.write_if(alive, books.unclosed(slot), pushed)
     return ticket
 
@@ -321,19 +339,17 @@ def dismiss(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
     """
     books, logic = entries.books, entries.logic
     was_active = logic.both(leaves, entries.read(books.active(slot)) == 1)
-    count = entries.read(books.RETURNED)
-    held, unclosed = entries.read(books.held(slot)), entries.read(books.unclosed(slot))
-    held_returns = logic.both(leaves, held >= 0)
-    unclosed_returns = logic.both(
-        logic.both(leaves, unclosed >= 0), logic.choose(closed, 0, 1) == 1
-    )
-    after_held = count + logic.choose(held_returns, 1, 0)
-    entries.write_if(held_returns, books.returned(count), held)
-    entries.write_if(unclosed_returns, books.returned(after_held), unclosed)
-    entries.count_if(held_returns, books.RETURNED)
-    entries.count_if(unclosed_returns, books.RETURNED)
-    entries.write_if(leaves, books.held(slot), NO_TICKET)
-    entries.write_if(leaves, books.unclosed(slot), NO_TICKET)
+    position = entries.read(books.RETURNED)
+    unclosed = books.unclosed(slot)
+    for account in (books.held(slot), books.ahead(slot), unclosed):
+        ticket = entries.read(account)
+        returns = logic.both(leaves, ticket >= 0)
+        if account is unclosed:
+            returns = logic.both(returns, logic.choose(closed, 0, 1) == 1)
+        entries.write_if(returns, books.returned(position), ticket)
+        entries.count_if(returns, books.RETURNED)
+        position = position + logic.choose(returns, 1, 0)
+        entries.write_if(leaves, account, NO_TICKET)
     entries.write_if(leaves, books.active(slot), 0)
     entries.count_if(was_active, books.ACTIVE_WORKERS, -1)
 
@@ -367,6 +383,6 @@ def open_tickets(entries: Entries, *, count: Any) -> Any:
     entries.write(books.LIMIT, first + count)
     entries.write(books.RETURNED, 0)
     for slot in range(books.slots):
-        entries.write(books.held(slot), NO_TICKET)
-        entries.write(books.unclosed(slot), NO_TICKET)
+        for account in (books.held, books.unclosed, books.ahead):
+            entries.write(account(slot), NO_TICKET)
     return first

@@ -16,11 +16,29 @@ class Asynchronous:
 
     Source: Dean et al., "Large Scale Distributed Deep Networks" (Downpour SGD), NeurIPS 2012.
 
+    Args:
+        pipeline_steps: 1 lets a worker compute its next gradient while its last push is on its
+            way. The exchange costs no time then, if a core is free for it; every gradient is one
+            update of its own worker older, which counts as staleness. Only for models whose step
+            calls its optimizer once; others are not pipelined, and say so.
+
+    Raises:
+        ConfigError: another number of steps.
+
     Example:
 
-    >>> Asynchronous()
-    Asynchronous()
+    >>> Asynchronous(pipeline_steps=1)
+    Asynchronous(pipeline_steps=1)
     """
+
+    pipeline_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.pipeline_steps not in (0, 1):
+            raise ConfigError(
+                f"pipeline_steps: received {self.pipeline_steps!r}, expected 0, or 1: the next "
+                "step is computed while the last one is pushed"
+            )
 
 
 ALIASES = {"asynchronous": Asynchronous}

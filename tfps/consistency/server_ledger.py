@@ -134,6 +134,7 @@ class ServerEntries(Entries):
             books.incarnation(0),
             books.held(0),
             books.unclosed(0),
+            books.ahead(0),
             books.steps(0),
             books.evaluation_steps(0),
         ]

@@ -21,6 +21,7 @@ class Turn:
         hands_out: the last stage on the ticket server: closes a ticket, hands out the next.
         received_bytes: the request's payload.
         sent_bytes: the reply's payload.
+        pipelined: workers compute a step while the one before is on its way.
     """
 
     stage: int
@@ -28,6 +29,7 @@ class Turn:
     hands_out: bool
     received_bytes: int
     sent_bytes: int
+    pipelined: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def push(
             ticket=header[Request.CLOSES],
             examples=header[Request.EXAMPLES],
         )
-        next_ticket = decide.issue(entries, alive=admission.alive, slot=slot, pushed=ticket)
+        next_ticket = decide.issue(
+            entries, alive=admission.alive, slot=slot, pushed=ticket, pipelined=turn.pipelined
+        )
     entries.count_traffic(received_bytes=turn.received_bytes, sent_bytes=turn.sent_bytes)
     version = entries.read(entries.books.VERSION)
     return Pushed(

@@ -9,6 +9,7 @@ import numpy as np
 
 from tfps.bridge import tensorflow_private as private
 from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.pipelined_loop import PipelinedLoop
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server_program import ServerProgram
@@ -44,8 +45,9 @@ class CompiledProgram:
             )
         runtime.forget_with(self, [(half.server.index, half.plan_id) for half in self.servers])
         self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
+        kind = PipelinedLoop if program.pipelined else WorkerLoop
         self._functions = {
-            carrier: WorkerLoop(
+            carrier: kind(
                 program, servers=self.servers, carrier=carrier, job_id=runtime.job_id
             ).compile(source)
             for carrier in dict.fromkeys(self._carriers)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import Status
+from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
@@ -178,6 +178,7 @@ def _reply(version: tf.Tensor, staleness: Any = 0) -> tf.Tensor:
         Reply.STATUS: int(Status.OK),
         Reply.VERSION: version,
         Reply.STALENESS: staleness,
-        Reply.NEXT_TICKET: -1,
+        Reply.NEXT_TICKET: NO_TICKET,
+        Reply.AHEAD_TICKET: NO_TICKET,
     }
     return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])

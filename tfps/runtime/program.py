@@ -51,6 +51,7 @@ class Program:
         seeds: seed generators, and how often a step draws from each.
         stages: the optimizer calls in order; empty for a step that trains nothing.
         outputs: the structure that the step returns, as specs.
+        pipelined: the worker computes a step while the push of the one before is on its way.
     """
 
     name: str
@@ -65,6 +66,12 @@ class Program:
     draws_per_step: list[int] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     outputs: Any = None
+    pipelined: bool = False
+
+    @property
+    def can_be_pipelined(self) -> bool:
+        """Whether a step ends with its only exchange, so that nothing of it waits for the reply."""
+        return self.trains and len(self.stages) == 1 and self.stages[0].optimizer is not None
 
     @property
     def metric_items(self) -> int:

@@ -150,6 +150,7 @@ class ServerProgram:
         version: Any,
         staleness: Any = 0,
         ticket: Any = NO_TICKET,
+        ahead: Any = NO_TICKET,
     ) -> tf.Tensor:
         fields = {
             Reply.STATUS: tf.where(
@@ -158,6 +159,7 @@ class ServerProgram:
             Reply.VERSION: version,
             Reply.STALENESS: staleness,
             Reply.NEXT_TICKET: ticket,
+            Reply.AHEAD_TICKET: ahead,
         }
         return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])
 
@@ -181,9 +183,16 @@ class ServerProgram:
             version = entries.read(ledger.books.VERSION)
             entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
             ledger.post(entries)
+            ahead: Any = NO_TICKET
+            if self.server.hands_out_tickets and self.program.pipelined:
+                entries = ledger.entries()
+                ahead = decide.issue(
+                    entries, alive=accepted, slot=slot, pushed=NO_TICKET, pipelined=True
+                )
+                ledger.post(entries)
             values = self._values(self.parameters)
         status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
-        reply = self._reply(header, status=status, version=version, ticket=ticket)
+        reply = self._reply(header, status=status, version=version, ticket=ticket, ahead=ahead)
         return [reply, ids, pack(self.parameter_layout, values)]
 
     def _push_of(self, stage: int) -> Callable[..., Sequence[tf.Tensor]]:
@@ -197,6 +206,7 @@ class ServerProgram:
             hands_out=reports,
             received_bytes=wire.request.size_bytes,
             sent_bytes=wire.reply.size_bytes,
+            pipelined=self.program.pipelined,
         )
 
         def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -74,7 +74,7 @@ class WorkerLoop:
         self, source: BatchSource, control: tf.Tensor, seeds: tf.Tensor, arguments: Any
     ) -> tf.Tensor:
         slot, incarnation, first = control[0], control[1], control[2]
-        step = WorkerStep(
+        step = self.make_step(
             self.program,
             servers=self.servers,
             carrier=self.carrier,
@@ -82,32 +82,15 @@ class WorkerLoop:
             slot=slot,
             incarnation=incarnation,
         )
+        visit = Visit(source, arguments, seeds=seeds, first=first, incarnation=incarnation)
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
             ticket = step.join()
         with tf.control_dependencies([ticket, *step.versions]):
             pull_microseconds = tf.cast((tf.timestamp() - begin) * 1e6, tf.int64)
-        spec = source.batch_spec
-        flat_specs = tf.nest.flatten(spec, expand_composites=True)
-
-        def fetch(ticket: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor]:
-            with tf.control_dependencies([ticket]):
-                asked = tf.timestamp()
-            with tf.control_dependencies([asked]):
-                there, batch = source.fetch(
-                    arguments, ticket=ticket, position=ticket - first, incarnation=incarnation
-                )
-            flat = tf.nest.flatten(batch, expand_composites=True)
-            with tf.control_dependencies([there, *flat]):
-                waited = tf.cast((tf.timestamp() - asked) * 1e6, tf.int64)
-            return tf.logical_and(ticket >= 0, there), flat, waited
-
-        there, flat_batch, waited = fetch(ticket)
         empty = step.empty_report()
         state = {
-            "ticket": ticket,
-            "there": there,
-            "batch": flat_batch,
+            **visit.fetch(ticket),
             "versions": tf.stack(step.versions),
             "metrics": empty[METRICS],
             "outputs": empty[OUTPUTS],
@@ -115,26 +98,27 @@ class WorkerLoop:
             "examples": tf.constant(0, tf.int64),
             "push": tf.constant(NOT_MEASURED, tf.int64),
             "pull": pull_microseconds,
-            "wait": waited,
             "steps": tf.constant(0, tf.int64),
         }
+        state = self.take_steps(step, visit, state)
+        step.versions = tf.unstack(state["versions"], num=len(self.servers))
+        report = {METRICS: state["metrics"], OUTPUTS: state["outputs"]}
+        statuses = step.leave(report, fields_of(state))
+        return tf.stack([state["steps"], *statuses])
 
-        def fields_of(state: dict[str, Any]) -> dict[Request, tf.Tensor]:
-            return {
-                Request.CLOSES: state["closes"],
-                Request.EXAMPLES: state["examples"],
-                Request.PUSH_MICROSECONDS: state["push"],
-                Request.PULL_MICROSECONDS: state["pull"],
-                Request.WAIT_MICROSECONDS: state["wait"],
-            }
+    def make_step(self, program: Program, **options: Any) -> Any:
+        """What traces the steps of a closure."""
+        return WorkerStep(program, **options)
+
+    def take_steps(self, step: Any, visit: Visit, state: dict[str, Any]) -> dict[str, Any]:
+        """Steps until there is no ticket or no batch left."""
 
         def body(state: dict[str, Any]) -> tuple[dict[str, Any]]:
-            ticket = state["ticket"]
-            batch = tf.nest.pack_sequence_as(spec, state["batch"], expand_composites=True)
+            ticket, batch = state["ticket"], visit.batch(state)
             report = step.run(
                 batch,
                 ticket=ticket,
-                seeds=self._seeds(seeds, ticket - first),
+                seeds=visit.seed_states(ticket, self.program.draws_per_step),
                 versions=state["versions"],
                 report={METRICS: state["metrics"], OUTPUTS: state["outputs"]},
                 fields=fields_of(state),
@@ -142,16 +126,13 @@ class WorkerLoop:
             if self.program.trains:
                 next_ticket, push = step.next_ticket, step.push_microseconds
                 closes = tf.where(step.accepted, ticket, NO_TICKET)
-                examples = source.examples(batch)
+                examples = visit.source.examples(batch)
             else:
                 next_ticket = step.finish(ticket, report)
                 closes, push, examples = state["closes"], state["push"], state["examples"]
-            there, flat_batch, waited = fetch(next_ticket)
             return (
                 {
-                    "ticket": next_ticket,
-                    "there": there,
-                    "batch": flat_batch,
+                    **visit.fetch(next_ticket),
                     "versions": tf.stack(step.versions),
                     "metrics": report[METRICS],
                     "outputs": report[OUTPUTS],
@@ -159,31 +140,87 @@ class WorkerLoop:
                     "examples": examples,
                     "push": push,
                     "pull": tf.constant(NOT_MEASURED, tf.int64),
-                    "wait": waited,
                     "steps": state["steps"] + 1,
                 },
             )
 
-        invariants = tf.nest.map_structure(lambda tensor: tensor.shape, state)
-        invariants["batch"] = [component.shape for component in flat_specs]
-        (state,) = tf.while_loop(
-            lambda state: state["there"],
-            body,
-            (state,),
-            shape_invariants=(invariants,),
-            parallel_iterations=1,
-        )
-        step.versions = tf.unstack(state["versions"], num=len(self.servers))
-        report = {METRICS: state["metrics"], OUTPUTS: state["outputs"]}
-        statuses = step.leave(report, fields_of(state))
-        return tf.stack([state["steps"], *statuses])
+        return visit.loop(lambda state: state["there"], body, state)
 
-    def _seeds(self, seeds: tf.Tensor, position: tf.Tensor) -> list[tf.Tensor]:
+
+class Visit:
+    """One run of a closure: how it gets batches, and the random states that belong to tickets.
+
+    Args:
+        source: where batches come from.
+        arguments: of this round and worker.
+        seeds: int64 [generators, 2], at the round's first ticket.
+        first: the round's first ticket.
+        incarnation: of this closure.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        arguments: Any,
+        *,
+        seeds: tf.Tensor,
+        first: tf.Tensor,
+        incarnation: tf.Tensor,
+    ) -> None:
+        self.source, self._arguments, self._seeds = source, arguments, seeds
+        self._first, self._incarnation = first, incarnation
+
+    def fetch(self, ticket: tf.Tensor) -> dict[str, Any]:
+        """The part of a loop's state that belongs to a ticket: its batch, if there is one."""
+        with tf.control_dependencies([ticket]):
+            asked = tf.timestamp()
+        with tf.control_dependencies([asked]):
+            there, batch = self.source.fetch(
+                self._arguments,
+                ticket=ticket,
+                position=ticket - self._first,
+                incarnation=self._incarnation,
+            )
+        flat = tf.nest.flatten(batch, expand_composites=True)
+        with tf.control_dependencies([there, *flat]):
+            waited = tf.cast((tf.timestamp() - asked) * 1e6, tf.int64)
+        there = tf.logical_and(ticket >= 0, there)
+        return {"ticket": ticket, "there": there, "batch": flat, "wait": waited}
+
+    def batch(self, state: Mapping[str, Any]) -> Any:
+        """The batch of a state."""
+        return tf.nest.pack_sequence_as(
+            self.source.batch_spec, state["batch"], expand_composites=True
+        )
+
+    def seed_states(self, ticket: tf.Tensor, draws_per_step: Sequence[int]) -> list[tf.Tensor]:
         """Each generator's state at a ticket: Keras's own stream, wherever the ticket runs."""
-        states = []
-        for index, draws in enumerate(self.program.draws_per_step):
-            states.append(tf.stack([seeds[index, 0], seeds[index, 1] + position * draws]))
-        return states
+        position = ticket - self._first
+        return [
+            tf.stack([self._seeds[index, 0], self._seeds[index, 1] + position * draws])
+            for index, draws in enumerate(draws_per_step)
+        ]
+
+    def loop(self, condition: Any, body: Any, state: dict[str, Any]) -> dict[str, Any]:
+        """`tf.while_loop` over a state, whose batches may differ in length."""
+        specs = tf.nest.flatten(self.source.batch_spec, expand_composites=True)
+        invariants = tf.nest.map_structure(lambda tensor: tensor.shape, state)
+        invariants["batch"] = [component.shape for component in specs]
+        (state,) = tf.while_loop(
+            condition, body, (state,), shape_invariants=(invariants,), parallel_iterations=1
+        )
+        return state
+
+
+def fields_of(state: Mapping[str, Any]) -> dict[Request, tf.Tensor]:
+    """What a request says about the step before."""
+    return {
+        Request.CLOSES: state["closes"],
+        Request.EXAMPLES: state["examples"],
+        Request.PUSH_MICROSECONDS: state["push"],
+        Request.PULL_MICROSECONDS: state["pull"],
+        Request.WAIT_MICROSECONDS: state["wait"],
+    }
 
 
 def slot_control(slot: int, incarnation: int, first_ticket: int) -> tf.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -20,6 +20,16 @@ from tfps.transport.message import PROTOCOL, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
 
 NOT_MEASURED = -1
+
+
+class Pushed(NamedTuple):
+    """The servers' answers to one push."""
+
+    payloads: list[tf.Tensor]
+    versions: list[tf.Tensor]
+    accepted: tf.Tensor
+    next_ticket: tf.Tensor
+    microseconds: tf.Tensor
 
 
 class WorkerStep:
@@ -51,6 +61,7 @@ class WorkerStep:
         # What the current step knows; set by `begin`, moved on by each exchange.
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.next_ticket: tf.Tensor = self.ticket
+        self.ahead_ticket: tf.Tensor = self.ticket
         self.accepted: tf.Tensor = tf.constant(True)
         self.versions: list[tf.Tensor] = []
         self.fields: dict[Request, Any] = {}
@@ -108,6 +119,7 @@ class WorkerStep:
             for variable in server.parameters:
                 self.copies[id(variable)].load(values[name_of(variable)])
         self.versions = [replies[p].header[Reply.VERSION] for p in range(len(self.servers))]
+        self.ahead_ticket = replies[0].header[Reply.AHEAD_TICKET]
         return replies[0].header[Reply.NEXT_TICKET]
 
     def run(
@@ -177,42 +189,58 @@ class WorkerStep:
 
     def _exchange(self, gradients: Mapping[str, tf.Tensor]) -> None:
         stage, self._stage = self._stage, self._stage + 1
-        header = self._header(Kind.PUSH, stage)
-        calls = {}
-        for p, server in enumerate(self.servers):
+        pushed = self._push(stage, self._payloads(stage, gradients))
+        self._load(stage, pushed.payloads)
+        self.push_microseconds, self.versions = pushed.microseconds, pushed.versions
+        self.accepted, self.next_ticket = pushed.accepted, pushed.next_ticket
+
+    def _payloads(self, stage: int, gradients: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        """What a stage sends to each server."""
+        payloads = []
+        for server in self.servers:
             wire = server.wires[stage]
             tensors = dict(gradients)
             tensors.update((name_of(v), self._new_state(v)) for v in wire.state)
             tensors.update(self.report)
-            payload = pack(wire.request, tensors)
-            calls[p] = ServerCall(
-                server.server.device,
-                server.pushes[stage],
-                Message(header(p), _no_ids(), payload),
-                wire.reply.size_bytes,
-            )
-        begin = _timestamp_after([call.request.payload for call in calls.values()])
+            payloads.append(pack(wire.request, tensors))
+        return payloads
+
+    def _push(self, stage: int, payloads: Sequence[tf.Tensor]) -> Pushed:
+        """Send payloads to all servers and wait for the replies."""
+        begin = _timestamp_after(payloads)
         with tf.control_dependencies([begin]):
+            header = self._header(Kind.PUSH, stage)
             calls = {
-                p: call._replace(
-                    request=call.request._replace(header=tf.identity(call.request.header))
+                p: ServerCall(
+                    server.server.device,
+                    server.pushes[stage],
+                    Message(tf.identity(header(p)), _no_ids(), payloads[p]),
+                    server.wires[stage].reply.size_bytes,
                 )
-                for p, call in calls.items()
+                for p, server in enumerate(self.servers)
             }
         replies = self.carrier.exchange(calls)
-        end = _timestamp_after([reply.header for reply in replies.values()])
-        self.push_microseconds = tf.cast((end - begin) * 1e6, tf.int64)
-        for p, server in enumerate(self.servers):
-            values = unpack(server.wires[stage].reply, replies[p].payload)
+        headers = [replies[p].header for p in range(len(self.servers))]
+        end = _timestamp_after(headers)
+        # A server that refuses a push has let this worker out: what it computes on counts nowhere.
+        statuses = tf.stack([header[Reply.STATUS] for header in headers])
+        accepted = tf.reduce_all((statuses == Status.OK) | (statuses == Status.DUPLICATE))
+        return Pushed(
+            payloads=[replies[p].payload for p in range(len(self.servers))],
+            versions=[header[Reply.VERSION] for header in headers],
+            accepted=accepted,
+            next_ticket=tf.where(
+                accepted, headers[0][Reply.NEXT_TICKET], tf.constant(NO_TICKET, tf.int64)
+            ),
+            microseconds=tf.cast((end - begin) * 1e6, tf.int64),
+        )
+
+    def _load(self, stage: int, payloads: Sequence[tf.Tensor]) -> None:
+        """Take over the parameters of all servers' replies."""
+        for server, payload in zip(self.servers, payloads, strict=True):
+            values = unpack(server.wires[stage].reply, payload)
             for variable in server.wires[stage].parameters:
                 self.copies[id(variable)].load(values[name_of(variable)])
-        self.versions = [replies[p].header[Reply.VERSION] for p in range(len(self.servers))]
-        # A server that refuses a push has let this worker out: what it computes on counts nowhere.
-        statuses = tf.stack([replies[p].header[Reply.STATUS] for p in range(len(self.servers))])
-        self.accepted = tf.reduce_all((statuses == Status.OK) | (statuses == Status.DUPLICATE))
-        self.next_ticket = tf.where(
-            self.accepted, replies[0].header[Reply.NEXT_TICKET], tf.constant(NO_TICKET, tf.int64)
-        )
 
     def _header(self, kind: Kind, stage: int = 0) -> Any:
         def of(server: int) -> tf.Tensor:

@@ -55,7 +55,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             ``TF_CONFIG``.
         variable_partitioner: as in TensorFlow, for raw variables.
         placement: which server takes a Keras variable; `LeastLoaded()` when None.
-        consistency: `tfps.Asynchronous()` when None.
+        consistency: `tfps.Asynchronous()` when None; `tfps.Asynchronous(pipeline_steps=1)` hides
+            exchanges behind the computation.
         compression: None; codecs come later.
         transport: how requests reach servers: ``"direct"`` (between tfps's own processes),
             ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: direct where it can be.
@@ -98,7 +99,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             transport=transport,
             batch_callbacks=batch_callbacks,
         )
-        self._tfps_consistency = arguments.consistency
+        self.consistency = arguments.consistency
         self.batch_callbacks = arguments.batch_callbacks
         self.cluster = spec = arguments.spec
         probe_policy = ProbePolicy.from_environment()

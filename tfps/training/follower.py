@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tfps.training.epoch_iterator import RoundRequest
 from tfps.training.one_batch import OneBatch
 from tfps.training.round import Round
 
+logger = logging.getLogger(__name__)
 _numbers = itertools.count()
 
 
@@ -117,7 +119,7 @@ class Follower:
         )
 
     def _compile(self, request: RoundRequest) -> CompiledProgram:
-        key = (request.source.key(), self._frozen_state())
+        key = (request.source.key(), self._frozen_state(), self.lock_step)
         if key not in self._compiled:
             strategy = self._strategy
             program = Program(
@@ -128,6 +130,7 @@ class Follower:
             )
             with strategy.scope():
                 discover(program, strategy)
+                program.pipelined = self._is_pipelined(program)
                 strategy.updates_of(program)  # state of optimizers settles before it is traced
             self._compiled.clear()  # a new input: what the old one held on the servers is freed
             self._compiled[key] = CompiledProgram(
@@ -139,6 +142,17 @@ class Follower:
         compiled = self._compiled[key]
         compiled.source = request.source
         return compiled
+
+    def _is_pipelined(self, program: Program) -> bool:
+        """Not in lock-step, where a step begins after the update of the one before."""
+        wanted = self._kind == "train" and self._strategy.consistency.pipeline_steps > 0
+        if wanted and not program.can_be_pipelined:
+            logger.warning(
+                "%s is not pipelined: its step does not end with the one call of its optimizer, so "
+                "something in it waits for the servers' reply.",
+                self._model.name,
+            )
+        return wanted and program.can_be_pipelined and not self.lock_step
 
     def _frozen_state(self) -> tuple[Any, ...]:
         """Freezing layers changes what a step trains."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tfps.bridge.tensorflow_private import LOST_SERVER, register_named_function
-from tfps.consistency.ledger import Status
+from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.transport import tokens
 from tfps.transport.direct import (
     Connection,
@@ -240,5 +240,5 @@ def _sender(header: np.ndarray) -> tuple[int, int, int]:
 def _lost(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     header = np.zeros([REPLY_FIELDS], np.int64)
     header[Reply.STATUS] = Status.LOST
-    header[Reply.NEXT_TICKET] = -1
+    header[Reply.NEXT_TICKET] = header[Reply.AHEAD_TICKET] = NO_TICKET
     return header, np.zeros([0], np.int64), np.zeros([size], np.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Raised when the meaning of a header field changes; a server refuses another version.
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Kind(enum.IntEnum):
@@ -45,6 +45,7 @@ class Reply(enum.IntEnum):
     VERSION = 1
     STALENESS = 2
     NEXT_TICKET = 3
+    AHEAD_TICKET = 4  # the second one that a pipelined worker joins with
 
 
 REQUEST_FIELDS = len(Request)

@@ -25,10 +25,10 @@ pytestmark = pytest.mark.timeout(240)
 class Job:
     """A strategy with a model that counts visits of examples and applied updates."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, **options: Any) -> None:
         self.cluster = cluster
         self.strategy = tfps.ParameterServerStrategy(
-            cluster.cluster_resolver, batch_callbacks="sampled"
+            cluster.cluster_resolver, batch_callbacks="sampled", **options
         )
         with self.strategy.scope():
             self.visits = Visits(EXAMPLES)

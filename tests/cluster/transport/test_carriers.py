@@ -68,6 +68,7 @@ class EchoServer:
             Reply.VERSION: ledger_version(entries) + tf.cast(admission.fresh, tf.int64),
             Reply.STALENESS: admission.staleness,
             Reply.NEXT_TICKET: ticket + 1,
+            Reply.AHEAD_TICKET: ticket + 2,
         }
         tensors = unpack(LAYOUT, payload)
         doubled = {

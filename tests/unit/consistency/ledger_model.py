@@ -47,6 +47,7 @@ class Answer:
     status: Status
     version: int
     next_ticket: int = NO_TICKET
+    ahead_ticket: int = NO_TICKET  # the second one that a pipelined worker joins with
 
 
 class ServerModel:
@@ -56,10 +57,14 @@ class ServerModel:
         index: server 0 hands out tickets.
         slots: how many workers can take part.
         stages: of each training step: whether the stage carries gradients.
+        pipelined: workers compute a step while the one before is on its way.
     """
 
-    def __init__(self, *, index: int, slots: int, stages: tuple[bool, ...]) -> None:
+    def __init__(
+        self, *, index: int, slots: int, stages: tuple[bool, ...], pipelined: bool = False
+    ) -> None:
         self.index, self.books, self.stages = index, Books(slots), stages
+        self.pipelined = pipelined
         self.cells = self.books.blank()
         self.applied_keys: dict[int, int] = {}
         self.applications: Counter[tuple[int, int]] = Counter()
@@ -103,7 +108,9 @@ class ServerModel:
         return handlers[wire.kind](wire)
 
     def _issue(self, entries: Entries, *, alive: bool, slot: int, pushed: int) -> int:
-        ticket: int = decide.issue(entries, alive=alive, slot=slot, pushed=pushed)
+        ticket: int = decide.issue(
+            entries, alive=alive, slot=slot, pushed=pushed, pipelined=self.pipelined
+        )
         if ticket != NO_TICKET:
             self.issued.append(ticket)
         return ticket
@@ -122,7 +129,12 @@ class ServerModel:
             ticket = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
         version = entries.read(self.books.VERSION)
         self.post(entries)
-        return Answer(Status.OK if accepted else Status.EVICTED, version, ticket)
+        ahead = NO_TICKET
+        if self.hands_out_tickets and self.pipelined:
+            entries = self.entries()
+            ahead = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
+            self.post(entries)
+        return Answer(Status.OK if accepted else Status.EVICTED, version, ticket, ahead)
 
     def _push(self, wire: Wire) -> Answer:
         is_last, is_update = wire.stage == len(self.stages) - 1, self.stages[wire.stage]
@@ -138,6 +150,7 @@ class ServerModel:
                 hands_out=is_last and self.hands_out_tickets,
                 received_bytes=0,
                 sent_bytes=0,
+                pipelined=self.pipelined,
             ),
             applied_key=self.applied_keys.get(wire.ticket, -1),
         )
@@ -158,7 +171,9 @@ class ServerModel:
         alive = entries.is_alive(wire.slot, wire.incarnation)
         if decide.finish(entries, alive=alive, slot=wire.slot, ticket=wire.ticket):
             self.finished.append(wire.ticket)
-        ticket = self._issue(entries, alive=alive, slot=wire.slot, pushed=NO_TICKET)
+        ticket: int = decide.issue(entries, alive=alive, slot=wire.slot, pushed=NO_TICKET)
+        if ticket != NO_TICKET:
+            self.issued.append(ticket)
         version = entries.read(self.books.VERSION)
         self.post(entries)
         return Answer(Status.OK if alive else Status.EVICTED, version, ticket)
@@ -204,6 +219,7 @@ class ServerModel:
         slots = range(self.books.slots)
         tickets = [self[self.books.held(s)] for s in slots]
         tickets += [self[self.books.unclosed(s)] for s in slots]
+        tickets += [self[self.books.ahead(s)] for s in slots]
         tickets = [ticket for ticket in tickets if ticket != NO_TICKET]
         return tickets + [self[self.books.returned(k)] for k in range(self[Books.RETURNED])]
 
@@ -232,6 +248,8 @@ class WorkerModel:
     stages: tuple[bool, ...]
     data: Input
     trains: bool
+    pipelined: bool = False
+    following: int = NO_TICKET  # computed while the push of `ticket` is on its way
     running: bool = True  # False: killed; what it has sent may still arrive
     ended: bool = False
     in_flight: dict[int, Wire] = field(default_factory=dict)
@@ -261,7 +279,19 @@ class WorkerModel:
         else:
             if self.sent is Kind.PUSH:
                 self.closes, self.examples = self.ticket, self.data.examples(self.ticket)
-            self._take(self.answers[0].next_ticket)
+            self._take(self._next())
+
+    def _next(self) -> int:
+        answer = self.answers[0]
+        if not (self.pipelined and self.trains):
+            return answer.next_ticket
+        if self.sent is Kind.JOIN:
+            self.following = answer.ahead_ticket
+            return answer.next_ticket
+        ticket, self.following = self.following, answer.next_ticket
+        if ticket == NO_TICKET:  # the pipeline ran dry
+            ticket, self.following = self.following, NO_TICKET
+        return ticket
 
     def _take(self, ticket: int) -> None:
         self.ticket, self.stage = ticket, 0

@@ -51,11 +51,18 @@ class TicketMachine(RuleBasedStateMachine):
         servers=st.integers(1, 3),
         stages=st.sampled_from(TRAINING_STEPS),
         is_length_known=st.booleans(),
+        pipelined=st.booleans(),
     )
     def start_job(
-        self, slots: int, servers: int, stages: tuple[bool, ...], is_length_known: bool
+        self,
+        slots: int,
+        servers: int,
+        stages: tuple[bool, ...],
+        is_length_known: bool,
+        pipelined: bool,
     ) -> None:
         self.slots, self.stages = slots, stages
+        self.pipelined = pipelined and stages == (True,)
         self.servers = [ServerModel(index=p, slots=slots, stages=stages) for p in range(servers)]
         self.books = self.servers[0].books
         self.open_round(batches=8, is_length_known=is_length_known, trains=True)
@@ -83,6 +90,8 @@ class TicketMachine(RuleBasedStateMachine):
         self.data = Input(first=server.open_tickets(0), batches=batches)
         self.end = self.data.first + (batches if is_length_known else UNLIMITED)
         self.trains = trains
+        for each in self.servers:
+            each.pipelined = self.pipelined and trains
         self._run()
 
     def _run(self) -> None:
@@ -111,6 +120,7 @@ class TicketMachine(RuleBasedStateMachine):
             stages=self.stages,
             data=self.data,
             trains=self.trains,
+            pipelined=self.pipelined,
         )
         self.workers.append(worker)
         self.on_duty[slot] = worker

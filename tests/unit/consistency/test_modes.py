@@ -31,3 +31,9 @@ def test_anything_else_is_refused(wrong: Any) -> None:
     message = str(caught.value)
     assert message.startswith(f"consistency: received {wrong!r}, expected ")
     assert "'asynchronous'" in message
+
+
+@pytest.mark.parametrize("steps", [-1, 2, 0.5, "1"])
+def test_a_pipeline_of_another_length(steps: object) -> None:
+    with pytest.raises(ConfigError, match=r"pipeline_steps: received .*, expected 0, or 1"):
+        Asynchronous(pipeline_steps=steps)  # type: ignore[arg-type]
