@@ -12,8 +12,8 @@ from dataclasses import dataclass
 class View:
     """A Keras variable's place: a piece of one slab of one server.
 
-    A slab is a flat vector; today each slab holds one variable, and a server's dense variables
-    will share one.
+    A slab is a flat vector that holds the variables which one optimizer updates together. Any
+    other variable is a slab of its own, under its own name.
     """
 
     variable: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ class CompiledProgram:
         update_of: Callable[[Any], ServerUpdate],
     ) -> None:
         self.program, self.source = program, source
+        self._places = [weakref.ref(variable._value) for variable in program.variables]
         self.servers = [
             ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
             for server in runtime.servers
@@ -43,6 +45,12 @@ class CompiledProgram:
         )
         self._function = loop.compile(source)
         self._concrete: Any = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the program's variables lie where they lay when it was traced."""
+        pairs = zip(self.program.variables, self._places, strict=True)
+        return all(variable._value is place() for variable, place in pairs)
 
     def trace(self, *arguments: Any) -> None:
         """Trace the closure; on the main thread, where Keras's own state is."""
