@@ -94,6 +94,8 @@ class ViewVariable(ServerVariable):
             return tf.reshape(piece, self.shape)
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+        if in_server_function():  # nobody differentiates there, and the handle is not known there
+            return self._piece(no_copy)
         return private.differentiable_piece(self, lambda: self._piece(no_copy))
 
     def sparse_read(self, indices: Any, name: Any = None) -> tf.Tensor:
@@ -166,17 +168,15 @@ class ViewVariable(ServerVariable):
         return self if read_value else done
 
     def _strided_slice_assign(
-        self, begin: Any, end: Any, strides: Any, value: Any, name: Any, *masks: Any
+        self, begin: Any, end: Any, strides: Any, value: Any, name: Any, **masks: Any
     ) -> Any:
-        names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
         changed = tf.raw_ops.TensorStridedSliceUpdate(
             input=self._piece(),
             begin=begin,
             end=end,
             strides=strides,
             value=tf.convert_to_tensor(value, dtype=self.dtype),
-            name=name,
-            **dict(zip(names, masks, strict=True)),
+            **masks,
         )
         return self.assign(changed)
 
