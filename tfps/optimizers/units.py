@@ -82,6 +82,17 @@ class Units:
             units[unit.name] = unit
         return list(units.values())
 
+    def understood(self, gradients: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Gradients of the units: a slab's is cut up where the optimizer does not see it whole."""
+        known = dict(gradients)
+        for variable in self._views():
+            native = variable._value
+            slab, member = native.slab, native.member
+            if slab.shared_name in gradients and slab.shared_name not in self._slabs:
+                piece = tf.slice(gradients[slab.shared_name], [member.offset_items], [member.items])
+                known[native.shared_name] = tf.reshape(piece, member.shape)
+        return known
+
     def _views(self) -> list[Any]:
         return [v for v in self._leaf._trainable_variables if v._value.slab is not None]
 
@@ -125,9 +136,9 @@ def _slab_of(slots: list[Any], slab: SlabVariable, name: str, storage: Storage) 
     """The slab of one kind of slot, made if it is not there yet."""
     natives = [slot._value for slot in slots]
     layout = slab.layout.renamed([native.shared_name for native in natives])
-    existing = natives[0].slab
+    existing: SlabVariable | None = natives[0].slab
     if existing is not None and existing.layout == layout:
-        return existing  # type: ignore[no-any-return]
+        return existing
     made, views = storage.create_slab(
         natives, layout=layout, name=f"{slab.shared_name}_{name.strip('_')}", filled=True
     )

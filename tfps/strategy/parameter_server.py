@@ -185,7 +185,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             if layouts := layouts_for(calls):
                 self._come_to_rest()
             for layout, variables in layouts:
-                create(layout, variables, storage=self.runtime, name=f"slab_{program.name}")
+                create(layout, variables, storage=self.runtime, name="slab")
             self.runtime.collect()
         optimizers = {id(s.optimizer): s.optimizer for s in program.stages if s.optimizer}
         return [self.update_of(optimizer) for optimizer in optimizers.values()]

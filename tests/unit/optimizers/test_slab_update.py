@@ -19,7 +19,7 @@ TOLERANCE = 1e-6
 RATES = {"Adadelta": 10.0, "Ftrl": 0.1, "SGD": 0.1, "Adagrad": 0.05, "Lion": 0.003}
 SHAPES = {"kernel": (5, 7), "bias": (7,), "head_kernel": (7, 3), "head_bias": (3,), "scale": ()}
 
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, Any] = {
     name: value
     for name, value in vars(keras.optimizers).items()
     if inspect.isclass(value)
@@ -154,6 +154,31 @@ def test_the_others_are_not_elementwise(name: str) -> None:
         other.apply([joined.reshape(together.shape)], [together])
     difference = np.concatenate([v.numpy().ravel() for v in apart]) - together.numpy().ravel()
     assert np.abs(difference).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["Lamb", "Muon", "Adafactor", "accumulation_clipnorm"])
+def test_an_optimizer_of_whole_variables_on_slabs_of_another(name: str) -> None:
+    """After a recompile the variables still lie together; each is updated by itself."""
+    served, local = [], []
+    server = LocalServer()
+    for n, value in _values().items():
+        served.append(server.variable(value, name=n))
+        local.append(keras.Variable(value, name=n))
+    first = keras.optimizers.SGD()
+    first.build(served)
+    assert len(server.lay_out((first, served))) == 1
+    found, expected = CASES[name](), CASES[name]()
+    found.build(served)
+    expected.build(local)
+    push = server.push(found, served)
+    for step in range(STEPS):
+        push(_gradients(step))
+        expected.apply(_gradients(step), local)
+    pairs = zip([*served, *found.variables], [*local, *expected.variables], strict=True)
+    for variable, reference in pairs:
+        np.testing.assert_allclose(
+            variable.numpy(), reference.numpy(), rtol=1e-5, atol=TOLERANCE, err_msg=variable.path
+        )
 
 
 def test_a_call_for_a_part_of_a_slab_leaves_the_rest_alone() -> None:
