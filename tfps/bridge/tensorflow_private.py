@@ -21,6 +21,7 @@ from tensorflow.python.eager import context, record
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops, script_ops
+from tensorflow.python.saved_model import save_context
 
 SUPPORTED_TENSORFLOW = "2.21"
 
@@ -95,6 +96,11 @@ def differentiable_piece(variable: Any, piece: Callable[[], tf.Tensor]) -> tf.Te
         forward_function=lambda tangent: [tangent],
     )
     return value
+
+
+def tracing_for_a_saved_model() -> bool:
+    """Whether what is traced goes into a SavedModel, with variables that are made there."""
+    return bool(save_context.in_save_context()) and not tf.executing_eagerly()
 
 
 @contextlib.contextmanager

@@ -15,6 +15,12 @@ from tfps.errors import UnsupportedError
 from tfps.placement.slab import Member, SlabLayout
 
 
+def piece_of(vector: tf.Tensor, member: Member) -> tf.Tensor:
+    """One variable's items of a slab, or of its gradient."""
+    begin = tf.constant([member.offset_items], tf.int64)  # a slab may have more than 2**31 items
+    return tf.slice(vector, begin, tf.constant([member.items], tf.int64))
+
+
 class SlabVariable(ServerVariable):
     """A flat vector on a server, in which variables lie end to end.
 
@@ -90,12 +96,14 @@ class ViewVariable(ServerVariable):
         with private.placed_on(self.device):
             piece = self.slab._read_variable_op(no_copy)
             if self.member.items != self.slab.layout.items:
-                piece = tf.slice(piece, [self.member.offset_items], [self.member.items])
+                piece = piece_of(piece, self.member)
             return tf.reshape(piece, self.shape)
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
         if in_server_function():  # nobody differentiates there, and the handle is not known there
             return self._piece(no_copy)
+        if private.tracing_for_a_saved_model():  # there it is a variable of its own
+            return super()._read_variable_op(no_copy)
         return private.differentiable_piece(self, lambda: self._piece(no_copy))
 
     def sparse_read(self, indices: Any, name: Any = None) -> tf.Tensor:

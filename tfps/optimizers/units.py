@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.view_variable import SlabVariable
+from tfps.bridge.view_variable import SlabVariable, piece_of
 from tfps.optimizers.elementwise import may_share_slabs
 from tfps.optimizers.slabs import Storage, can_share
 from tfps.optimizers.wrapped import is_decayed, slot_lists
@@ -89,7 +89,7 @@ class Units:
             native = variable._value
             slab, member = native.slab, native.member
             if slab.shared_name in gradients and slab.shared_name not in self._slabs:
-                piece = tf.slice(gradients[slab.shared_name], [member.offset_items], [member.items])
+                piece = piece_of(gradients[slab.shared_name], member)
                 known[native.shared_name] = tf.reshape(piece, member.shape)
         return known
 

@@ -129,6 +129,10 @@ def test_fit_with_weight_decay_exclusions(
     _assert_a_slab_for_each(found, lambda v: (v._value.device, v.name == "kernel"))
     compiled = [f for f in strategy.runtime.push_functions if _is_compiled(f)]
     assert bool(compiled) == (width == WIDE)
+    # Also what is compiled is found, and lies on servers.
+    written = {o.variable: o.device for o in strategy.update_operations()}
+    assert _slabs(found) <= set(written)
+    assert all("/job:ps" in device for device in written.values())
 
 
 def _is_compiled(function: Any) -> bool:
@@ -168,7 +172,7 @@ def test_freezing_a_layer_divides_the_slabs(strategy: tfps.ParameterServerStrate
         with scope():
             model = _model()
         _fit(model)
-        for trainable in (False, True, False):
+        for trainable in (False, True):
             model.get_layer("hidden").trainable = trainable
             with scope():
                 model.compile(_excluding(), LOSS)
@@ -236,6 +240,8 @@ def test_a_custom_loop_and_functions_that_were_traced_before(
     weights = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     after = run(total)
     assert after == pytest.approx(before - 0.01 * weights, abs=1e-3)
+    alone, _ = strategy.pull(names[-1:])  # a part of a slab
+    np.testing.assert_array_equal(alone[names[-1]], model.trainable_variables[-1].numpy())
     pulled, version = strategy.pull(names)
     assert after == pytest.approx(sum(float(v.sum()) for v in pulled.values()), abs=1e-4)
     strategy.push({name: np.ones_like(value) for name, value in pulled.items()}, version)

@@ -196,3 +196,15 @@ def test_the_strategy_hears_of_every_access(slab: Slab) -> None:
         before = len(heard)
         act()
         assert len(heard) > before
+
+
+def test_a_saved_model_has_variables_of_its_own(slab: Slab, tmp_path: Path) -> None:
+    module = tf.Module()
+    module.kernel = slab.kernel
+    module.double = tf.function(lambda: 2 * slab.kernel, input_signature=[])
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_array_equal(loaded.double(), 2 * VALUES["kernel"])
+    loaded.kernel.assign(tf.zeros([4, 3]))
+    np.testing.assert_array_equal(loaded.double(), np.zeros([4, 3]))
+    slab.assert_values()
