@@ -38,6 +38,11 @@ def tracing_server_function(device: str) -> Iterator[None]:
         _trace.current = previous
 
 
+def in_server_function() -> bool:
+    """Whether a server function is being traced on this thread."""
+    return getattr(_trace, "current", None) is not None and not tf.executing_eagerly()
+
+
 class NamedResource(NamedTuple):
     """A variable's name and where its value and mirrors lie."""
 
@@ -69,6 +74,8 @@ class ServerVariable(private.BaseResourceVariable):
         on_access: called before the coordinator touches the value eagerly; the strategy drains
             the workers there, so that a value read in a callback is one version.
     """
+
+    slab: Any = None  # the vector that it is a piece of, where it is one
 
     def __init__(
         self,

@@ -17,10 +17,11 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context, record
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops, script_ops
+from tensorflow.python.saved_model import save_context
 
 SUPPORTED_TENSORFLOW = "2.21"
 
@@ -66,6 +67,41 @@ def anonymous_variable(*, shape: Any, dtype: Any) -> Any:
         unique_id=f"local_{id(handle)}",
         in_graph_mode=False,
     )
+
+
+ops.RegisterGradient("TfpsPieceOfSlab")(lambda _, piece, __: [None, piece])
+
+
+def differentiable_piece(variable: Any, piece: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """Read a piece of a resource as if it were a variable of its own.
+
+    Tapes find the gradient of what is read under the variable's handle, in the trace at hand and
+    across the border of a tf.function; the resource behind it is not seen.
+
+    Args:
+        variable: watched from now on where it is trainable; its handle stands for it.
+        piece: reads the value.
+    """
+    resource_variable_ops.variable_accessed(variable)
+    with record.stop_recording():
+        value = piece()
+        if not tf.executing_eagerly():
+            # For a gradient of the whole function, which knows operations and their inputs only.
+            with ops.get_default_graph().gradient_override_map({"IdentityN": "TfpsPieceOfSlab"}):
+                value, _ = tf.raw_ops.IdentityN(input=[value, variable.handle])
+    record.record_operation(
+        "PieceOfSlab",
+        [value],
+        [variable.handle],
+        backward_function=lambda gradient: [gradient],
+        forward_function=lambda tangent: [tangent],
+    )
+    return value
+
+
+def tracing_for_a_saved_model() -> bool:
+    """Whether what is traced goes into a SavedModel, with variables that are made there."""
+    return bool(save_context.in_save_context()) and not tf.executing_eagerly()
 
 
 @contextlib.contextmanager

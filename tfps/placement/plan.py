@@ -12,8 +12,8 @@ from dataclasses import dataclass
 class View:
     """A Keras variable's place: a piece of one slab of one server.
 
-    A slab is a flat vector; today each slab holds one variable, and a server's dense variables
-    will share one.
+    A slab is a flat vector that holds the variables which one optimizer updates together. Any
+    other variable is a slab of its own, under its own name.
     """
 
     variable: str
@@ -36,15 +36,17 @@ class Plan:
     Example:
 
     >>> plan = Plan(servers=2, views=(
-    ...     View("dense/kernel", 0, "dense/kernel", 0, (784, 128), "float32"),
-    ...     View("dense/bias", 1, "dense/bias", 0, (128,), "float32")))
+    ...     View("kernel", 0, "slab_4", 0, (784, 128), "float32"),
+    ...     View("bias", 0, "slab_4", 100352, (128,), "float32"),
+    ...     View("table", 1, "table_2", 0, (1000, 8), "float32")))
     >>> plan.bytes_per_server
-    (401408, 512)
+    (401920, 32000)
     >>> print(plan)
-    server  bytes    variable      shape       dtype
-    0       401.4 kB dense/kernel  (784, 128)  float32
-    1       512 B    dense/bias    (128,)      float32
-    imbalance (largest / mean): 2.00
+    server  bytes    variable  shape       dtype    slab     offset
+    0       401.4 kB kernel    (784, 128)  float32  slab_4   0
+    0       512 B    bias      (128,)      float32  slab_4   100352
+    1       32.0 kB  table     (1000, 8)   float32  table_2  0
+    imbalance (largest / mean): 1.85
     """
 
     servers: int
@@ -75,13 +77,21 @@ class Plan:
     def __str__(self) -> str:
         from tfps.units import format_bytes
 
-        rows = [("server", "bytes", "variable", "shape", "dtype")]
+        rows = [("server", "bytes", "variable", "shape", "dtype", "slab", "offset")]
         rows += [
-            (str(v.server), format_bytes(v.size_bytes), v.variable, str(v.shape), v.dtype)
+            (
+                str(v.server),
+                format_bytes(v.size_bytes),
+                v.variable,
+                str(v.shape),
+                v.dtype,
+                v.slab,
+                str(v.offset_items),
+            )
             for v in self.views
         ]
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        gaps = (2, 1, 2, 2, 0)
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        gaps = (2, 1, 2, 2, 2, 2, 0)
         lines = [
             "".join(
                 cell.ljust(width + gap) for cell, width, gap in zip(row, widths, gaps, strict=True)

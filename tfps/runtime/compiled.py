@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ class CompiledProgram:
         update_of: Callable[[Any], ServerUpdate],
     ) -> None:
         self.program, self.source = program, source
+        self._places = [weakref.ref(variable._value) for variable in program.variables]
         self.servers = [
             ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
             for server in runtime.servers
@@ -53,6 +55,12 @@ class CompiledProgram:
             for carrier in dict.fromkeys(self._carriers)
         }
         self._concrete: dict[Any, Any] = {}
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the program's variables lie where they lay when it was traced."""
+        pairs = zip(self.program.variables, self._places, strict=True)
+        return all(variable._value is place() for variable, place in pairs)
 
     def trace(self, *arguments: Any) -> None:
         """Trace the closure; on the main thread, where Keras's own state is."""

@@ -17,10 +17,11 @@ from tfps.runtime.server import Server
 from tfps.runtime.server_function import server_function
 from tfps.runtime.wire import (
     StageWire,
-    gradient_name,
+    gradient_of,
     name_of,
     parameter_layout,
     parameters_on,
+    parts_of,
 )
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.layout import Layout
@@ -34,8 +35,8 @@ _numbers = itertools.count()  # two programs of equal layout are two plans
 class Update(Protocol):
     """How a push changes the variables of a server: an optimizer, or a subtraction."""
 
-    def apply(self, gradients: Mapping[int, tf.Tensor], *, device: str) -> None:
-        """Trace the update of the variables on a device; gradients by the variable's id."""
+    def apply(self, gradients: Mapping[str, tf.Tensor], *, device: str) -> None:
+        """Trace the update of a device's variables; gradients by name of a variable or slab."""
 
 
 class CustomServer:
@@ -61,8 +62,8 @@ class CustomServer:
     ) -> None:
         self.program, self.server, self._update_of = program, server, update_of
         self.job_id = runtime.job_id
-        self.parameters = parameters_on(program, server.device)
-        self.parameter_layout = parameter_layout(self.parameters)
+        self._held = parts_of(parameters_on(program, server.device))
+        self.parameters, self.parameter_layout = self._held.variables, self._held.layout
         self.state = tuple(v for v in program.state if v._value.device == server.device)
         self.state_layout = parameter_layout(self.state)
         self.wires = [self._wire(stage.variables) for stage in program.stages]
@@ -112,9 +113,16 @@ class CustomServer:
         runtime.forget_with(self, [(self.server.index, self.plan_id)])
 
     def _wire(self, variables: Sequence[Any]) -> StageWire:
-        here = tuple(v for v in variables if v._value.device == self.server.device)
-        request = Layout.of((gradient_name(v), v._value.dtype.name, tuple(v.shape)) for v in here)
-        return StageWire(here, (), here, request, parameter_layout(here))
+        here = parts_of(v for v in variables if v._value.device == self.server.device)
+        return StageWire(
+            gradients=here,
+            state=(),
+            values=here,
+            request=Layout.of(here.entries(gradients=True, of_server=False)),
+            reply=here.layout,
+            server_request=Layout.of(here.entries(gradients=True, of_server=True)),
+            server_reply=here.server_layout,
+        )
 
     def _function(self, trace: Callable[..., Sequence[tf.Tensor]]) -> Any:
         return server_function(
@@ -129,20 +137,20 @@ class CustomServer:
             entries.count_if(tf.constant(True), ledger.books.EXCHANGES)
             entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
             ledger.post(entries)
-            values = {name_of(v): v._value.read_value() for v in self.parameters}
-        return [_reply(version), ids, pack(self.parameter_layout, values)]
+            values = {native.shared_name: native.read_value() for native in self._held.natives}
+        return [_reply(version), ids, pack(self._held.server_layout, values)]
 
     def _push_of(self, stage: int) -> Callable[..., Sequence[tf.Tensor]]:
         wire, optimizer = self.wires[stage], self.program.stages[stage].optimizer
 
         def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
-            ledger, tensors = self.server.ledger, unpack(wire.request, payload)
+            ledger, tensors = self.server.ledger, unpack(wire.server_request, payload)
             with ledger.locked():
                 entries = ledger.entries()
                 version, staleness = decide.count_update(
                     entries, base_version=header[Request.BASE_VERSION]
                 )
-                gradients = {id(v): tensors[gradient_name(v)] for v in wire.gradients}
+                gradients = {n.shared_name: tensors[gradient_of(n)] for n in wire.gradients.natives}
                 trained = optimizer._trainable_variables
                 if any(v._value.device == self.server.device for v in trained):
                     self._update_of(optimizer).apply(gradients, device=self.server.device)
@@ -150,8 +158,8 @@ class CustomServer:
                     received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
                 )
                 ledger.post(entries)
-                values = {name_of(v): v._value.read_value() for v in wire.parameters}
-            return [_reply(version, staleness), ids, pack(wire.reply, values)]
+                values = {native.shared_name: native.read_value() for native in wire.values.natives}
+            return [_reply(version, staleness), ids, pack(wire.server_reply, values)]
 
         return push
 

@@ -101,7 +101,11 @@ class CustomStep:
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         values = [tf.convert_to_tensor(g) for g, _ in pairs]
         values = for_whole_model(
-            optimizer, values, servers=len(self.servers), value_of=self.value_of
+            optimizer,
+            values,
+            variables=[v for _, v in pairs],
+            servers=len(self.servers),
+            value_of=self.value_of,
         )
         named = {gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)}
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))

@@ -10,16 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from tfps.bridge.server_variable import NamedResource, ServerVariable
-from tfps.placement.plan import Plan, View
+from tfps.bridge.server_variable import NamedResource
 from tfps.placement.policy import Placement
 from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 from tfps.runtime.data_plane import DataPlane
 from tfps.runtime.server import Server
+from tfps.runtime.storage import Storage
 from tfps.transport.carrier import Carrier
-from tfps.transport.layout import ITEM_BYTES
 
 
 def server_device(index: int) -> str:
@@ -32,7 +30,7 @@ def worker_device(slot: int) -> str:
     return f"/job:worker/replica:0/task:{slot}/device:CPU:0"
 
 
-class Runtime:
+class Runtime(Storage):
     """What one job owns on the cluster.
 
     Args:
@@ -52,9 +50,9 @@ class Runtime:
         placement: Placement,
         transport: str = "auto",
     ) -> None:
+        super().__init__(container=f"tfps_{job}", number_of_servers=len(addresses))
         self.job, self.workers = job, len(worker_addresses)
         self.worker_addresses = tuple(worker_addresses)
-        self.container = f"tfps_{job}"
         self.job_id = int.from_bytes(
             hashlib.blake2b(job.encode(), digest_size=7).digest(), "little"
         )
@@ -79,25 +77,15 @@ class Runtime:
             worker_lines=self._worker_lines,
             transport=transport,
         )
-        self.on_access: Callable[[], None] = lambda: None
         # Called with the index of a lost server: exchanges that wait for it shall end.
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
         self.closed = False
         self._lock = threading.Lock()
-        self._names = itertools.count()
         self._incarnations = itertools.count(1)
         self._latest_incarnations: dict[int, int] = {}
-        self._views: dict[str, View] = {}
-        self._resources: dict[str, NamedResource] = {}
-        self._garbage: list[NamedResource] = []
         self._unused_plans: list[tuple[int, int]] = []
         self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    @property
-    def plan(self) -> Plan:
-        """Which variable lies on which server."""
-        return Plan(servers=len(self.servers), views=tuple(self._views.values()))
 
     @property
     def carrier(self) -> Carrier:
@@ -115,53 +103,9 @@ class Runtime:
         )
         return self.servers[index].device
 
-    def create_variable(
-        self, initial_value: Any, *, device: str, planned: bool = True, **options: Any
-    ) -> ServerVariable:
-        """A named variable on a server.
-
-        Args:
-            initial_value: a tensor, an array or a callable that returns one.
-            device: the server.
-            planned: enter it in the plan; what belongs to the transport is not.
-            options: of `ServerVariable`.
-        """
-        name = options.get("name") or "variable"
-        shared_name = f"{name}_{next(self._names)}"
-        variable = ServerVariable(
-            initial_value,
-            device=device,
-            container=self.container,
-            shared_name=shared_name,
-            on_access=self._access,
-            **options,
-        )
-        dtype = variable.dtype.name
-        self._resources[shared_name] = variable.resource
-        if planned:
-            self._views[shared_name] = View(
-                variable=name,
-                server=self.index_of(device),
-                slab=shared_name,
-                offset_items=0,
-                shape=tuple(variable.shape),
-                dtype=dtype,
-                item_bytes=ITEM_BYTES.get(dtype, variable.dtype.size),
-            )
-        weakref.finalize(variable, self._forget, shared_name)
-        return variable
-
-    def _forget(self, shared_name: str) -> None:
-        # Runs wherever the garbage collector does, so it only notes; `collect` frees.
-        self._views.pop(shared_name, None)
-        resource = self._resources.pop(shared_name, None)
-        if resource is not None:
-            self._garbage.append(resource)
-
     def collect(self) -> None:
         """Free the variables and plans that nothing refers to any more."""
-        while self._garbage:
-            self._free(self._garbage.pop())
+        super().collect()
         unused = [self._unused_plans.pop() for _ in range(len(self._unused_plans))]
         self.data_plane.forget(unused)
 
@@ -175,13 +119,6 @@ class Runtime:
         lost = {server.device for server in self.servers if server.lost is not None}
         answering = [device for device in resource.devices if device not in lost]
         resource._replace(devices=answering).destroy()
-
-    def _access(self) -> None:
-        self.on_access()
-
-    def index_of(self, device: str) -> int:
-        """The index of a server from its device string."""
-        return int(tf.DeviceSpec.from_string(device).task)
 
     def next_incarnation(self, slot: int) -> int:
         """A worker's next incarnation: a number larger than any before in this job."""

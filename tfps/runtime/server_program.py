@@ -24,10 +24,10 @@ from tfps.runtime.server_function import server_function
 from tfps.runtime.wire import (
     METRICS,
     OUTPUTS,
-    gradient_name,
+    gradient_of,
     name_of,
-    parameter_layout,
     parameters_on,
+    parts_of,
     report_layout,
     stage_wire,
 )
@@ -60,14 +60,15 @@ class ServerProgram:
     ) -> None:
         self.program, self.runtime, self.server = program, runtime, server
         self._update_of = update_of
-        self.parameters = parameters_on(program, server.device)
-        self.parameter_layout = parameter_layout(self.parameters)
+        self._held = parts_of(parameters_on(program, server.device))
+        self.parameters, self.parameter_layout = self._held.variables, self._held.layout
         self.report_layout = report_layout(program)
         self.wires = [
             stage_wire(program, k, device=server.device, reports=server.hands_out_tickets)
             for k in range(len(program.stages))
         ]
-        text = repr((program.name, self.parameter_layout, self.wires)).encode()
+        messages = [(wire.request, wire.reply) for wire in self.wires]
+        text = repr((program.name, self.parameter_layout, messages)).encode()
         self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
         if server.hands_out_tickets:
             self._metrics = self._vector("metrics", program.metric_items)
@@ -190,10 +191,10 @@ class ServerProgram:
                     entries, alive=accepted, slot=slot, pushed=NO_TICKET, pipelined=True
                 )
                 ledger.post(entries)
-            values = self._values(self.parameters)
+            values = self._values(self._held.natives)
         status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
         reply = self._reply(header, status=status, version=version, ticket=ticket, ahead=ahead)
-        return [reply, ids, pack(self.parameter_layout, values)]
+        return [reply, ids, pack(self._held.server_layout, values)]
 
     def _push_of(self, stage: int) -> Callable[..., Sequence[tf.Tensor]]:
         wire = self.wires[stage]
@@ -210,7 +211,7 @@ class ServerProgram:
         )
 
         def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
-            ledger, tensors = self.server.ledger, unpack(wire.request, payload)
+            ledger, tensors = self.server.ledger, unpack(wire.server_request, payload)
             fields = tf.unstack(header)
             cell = ledger.window_cell(fields[Request.TICKET])
             with ledger.locked():
@@ -236,7 +237,7 @@ class ServerProgram:
                     private.run_after(operation, done.op)
                 if reports:
                     self._count_report(pushed.closed, tensors)
-                values = self._values(wire.parameters)
+                values = self._values(wire.values.natives)
             reply = self._reply(
                 header,
                 status=pushed.status,
@@ -244,7 +245,7 @@ class ServerProgram:
                 staleness=pushed.staleness,
                 ticket=pushed.next_ticket,
             )
-            return [reply, ids, pack(wire.reply, values)]
+            return [reply, ids, pack(wire.server_reply, values)]
 
         return push
 
@@ -333,7 +334,7 @@ class ServerProgram:
             self._take_state(variable, tensors[name_of(variable)], active)
         optimizer = self.program.stages[stage].optimizer
         if optimizer is not None:
-            gradients = {id(v): tensors[gradient_name(v)] for v in wire.gradients}
+            gradients = {n.shared_name: tensors[gradient_of(n)] for n in wire.gradients.natives}
             if any(v._value.device == self.server.device for v in optimizer._trainable_variables):
                 self._update_of(optimizer).apply(gradients, device=self.server.device)
         done = [
@@ -356,8 +357,8 @@ class ServerProgram:
         else:
             value.assign(new, read_value=False)
 
-    def _values(self, variables: Sequence[Any]) -> dict[str, tf.Tensor]:
-        return {name_of(v): v._value.read_value() for v in variables}
+    def _values(self, natives: Sequence[Any]) -> dict[str, tf.Tensor]:
+        return {native.shared_name: native.read_value() for native in natives}
 
     def _trace_report(self, reset: tf.Tensor) -> list[tf.Tensor]:
         with self.server.ledger.locked():

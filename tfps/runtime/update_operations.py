@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-CHANGES = ("Assign", "ResourceApply", "ResourceScatter")
+CHANGES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceStridedSliceAssign")
+# Operations that run functions: the functions' attributes, and the first input that they get.
+CALLS = {
+    "If": (("then_branch", 1), ("else_branch", 1)),
+    "StatelessIf": (("then_branch", 1), ("else_branch", 1)),
+    "PartitionedCall": (("f", 0),),
+    "StatefulPartitionedCall": (("f", 0),),
+}
 
 
 class UpdateOperation(NamedTuple):
@@ -17,7 +24,7 @@ class UpdateOperation(NamedTuple):
 
 
 def update_operations(concrete_function: Any) -> list[UpdateOperation]:
-    """All writes of a traced function, also those inside conditions.
+    """All writes of a traced function, also those inside conditions and compiled parts.
 
     Args:
         concrete_function: for example a server's function for a push.
@@ -39,13 +46,12 @@ def _walk(
         inputs = [handles.get(name.split(":")[0].lstrip("^")) for name in node.input]
         if node.op.startswith(CHANGES) and inputs and inputs[0]:
             yield UpdateOperation(node.device, node.op, inputs[0])
-        if node.op in ("If", "StatelessIf"):
-            for branch in ("then_branch", "else_branch"):
-                function = functions[node.attr[branch].func.name]
-                arguments = [argument.name for argument in function.signature.input_arg]
-                known = {
-                    argument: handle
-                    for argument, handle in zip(arguments, inputs[1:], strict=False)
-                    if handle
-                }
-                yield from _walk(function.node_def, known, functions)
+        for attribute, first in CALLS.get(node.op, ()):
+            function = functions[node.attr[attribute].func.name]
+            arguments = [argument.name for argument in function.signature.input_arg]
+            known = {
+                argument: handle
+                for argument, handle in zip(arguments, inputs[first:], strict=False)
+                if handle
+            }
+            yield from _walk(function.node_def, known, functions)

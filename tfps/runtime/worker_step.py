@@ -95,7 +95,11 @@ class WorkerStep:
             )
         values = [tf.convert_to_tensor(g) for g, _ in pairs]  # rows of a table become dense
         values = for_whole_model(
-            optimizer, values, servers=len(self.servers), value_of=self.value_of
+            optimizer,
+            values,
+            variables=[v for _, v in pairs],
+            servers=len(self.servers),
+            value_of=self.value_of,
         )
         self._exchange({gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)})
 

@@ -42,7 +42,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
 
     def __init__(self, strategy: Any) -> None:
         if not getattr(self, "_has_initialized", False):
-            self._packed: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+            self._packed: weakref.WeakKeyDictionary[Any, _Packed] = weakref.WeakKeyDictionary()
         with private.closure_queues_of(ClosureQueue):
             super().__init__(strategy)
         private.keep_stop_from_waiting(self)
@@ -69,16 +69,29 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         return super().schedule(fn, args=args, kwargs=kwargs)
 
     def _pack(self, function: Any) -> Any:
-        """The packed form of a function; the same object for the same function."""
-        if function not in self._packed:
-            strategy = weakref.ref(self.strategy)
-            user: Any = weakref.ref(function)
+        """The packed form of a function; the same object until variables move."""
+        known = self._packed.get(function)
+        if known is None or known.layouts not in (None, self.strategy.runtime.layouts):
+            self._packed[function] = known = _Packed(function, self.strategy)
+        return known.function
 
-            def packed(*args: Any, **kwargs: Any) -> Any:
-                return trace_packed(user(), args, kwargs, strategy=strategy())
 
-            self._packed[function] = tf.function(packed, autograph=False)
-        return self._packed[function]
+class _Packed:
+    """A user's function with packed transport, and of which layout of variables it was traced."""
+
+    def __init__(self, function: Any, strategy: Any) -> None:
+        self.layouts: int | None = None
+        user: Any = weakref.ref(function)
+        of = weakref.ref(strategy)
+
+        def packed(*args: Any, **kwargs: Any) -> Any:
+            strategy: Any = of()
+            outputs = trace_packed(user(), args, kwargs, strategy=strategy)
+            if self.layouts is None:
+                self.layouts = strategy.runtime.layouts
+            return outputs
+
+        self.function = tf.function(packed, autograph=False)
 
 
 def pack_functions_of(coordinator: Any) -> None:

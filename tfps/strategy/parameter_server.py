@@ -23,7 +23,9 @@ from tfps.cluster import (
     wait_for_tasks,
 )
 from tfps.consistency.ledger import STALENESS_BINS
-from tfps.optimizers.server_update import ServerUpdate, members
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
+from tfps.optimizers.wrapped import members
 from tfps.placement.plan import Plan
 from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
@@ -126,7 +128,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self.runtime.on_access = _weak_method(self, "pause_tickets")
         self._extended.__class__ = Extended
         self._extended._tfps_runtime = self.runtime
-        self._primitives = Primitives(self.runtime, update_of=_weak_method(self, "update_of"))
+        self._primitives = Primitives(
+            self.runtime,
+            update_of=_weak_method(self, "update_of"),
+            settle=_weak_method(self, "updates_of"),
+        )
         self._extended._tfps_register = self._primitives.register
         keras_patches.install(Trainer())
         self._guard = Guard(self.runtime, policy=probe_policy)
@@ -177,16 +183,28 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         found = self._updates.get(id(optimizer))
         if found is None or not found[1].fits(optimizer):
             with outside_the_step():
-                update = ServerUpdate(
-                    optimizer, create_variable=self.runtime.create_variable, strategy=self
-                )
+                update = ServerUpdate(optimizer, storage=self.runtime, strategy=self)
             self._updates[id(optimizer)] = found = (optimizer, update)
         return found[1]
 
     def updates_of(self, program: Program) -> list[ServerUpdate]:
-        """The server-side updates that a program uses."""
+        """The server-side updates that a program uses; what it trains together moves into slabs."""
+        calls = [OptimizerCall(s.optimizer, s.variables) for s in program.stages if s.optimizer]
+        with outside_the_step():
+            if layouts := layouts_for(calls):
+                self._come_to_rest()
+            for layout, variables in layouts:
+                create(layout, variables, storage=self.runtime, name="slab")
+            self.runtime.collect()
         optimizers = {id(s.optimizer): s.optimizer for s in program.stages if s.optimizer}
         return [self.update_of(optimizer) for optimizer in optimizers.values()]
+
+    def _come_to_rest(self) -> None:
+        """Nothing may run while variables move: what was traced before looks for the old ones."""
+        self.pause_tickets()
+        coordinator = self._cluster_coordinator
+        if coordinator is not None and not coordinator.done():
+            coordinator.join()
 
     def adopt_optimizer(self, optimizer: Any) -> None:
         """An optimizer made outside the scope: its state moves when it is built or used."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import ConfigError
+from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.custom_server import CustomServer
 from tfps.runtime.program import Program, Stage
 from tfps.runtime.runtime import Runtime
@@ -47,10 +48,12 @@ class Descent:
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self._trainable_variables = list(parameters)
 
-    def apply(self, gradients: Mapping[int, tf.Tensor], *, device: str) -> None:
-        for parameter in self._trainable_variables:
-            if id(parameter) in gradients and parameter._value.device == device:
-                parameter._value.assign_sub(gradients[id(parameter)], read_value=False)
+    def apply(self, gradients: Mapping[str, tf.Tensor], *, device: str) -> None:
+        natives = [parameter._value for parameter in self._trainable_variables]
+        slabs = [native.slab for native in natives if native.slab is not None]
+        for name, native in {each.shared_name: each for each in (*natives, *slabs)}.items():
+            if name in gradients and native.device == device:
+                native.assign_sub(gradients[name], read_value=False)
 
 
 class Primitives:
@@ -59,13 +62,21 @@ class Primitives:
     Args:
         runtime: the job.
         update_of: the server-side update of a Keras optimizer.
+        settle: lays out what a program trains, before it is traced.
     """
 
-    def __init__(self, runtime: Runtime, *, update_of: Callable[[Any], Any]) -> None:
-        self._runtime, self._update_of = runtime, update_of
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        update_of: Callable[[Any], Any],
+        settle: Callable[[Program], Any],
+    ) -> None:
+        self._runtime, self._update_of, self._settle = runtime, update_of, settle
         self._known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._compiled: dict[Any, tuple[list[Parameter], list[CustomServer]]] = {}
         self._eager: dict[Any, Any] = {}
+        self._layouts = runtime.layouts
 
     def register(self, name: str, variable: Any) -> None:
         """Note a variable that was created in the strategy's scope."""
@@ -133,6 +144,7 @@ class Primitives:
         tensors = [tf.convert_to_tensor(gradients[name]) for name in chosen]
         version = tf.cast(tf.convert_to_tensor(version), tf.int64)
         if tf.executing_eagerly():
+            self._for(chosen, optimizer)  # variables move, if they do, before anything is traced
             call = self._eagerly(
                 key, lambda v, *g: self._push(*self._for(chosen, optimizer), list(g), v)
             )
@@ -142,6 +154,7 @@ class Primitives:
         return self._push(parameters, servers, tensors, version)
 
     def _eagerly(self, key: Any, function: Any) -> Any:
+        self._forget_outdated()
         if key not in self._eager:
             self._eager[key] = tf.function(function, autograph=False)
         return self._eager[key]
@@ -150,6 +163,7 @@ class Primitives:
         self, names: tuple[str, ...], optimizer: Any
     ) -> tuple[list[Parameter], list[CustomServer]]:
         key = (names, id(optimizer))
+        self._forget_outdated()
         if key not in self._compiled:
             unknown = [name for name in names if name not in self._known]
             if unknown:
@@ -160,7 +174,6 @@ class Primitives:
             by: Any = Descent(parameters)
             if optimizer is not None:
                 parameters = [p.keras_variable for p in parameters]
-                self._update_of(optimizer)  # its state settles before anything is traced
                 by = optimizer
             program = Program(
                 name="primitives",
@@ -170,6 +183,9 @@ class Primitives:
                 variables=list(parameters),
                 stages=[Stage(by, tuple(parameters))],
             )
+            if optimizer is not None:
+                self._settle(program)
+                self._forget_outdated()
             servers = [
                 CustomServer(
                     program,
@@ -181,6 +197,13 @@ class Primitives:
             ]
             self._compiled[key] = (parameters, servers)
         return self._compiled[key]
+
+    def _forget_outdated(self) -> None:
+        """Variables that moved are looked for in their new places."""
+        if self._layouts != self._runtime.layouts:
+            self._layouts = self._runtime.layouts
+            self._compiled.clear()
+            self._eager.clear()
 
     def _pull(self, parameters: list[Any], servers: list[CustomServer]) -> tuple[Any, tf.Tensor]:
         payload = tf.zeros([0], tf.uint8)
@@ -199,6 +222,15 @@ class Primitives:
         gradients: list[tf.Tensor],
         version: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        optimizer = servers[0].program.stages[0].optimizer
+        if not isinstance(optimizer, Descent):
+            gradients = for_whole_model(
+                optimizer,
+                gradients,
+                variables=parameters,
+                servers=len(servers),
+                value_of=lambda variable: variable._value,
+            )
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
         calls = {
             p: s.call(Kind.PUSH, pack(s.wires[0].request, named), version=version[p])

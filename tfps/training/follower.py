@@ -120,7 +120,7 @@ class Follower:
 
     def _compile(self, request: RoundRequest) -> CompiledProgram:
         key = (request.source.key(), self._frozen_state(), self.lock_step)
-        if key not in self._compiled:
+        if key not in self._compiled or not self._compiled[key].is_current:
             strategy = self._strategy
             program = Program(
                 name=f"{self._kind}_{next(_numbers)}",

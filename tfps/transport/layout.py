@@ -6,14 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# TensorFlow shares a slice's buffer instead of copying it when the slice starts on 64 bytes.
-ALIGNMENT_BYTES = 64
-
-ITEM_BYTES = {
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1,
-    "int8": 1, "uint8": 1, "int16": 2, "uint16": 2,
-    "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
-}  # fmt: skip
+from tfps.placement.slab import ITEM_BYTES, padded_items
 
 
 @dataclass(frozen=True)
@@ -31,8 +24,7 @@ class Segment:
 
     @property
     def padded_items(self) -> int:
-        per_line = ALIGNMENT_BYTES // ITEM_BYTES[self.dtype]
-        return max(1, math.ceil(self.items / per_line)) * per_line
+        return padded_items(self.items, self.dtype)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
-from tfps.transport.layout import ITEM_BYTES, Layout
+from tfps.placement.slab import ITEM_BYTES
+from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 
 DTYPES = sorted(ITEM_BYTES)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tfps.transport.layout import ALIGNMENT_BYTES
+from tfps.placement.slab import ALIGNMENT_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tfps.placement.slab import ALIGNMENT_BYTES
 from tfps.transport.direct.buffers import AlignedBuffers
 from tfps.transport.direct.frame import ITEM_BYTES, PREFIX, Frame, FrameLimits
 from tfps.transport.direct.stream import CHUNK_BYTES, stream_of
-from tfps.transport.layout import ALIGNMENT_BYTES
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

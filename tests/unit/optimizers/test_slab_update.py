@@ -1,0 +1,209 @@
+"""An optimizer that sees one vector gives the numbers of Keras, variable by variable."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.unit.optimizers.server import LocalServer
+from tfps.optimizers import server_update
+from tfps.optimizers.elementwise import ELEMENTWISE, is_elementwise
+
+STEPS = 12
+TOLERANCE = 1e-6
+RATES = {"Adadelta": 10.0, "Ftrl": 0.1, "SGD": 0.1, "Adagrad": 0.05, "Lion": 0.003}
+SHAPES = {"kernel": (5, 7), "bias": (7,), "head_kernel": (7, 3), "head_bias": (3,), "scale": ()}
+
+OPTIMIZERS: dict[str, Any] = {
+    name: value
+    for name, value in vars(keras.optimizers).items()
+    if inspect.isclass(value)
+    and issubclass(value, keras.optimizers.Optimizer)
+    and value is not keras.optimizers.Optimizer
+}
+WRAPPERS = {"LossScaleOptimizer", "MultiOptimizer"}
+OF_WHOLE_VARIABLES = {"Lamb", "Adafactor", "Muon"}
+
+
+class Marked(keras.optimizers.SGD):
+    tfps_elementwise = True
+
+
+class Unmarked(Marked):
+    pass
+
+
+def _excluding() -> Any:
+    optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "scale"])
+    return optimizer
+
+
+def _multi() -> Any:
+    adam, sgd = keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1, clipvalue=0.5)
+    return keras.optimizers.MultiOptimizer(lambda v: adam if "kernel" in v.name else sgd)
+
+
+VARIANTS: dict[str, Callable[[], Any]] = {
+    "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
+    "amsgrad": lambda: keras.optimizers.Adam(0.01, amsgrad=True),
+    "centered": lambda: keras.optimizers.RMSprop(0.01, momentum=0.9, centered=True),
+    "clipnorm": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1),
+    "clipvalue": lambda: keras.optimizers.SGD(0.1, clipvalue=0.5),
+    "global_clipnorm": lambda: keras.optimizers.SGD(0.5, global_clipnorm=0.1),
+    "scaled_clipnorm": lambda: keras.optimizers.SGD(0.5, clipnorm=0.1, loss_scale_factor=8.0),
+    "decay": lambda: keras.optimizers.SGD(0.1, weight_decay=0.05),
+    "decay_exclusions": _excluding,
+    "average": lambda: keras.optimizers.Adam(
+        0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=5
+    ),
+    "accumulation": lambda: keras.optimizers.Adam(0.02, gradient_accumulation_steps=3),
+    "accumulation_clipnorm": lambda: keras.optimizers.SGD(
+        0.5, gradient_accumulation_steps=3, clipnorm=0.1
+    ),
+    "schedule": lambda: keras.optimizers.Adam(
+        keras.optimizers.schedules.ExponentialDecay(0.02, 5, 0.9)
+    ),
+    "loss_scale": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(0.01), initial_scale=4.0, dynamic_growth_steps=5
+    ),
+    "multi": _multi,
+    "own_class": lambda: Marked(0.1, momentum=0.9),
+}
+
+
+def _of_class(name: str) -> Callable[[], Any]:
+    return lambda: OPTIMIZERS[name](learning_rate=RATES.get(name, 0.01))
+
+
+CASES = VARIANTS | {name: _of_class(name) for name in sorted(set(OPTIMIZERS) - WRAPPERS)}
+# How many vectors the five variables make.
+SLABS = {"decay_exclusions": 2, "multi": 2, "accumulation_clipnorm": 0} | dict.fromkeys(
+    OF_WHOLE_VARIABLES, 0
+)
+
+
+def _values() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(1)
+    return {n: random.normal(size=s).astype("float32") for n, s in SHAPES.items()}
+
+
+def _gradients(step: int) -> list[np.ndarray]:
+    random = np.random.default_rng(100 + step)
+    return [random.normal(size=shape).astype("float32") for shape in SHAPES.values()]
+
+
+def test_every_class_of_keras_is_known() -> None:
+    """A new class of Keras must be put on one side or the other."""
+    assert set(OPTIMIZERS) == {c.__name__ for c in ELEMENTWISE} | OF_WHOLE_VARIABLES | WRAPPERS
+
+
+def test_a_class_of_ones_own_must_say_so_itself() -> None:
+    assert is_elementwise(Marked(0.1))
+    assert not is_elementwise(Unmarked(0.1))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_numbers_as_keras(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_update, "COMPILED_ITEMS", 0)
+    local = {n: keras.Variable(value, name=n) for n, value in _values().items()}
+    expected = CASES[name]()
+    expected.build(list(local.values()))
+    server = LocalServer()
+    served = {n: server.variable(value, name=n) for n, value in _values().items()}
+    found = CASES[name]()
+    found.build(list(served.values()))
+    order = [v.path for v in found.variables]
+    laid_out = server.lay_out((found, list(served.values())))
+    assert len(laid_out) == SLABS.get(name, 1)
+    push = server.push(found, list(served.values()))
+    values: list[np.ndarray] = []
+    for step in range(STEPS):
+        expected.apply([g.copy() for g in _gradients(step)], list(local.values()))
+        values = push(_gradients(step))
+    for value, reference, start in zip(values, local.values(), _values().values(), strict=True):
+        np.testing.assert_allclose(value, reference.numpy(), rtol=0, atol=TOLERANCE)
+        assert np.abs(value - start).max() > 1e-3
+    for variable, value in zip(served.values(), values, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert [v.path for v in found.variables] == order
+    for variable, reference in zip(found.variables, expected.variables, strict=True):
+        assert variable.shape == reference.shape
+        np.testing.assert_allclose(
+            variable.numpy(), reference.numpy(), rtol=1e-5, atol=1e-5, err_msg=variable.path
+        )
+
+
+@pytest.mark.parametrize("name", sorted(OF_WHOLE_VARIABLES))
+def test_the_others_are_not_elementwise(name: str) -> None:
+    """As one vector they would give other numbers: the list says no more than it must."""
+    names = ("kernel", "head_kernel")
+    apart = [keras.Variable(_values()[n]) for n in names]
+    flat = np.concatenate([_values()[n].ravel() for n in names])
+    together = keras.Variable(flat[:, None] if name == "Muon" else flat)
+    one, other = _of_class(name)(), _of_class(name)()
+    for step in range(STEPS):
+        gradients = [g for n, g in zip(SHAPES, _gradients(step), strict=True) if n in names]
+        one.apply(gradients, apart)
+        joined = np.concatenate([g.ravel() for g in gradients])
+        other.apply([joined.reshape(together.shape)], [together])
+    difference = np.concatenate([v.numpy().ravel() for v in apart]) - together.numpy().ravel()
+    assert np.abs(difference).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["Lamb", "Muon", "Adafactor", "accumulation_clipnorm"])
+def test_an_optimizer_of_whole_variables_on_slabs_of_another(name: str) -> None:
+    """After a recompile the variables still lie together; each is updated by itself."""
+    served, local = [], []
+    server = LocalServer()
+    for n, value in _values().items():
+        served.append(server.variable(value, name=n))
+        local.append(keras.Variable(value, name=n))
+    first = keras.optimizers.SGD()
+    first.build(served)
+    assert len(server.lay_out((first, served))) == 1
+    found, expected = CASES[name](), CASES[name]()
+    found.build(served)
+    expected.build(local)
+    push = server.push(found, served)
+    for step in range(STEPS):
+        push(_gradients(step))
+        expected.apply(_gradients(step), local)
+    pairs = zip([*served, *found.variables], [*local, *expected.variables], strict=True)
+    for variable, reference in pairs:
+        np.testing.assert_allclose(
+            variable.numpy(), reference.numpy(), rtol=1e-5, atol=TOLERANCE, err_msg=variable.path
+        )
+
+
+def test_a_call_for_a_part_of_a_slab_leaves_the_rest_alone() -> None:
+    """Adam's momentum would move a variable that has no gradient in this call."""
+    server = LocalServer()
+    served = {n: server.variable(value, name=n) for n, value in _values().items()}
+    local = {n: keras.Variable(value, name=n) for n, value in _values().items()}
+    found, expected = keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.01)
+    found.build(list(served.values()))
+    expected.build(list(local.values()))
+    server.lay_out((found, list(served.values())))
+    part = ["kernel", "scale"]
+    push, push_part = (
+        server.push(found, list(served.values())),
+        server.push(found, [served[n] for n in part]),
+    )
+    for step in range(4):
+        gradients = dict(zip(SHAPES, _gradients(step), strict=True))
+        push(list(gradients.values()))
+        expected.apply(list(gradients.values()), list(local.values()))
+        push_part([gradients[n] for n in part])
+        expected.apply([gradients[n] for n in part], [local[n] for n in part])
+    for name, variable in served.items():
+        np.testing.assert_allclose(
+            variable.numpy(), local[name].numpy(), rtol=0, atol=TOLERANCE, err_msg=name
+        )
+    for variable, reference in zip(found.variables, expected.variables, strict=True):
+        np.testing.assert_allclose(variable.numpy(), reference.numpy(), rtol=1e-5, atol=1e-6)

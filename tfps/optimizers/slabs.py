@@ -1,0 +1,130 @@
+"""Lays a model's weights into slabs: those that a program's optimizers update together."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.view_variable import SlabVariable, ViewVariable
+from tfps.optimizers.elementwise import may_share_slabs
+from tfps.optimizers.wrapped import is_decayed, leaves
+from tfps.placement.slab import ITEM_BYTES, Candidate, SlabLayout, lay_out
+
+
+class Storage(Protocol):
+    """What makes variables on servers."""
+
+    def create_variable(self, initial_value: Any, *, device: str, **options: Any) -> ServerVariable:
+        """A named variable of its own."""
+
+    def create_slab(
+        self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool
+    ) -> tuple[SlabVariable, list[ViewVariable]]:
+        """A vector in which variables go on; the views take their places."""
+
+
+class OptimizerCall(NamedTuple):
+    """An optimizer and the Keras variables that one call gives gradients for."""
+
+    optimizer: Any
+    variables: Sequence[Any]
+
+
+def can_share(variable: Any) -> bool:
+    """Whether nothing acts on a variable as a whole, whichever optimizer trains it."""
+    return (
+        isinstance(variable._value, ServerVariable)
+        and variable._value.dtype.is_floating
+        and variable._value.dtype.name in ITEM_BYTES
+        and variable.constraint is None
+        and not variable.overwrite_with_gradient
+    )
+
+
+def layouts_for(calls: Sequence[OptimizerCall]) -> list[tuple[SlabLayout, list[Any]]]:
+    """The slabs that a program's optimizer calls ask for and that do not exist yet.
+
+    Variables share a slab if every call of the program trains all of them or none, with or without
+    weight decay alike. Slabs are only ever divided: programs that train different parts of a model
+    in turn settle on their common parts, and none of them undoes another's.
+
+    Args:
+        calls: of a program, in their order.
+
+    Returns:
+        Each new slab's layout, and its Keras variables in that order.
+    """
+    marks: dict[int, list[Hashable]] = {}
+    found: dict[int, Any] = {}
+    for number, (optimizer, variables) in enumerate(calls):
+        for position, leaf in enumerate(leaves(optimizer)):
+            if not may_share_slabs(optimizer, leaf):
+                continue
+            trained = {id(variable) for variable in leaf._trainable_variables}
+            for variable in variables:
+                if id(variable) in trained and can_share(variable):
+                    found[id(variable)] = variable
+                    decays = leaf.weight_decay is not None and is_decayed(leaf, variable)
+                    marks.setdefault(id(variable), []).append((number, position, decays))
+    for variable in list(found.values()):
+        for neighbour in _sharing(variable):
+            found.setdefault(id(neighbour), neighbour)
+    by_name = {variable._value.shared_name: variable for variable in found.values()}
+    candidates = [
+        Candidate(
+            name=name,
+            server=_server(variable),
+            dtype=variable._value.dtype.name,
+            shape=tuple(variable.shape),
+            group=(_slab_name(variable), tuple(marks.get(id(variable), ()))),
+        )
+        for name, variable in by_name.items()
+    ]
+    return [
+        (layout, [by_name[name] for name in layout.names])
+        for layout in lay_out(candidates)
+        if not _exists(layout, by_name)
+    ]
+
+
+def create(layout: SlabLayout, variables: Sequence[Any], *, storage: Storage, name: str) -> None:
+    """Make a slab; the Keras variables stay the objects that they are and become its pieces.
+
+    Args:
+        layout: of the slab.
+        variables: Keras variables, in the order of the layout.
+        storage: makes it on the server.
+        name: of the slab.
+    """
+    natives = [variable._value for variable in variables]
+    slab, views = storage.create_slab(natives, layout=layout, name=name, filled=False)
+    slab.owners = tuple(weakref.ref(variable) for variable in variables)
+    for variable, view in zip(variables, views, strict=True):
+        variable._value = view
+
+
+def _slab_name(variable: Any) -> str | None:
+    slab = variable._value.slab
+    return None if slab is None else slab.shared_name
+
+
+def _sharing(variable: Any) -> list[Any]:
+    """The Keras variables that lie in the same slab."""
+    slab = variable._value.slab
+    if slab is None:
+        return []
+    owners = [owner() for owner in slab.owners]
+    return [owner for owner in owners if owner is not None and owner._value.slab is slab]
+
+
+def _server(variable: Any) -> int:
+    return int(tf.DeviceSpec.from_string(variable._value.device).task)
+
+
+def _exists(layout: SlabLayout, by_name: dict[str, Any]) -> bool:
+    slab = by_name[layout.names[0]]._value.slab
+    return slab is not None and set(slab.layout.names) == set(layout.names)

@@ -1,0 +1,49 @@
+"""What an optimizer consists of: those that it wraps, and what it holds per variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from keras.src.optimizers.multi_optimizer import MultiOptimizer
+
+
+def leaves(optimizer: Any) -> list[Any]:
+    """The optimizers that hold slots: a wrapper's inner ones, or the optimizer itself."""
+    if isinstance(optimizer, LossScaleOptimizer):
+        return leaves(optimizer.inner_optimizer)
+    if isinstance(optimizer, MultiOptimizer):
+        return [leaf for inner in optimizer.optimizers for leaf in leaves(inner)]
+    return [optimizer]
+
+
+def members(optimizer: Any) -> list[Any]:
+    """A wrapper and everything that it wraps."""
+    if isinstance(optimizer, LossScaleOptimizer):
+        return [optimizer, *members(optimizer.inner_optimizer)]
+    if isinstance(optimizer, MultiOptimizer):
+        return [optimizer, *(m for inner in optimizer.optimizers for m in members(inner))]
+    return [optimizer]
+
+
+def slot_lists(optimizer: Any) -> Iterator[tuple[str, list[Any]]]:
+    """What an optimizer holds per variable: attribute, and a Keras variable or None for each."""
+    count = len(optimizer._trainable_variables)
+    for name, value in list(optimizer.__dict__.items()):
+        if name in ("_variables", "_trainable_variables"):
+            continue  # the lists of all of them; what counts is the attribute of each
+        if (
+            isinstance(value, list)
+            and len(value) == count
+            and all(item is None or isinstance(item, keras.Variable) for item in value)
+        ):
+            yield name, value
+
+
+def is_decayed(optimizer: Any, variable: Any) -> bool:
+    """Whether weight decay acts on a variable, by the name that it has on one machine."""
+    native = SimpleNamespace(_unique_id=variable._value._unique_id, name=f"{variable.name}:0")
+    return bool(optimizer._use_weight_decay(native))

@@ -1,0 +1,138 @@
+"""Which variables share a flat vector of a server, and at which offset. Pure: no TensorFlow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+# TensorFlow shares a slice's buffer instead of copying it when the slice starts on 64 bytes.
+ALIGNMENT_BYTES = 64
+
+ITEM_BYTES = {
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1,
+    "int8": 1, "uint8": 1, "int16": 2, "uint16": 2,
+    "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+}  # fmt: skip
+
+
+def padded_items(items: int, dtype: str) -> int:
+    """How much room a tensor takes, in items: whole lines of 64 bytes, at least one.
+
+    Payloads and slabs follow the same rule, so a slab's bytes are those of its variables packed.
+
+    Example:
+
+    >>> padded_items(17, "float32")
+    32
+    """
+    per_line = ALIGNMENT_BYTES // ITEM_BYTES[dtype]
+    return max(1, math.ceil(items / per_line)) * per_line
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A variable that may share a slab with others of its server, dtype and group.
+
+    Args:
+        name: unique.
+        server: where it lies.
+        dtype: of `ITEM_BYTES`.
+        shape: fully known.
+        group: equal for variables that are always updated together and in the same way.
+    """
+
+    name: str
+    server: int
+    dtype: str
+    shape: tuple[int, ...]
+    group: Hashable = None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A variable's place in its slab."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset_items: int
+
+    @property
+    def items(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class SlabLayout:
+    """One flat vector and the variables in it, end to end, each on a line of its own.
+
+    Example:
+
+    >>> layout = SlabLayout.of(0, "float32", [("kernel", (3, 7)), ("bias", (7,))])
+    >>> [(member.name, member.offset_items) for member in layout.members]
+    [('kernel', 0), ('bias', 32)]
+    >>> layout.items
+    48
+    """
+
+    server: int
+    dtype: str
+    members: tuple[Member, ...]
+
+    @classmethod
+    def of(
+        cls, server: int, dtype: str, variables: Sequence[tuple[str, tuple[int, ...]]]
+    ) -> SlabLayout:
+        """Lay out (name, shape) in their order."""
+        members: list[Member] = []
+        offset_items = 0
+        for name, shape in variables:
+            members.append(Member(name, shape, offset_items))
+            offset_items += padded_items(members[-1].items, dtype)
+        return cls(server, dtype, tuple(members))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self.members)
+
+    @property
+    def items(self) -> int:
+        return sum(padded_items(member.items, self.dtype) for member in self.members)
+
+    def renamed(self, names: Sequence[str]) -> SlabLayout:
+        """The same places for other variables, such as an optimizer's slots."""
+        members = zip(names, self.members, strict=True)
+        return SlabLayout(
+            self.server,
+            self.dtype,
+            tuple(Member(name, place.shape, place.offset_items) for name, place in members),
+        )
+
+
+def lay_out(candidates: Sequence[Candidate]) -> tuple[SlabLayout, ...]:
+    """One slab per server, dtype and group; the candidates' order is kept in each.
+
+    Example:
+
+    >>> slabs = lay_out([
+    ...     Candidate("kernel", 0, "float32", (4, 4), group="decayed"),
+    ...     Candidate("bias", 0, "float32", (4,)),
+    ...     Candidate("head", 0, "float32", (4, 2), group="decayed")])
+    >>> [slab.names for slab in slabs]
+    [('kernel', 'head'), ('bias',)]
+
+    Raises:
+        ValueError: a name that appears twice.
+    """
+    names = [candidate.name for candidate in candidates]
+    if len(set(names)) != len(names):
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"names of variables in slabs must be unique, received {repeated} twice")
+    groups: dict[tuple[int, str, Hashable], list[Candidate]] = {}
+    for candidate in candidates:
+        key = (candidate.server, candidate.dtype, candidate.group)
+        groups.setdefault(key, []).append(candidate)
+    return tuple(
+        SlabLayout.of(server, dtype, [(member.name, member.shape) for member in members])
+        for (server, dtype, _), members in groups.items()
+    )

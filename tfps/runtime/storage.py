@@ -1,0 +1,161 @@
+"""The named variables and slabs of one job on its servers, and the plan of where they lie."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.server_variable import NamedResource, ServerVariable
+from tfps.bridge.view_variable import SlabVariable, ViewVariable
+from tfps.placement.plan import Plan, View
+from tfps.placement.slab import ITEM_BYTES, SlabLayout
+
+
+class Storage:
+    """Makes variables on servers and frees those that nothing refers to.
+
+    Args:
+        container: of all of the job's resources.
+        number_of_servers: for the plan.
+    """
+
+    def __init__(self, *, container: str, number_of_servers: int) -> None:
+        self.container, self._number_of_servers = container, number_of_servers
+        self.on_access: Callable[[], None] = lambda: None
+        self.layouts = 0  # how often variables were moved; what was traced before is out of date
+        self._names = itertools.count()
+        self._views: dict[str, View] = {}
+        self._resources: dict[str, NamedResource] = {}
+        self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
+        self._garbage: list[NamedResource] = []
+
+    @property
+    def plan(self) -> Plan:
+        """Which variable lies on which server."""
+        return Plan(servers=self._number_of_servers, views=tuple(self._views.values()))
+
+    def create_variable(
+        self, initial_value: Any, *, device: str, planned: bool = True, **options: Any
+    ) -> ServerVariable:
+        """A named variable on a server.
+
+        Args:
+            initial_value: a tensor, an array or a callable that returns one.
+            device: the server.
+            planned: enter it in the plan; what belongs to the transport is not.
+            options: of `ServerVariable`.
+        """
+        name = options.get("name") or "variable"
+        shared_name = f"{name}_{next(self._names)}"
+        variable = ServerVariable(
+            initial_value,
+            device=device,
+            container=self.container,
+            shared_name=shared_name,
+            on_access=self._access,
+            **options,
+        )
+        dtype = variable.dtype.name
+        self._resources[shared_name] = variable.resource
+        if planned:
+            self._views[shared_name] = View(
+                variable=name,
+                server=self.index_of(device),
+                slab=shared_name,
+                offset_items=0,
+                shape=tuple(variable.shape),
+                dtype=dtype,
+                item_bytes=ITEM_BYTES.get(dtype, variable.dtype.size),
+            )
+        self._finalizers[shared_name] = weakref.finalize(variable, self._forget, shared_name)
+        return variable
+
+    def create_slab(
+        self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool
+    ) -> tuple[SlabVariable, list[ViewVariable]]:
+        """Move variables of one server into a slab, with their values; what held them is freed.
+
+        Args:
+            variables: in the order of the layout.
+            layout: the slab.
+            name: of the slab.
+            filled: repeat a variable's first item in the gap behind it instead of zeros, for state
+                that an optimizer divides by.
+
+        Returns:
+            The slab, and the views that take the variables' places.
+        """
+        self.layouts += 1
+        device = variables[0].device
+        slab = SlabVariable(
+            lambda: _end_to_end(variables, layout, filled=filled),
+            layout=layout,
+            device=device,
+            container=self.container,
+            shared_name=f"{name}_{next(self._names)}",
+            on_access=self._access,
+            name=name,
+        )
+        self._resources[slab.shared_name] = slab.resource
+        self._finalizers[slab.shared_name] = weakref.finalize(slab, self._forget, slab.shared_name)
+        views = []
+        for old, member in zip(variables, layout.members, strict=True):
+            view = ViewVariable(slab, member=member, replaces=old)
+            self._finalizers.pop(old.shared_name).detach()
+            self._finalizers[old.shared_name] = weakref.finalize(
+                view, self._forget, old.shared_name
+            )
+            if old.shared_name in self._views:
+                self._views[old.shared_name] = dataclasses.replace(
+                    self._views[old.shared_name],
+                    slab=slab.shared_name,
+                    offset_items=member.offset_items,
+                )
+            self._resources.pop(old.shared_name, None)
+            old.destroy()
+            views.append(view)
+        return slab, views
+
+    def _forget(self, shared_name: str) -> None:
+        # Runs wherever the garbage collector does, so it only notes; `collect` frees.
+        self._finalizers.pop(shared_name, None)
+        self._views.pop(shared_name, None)
+        resource = self._resources.pop(shared_name, None)
+        if resource is not None:
+            self._garbage.append(resource)
+
+    def collect(self) -> None:
+        """Free the variables that nothing refers to any more."""
+        while self._garbage:
+            self._free(self._garbage.pop())
+
+    def _free(self, resource: NamedResource) -> None:
+        resource.destroy()
+
+    def _access(self) -> None:
+        self.on_access()
+
+    def index_of(self, device: str) -> int:
+        """The index of a server from its device string."""
+        return int(tf.DeviceSpec.from_string(device).task)
+
+
+def _end_to_end(
+    variables: Sequence[ServerVariable], layout: SlabLayout, *, filled: bool
+) -> tf.Tensor:
+    """The values of variables as a slab; computed where they lie."""
+    ends = [member.offset_items for member in layout.members[1:]] + [layout.items]
+    parts = []
+    for variable, member, end in zip(variables, layout.members, ends, strict=True):
+        flat = tf.reshape(variable.read_value(), [member.items])
+        parts.append(flat)
+        padding = end - member.offset_items - member.items
+        if padding:
+            in_gap = flat[0] if filled and member.items else tf.zeros([], flat.dtype)
+            parts.append(tf.fill([padding], in_gap))
+    return tf.concat(parts, 0)
