@@ -20,7 +20,7 @@ from tensorflow.python.distribute.coordinator import cluster_coordinator, coordi
 from tensorflow.python.eager import context, record
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import ops
-from tensorflow.python.ops import resource_variable_ops, script_ops
+from tensorflow.python.ops import control_flow_util_v2, resource_variable_ops, script_ops
 from tensorflow.python.saved_model import save_context
 
 SUPPORTED_TENSORFLOW = "2.21"
@@ -159,6 +159,17 @@ def run_independently(operation: Any) -> None:
 def run_after(operation: Any, first: Any) -> None:
     """Let an operation of the graph that is traced start only when another one is done."""
     operation._add_control_input(first)
+
+
+def keep_functional(graph: Any) -> None:
+    """Run the control flow of a function that is traced as calls of functions.
+
+    TensorFlow spreads a loop's body out in the graph around it, where a part that XLA compiles
+    would then stand in several frames at once, which is refused.
+    """
+    for operation in graph.get_operations():
+        if operation.type in ("While", "If", "Case"):
+            control_flow_util_v2.maybe_set_lowering_attr(operation, lower_using_switch_merge=False)
 
 
 def worker_index() -> int:

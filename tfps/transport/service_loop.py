@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.transport.carrier import Message
 from tfps.transport.message import REQUEST_FIELDS
 from tfps.transport.tokens import TURN
@@ -44,16 +45,18 @@ def service_loop(functions: Sequence[Any], *, hot: int, connection: tf.Tensor) -
 
     def answer_other(position: tf.Tensor, *request: tf.Tensor) -> tuple[tf.Tensor, ...]:
         branches = [lambda f=function: list(f(*request)) for function in functions]
-        return turn(tf.switch_case(position, branches))
+        reply = tf.switch_case(position, branches)
+        private.keep_functional(private.current_graph())
+        return turn(reply)
 
     def answer(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tuple(
-            tf.cond(
-                is_hot(*state),
-                lambda: _loop(is_hot, answer_hot, state),
-                lambda: answer_other(*state),
-            )
+        following = tf.cond(
+            is_hot(*state),
+            lambda: _loop(is_hot, answer_hot, state),
+            lambda: answer_other(*state),
         )
+        private.keep_functional(private.current_graph())
+        return tuple(following)
 
     nothing = (tf.zeros([0], tf.int64), tf.zeros([0], tf.int64), tf.zeros([0], tf.uint8))
     return list(_loop(lambda position, *_: position >= 0, answer, turn(nothing)))
