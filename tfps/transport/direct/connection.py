@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tfps.transport.chunk import chunk_bytes_from_environment
 from tfps.transport.direct.buffers import AlignedBuffers
 from tfps.transport.direct.frame import ITEM_BYTES, PREFIX, Frame, FrameLimits
-from tfps.transport.direct.stream import CHUNK_BYTES, stream_of
+from tfps.transport.direct.stream import stream_of
 from tfps.transport.layout import ALIGNMENT_BYTES
 
 Int64s = npt.NDArray[np.int64]
@@ -49,13 +50,13 @@ class Connection:
     Args:
         sock: connected, without a timeout.
         peer: who is at the other end, for messages.
-        chunk_bytes: most bytes that one call of the system moves.
+        chunk_bytes: most bytes that one call of the system moves; None reads the environment.
     """
 
-    def __init__(self, sock: socket.socket, *, peer: str, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, sock: socket.socket, *, peer: str, chunk_bytes: int | None = None) -> None:
         self.peer = peer
         self._socket = sock
-        self._stream = stream_of(sock, chunk_bytes=chunk_bytes)
+        self._stream = stream_of(sock, chunk_bytes=chunk_bytes or chunk_bytes_from_environment())
         self._buffers = AlignedBuffers()
         self._sending = threading.RLock()
         self._receiving = threading.RLock()
