@@ -19,6 +19,7 @@ from tfps.runtime.control_plane import ControlPlane
 from tfps.runtime.data_plane import DataPlane
 from tfps.runtime.server import Server
 from tfps.transport.carrier import Carrier
+from tfps.transport.chunk import chunk_bytes_from_environment
 from tfps.transport.layout import ITEM_BYTES
 
 
@@ -131,6 +132,7 @@ class Runtime:
             container=self.container,
             shared_name=shared_name,
             on_access=self._access,
+            chunk_bytes=chunk_bytes_from_environment(),
             **options,
         )
         dtype = variable.dtype.name
