@@ -7,11 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 
 _trace = threading.local()
+
+# TensorFlow moves a tensor between processes as one message, which ends at 2 GiB.
+CHUNK_BYTES = 256 * 2**20
 
 
 class _ServerTrace:
@@ -73,9 +77,12 @@ class ServerVariable(private.BaseResourceVariable):
         shared_name: unique in the container.
         on_access: called before the coordinator touches the value eagerly; the strategy drains
             the workers there, so that a value read in a callback is one version.
+        options: of a variable; ``chunk_bytes``, 256 MiB by default, is the size above which the
+            coordinator reads and writes the value in parts.
     """
 
     slab: Any = None  # the vector that it is a piece of, where it is one
+    _tfps_chunk_bytes = CHUNK_BYTES
 
     def __init__(
         self,
@@ -89,12 +96,17 @@ class ServerVariable(private.BaseResourceVariable):
     ) -> None:
         with tf.init_scope(), private.placed_on(device):
             dtype = options.pop("dtype", None)
+            chunk_bytes = options.pop("chunk_bytes", CHUNK_BYTES)
             value = initial_value() if callable(initial_value) else initial_value
+            large = value if isinstance(value, np.ndarray) and value.nbytes > chunk_bytes else None
+            if large is not None:
+                value = tf.zeros(large.shape, dtype or large.dtype)
             value = tf.convert_to_tensor(value, dtype=dtype)
             handle = private.variable_handle(
                 shape=value.shape, dtype=value.dtype, shared_name=shared_name, container=container
             )
             tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        self._tfps_chunk_bytes = chunk_bytes
         self._tfps_container = container
         self._tfps_device = device
         self._tfps_on_access = on_access
@@ -112,6 +124,9 @@ class ServerVariable(private.BaseResourceVariable):
             distribute_strategy=options.get("distribute_strategy"),
             in_graph_mode=False,
         )
+        if large is not None:
+            with tf.init_scope():
+                self._write_rows(handle, large)
 
     @classmethod
     def attach(cls, variable: Any) -> ServerVariable:
@@ -193,9 +208,50 @@ class ServerVariable(private.BaseResourceVariable):
             )
             tf.raw_ops.AssignVariableOp(resource=handle, value=tf.identity(value))
 
+    @property
+    def _is_large(self) -> bool:
+        if not self._shape.is_fully_defined() or not self._shape.rank:
+            return False
+        return bool(self._rows_per_chunk() < self._shape[0])
+
+    def _rows_per_chunk(self) -> int:
+        """Rows along the first axis that move at once; a single row moves whole."""
+        row_bytes = self._shape[1:].num_elements() * self._dtype.size
+        return max(1, self._tfps_chunk_bytes // max(1, row_bytes))
+
+    def numpy(self) -> Any:
+        if not tf.executing_eagerly() or not self._is_large:
+            return super().numpy()
+        value = self.read_value()  # stays on the server
+        result = np.empty(tuple(self._shape), self._dtype.as_numpy_dtype)
+        for begin in range(0, self._shape[0], self._rows_per_chunk()):
+            with private.placed_on(self._tfps_device):
+                part = value[begin : begin + self._rows_per_chunk()]
+            result[begin : begin + self._rows_per_chunk()] = part.numpy()
+        return result
+
+    def _is_elsewhere(self, value: Any) -> bool:
+        if tf.is_tensor(value) and not isinstance(value, tf.Variable):
+            return bool(value.device != self._tfps_device)
+        return isinstance(value, np.ndarray)
+
+    def _write_rows(self, handle: tf.Tensor, value: Any) -> None:
+        for begin in range(0, self._shape[0], self._rows_per_chunk()):
+            end = min(begin + self._rows_per_chunk(), self._shape[0])
+            part = tf.convert_to_tensor(value[begin:end], self._dtype)
+            with private.placed_on(self._tfps_device):
+                tf.raw_ops.ResourceStridedSliceAssign(
+                    ref=handle, begin=[begin], end=[end], strides=[1], value=tf.identity(part)
+                )
+
     def assign(
         self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
     ) -> Any:
+        if tf.executing_eagerly() and self._is_large and self._is_elsewhere(value):
+            self._shape.assert_is_compatible_with(value.shape)
+            self._write_rows(self.handle, value)
+            self.refresh_mirrors()
+            return self if read_value else None
         result = super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
         if tf.executing_eagerly():
             self.refresh_mirrors()

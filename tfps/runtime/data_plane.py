@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfps.cluster.address import split_address
 from tfps.errors import UnsupportedError
+from tfps.runtime.chunked_carrier import ChunkedCarrier
 from tfps.runtime.control_plane import ControlPlane, NoSuchFunction
 from tfps.runtime.server import Server
 from tfps.runtime.server_function import server_function
@@ -79,10 +80,11 @@ class DataPlane:
                 "at about half the speed of tfps's own processes.",
                 ", ".join(plain),
             )
-        grpc = GrpcCarrier()
-        direct = DirectCarrier(self._peers().to_json()) if self._services else grpc
+        grpc = self._grpc = ChunkedCarrier(
+            GrpcCarrier(), container=servers[0].ledger.container, slots=len(worker_lines)
+        )
+        direct: Carrier = DirectCarrier(self._peers().to_json()) if self._services else grpc
         by_server = {s.index: direct if s.index in self._services else grpc for s in servers}
-        self._grpc: Carrier = grpc
         self._carrier: Carrier = (
             MixedCarrier(by_server) if len(set(by_server.values())) > 1 else (by_server[0])
         )
@@ -167,6 +169,7 @@ class DataPlane:
 
     def close(self) -> None:
         """Let all servers forget the job."""
+        self._grpc.destroy()
         for services in self._services.values():
             if services.server.lost is None:
                 services.close_job(self.job_id)

@@ -14,6 +14,7 @@ from tfps.bridge.server_variable import NamedResource, ServerVariable
 from tfps.bridge.view_variable import SlabVariable, ViewVariable
 from tfps.placement.plan import Plan, View
 from tfps.placement.slab import ITEM_BYTES, SlabLayout
+from tfps.transport.chunk import chunk_bytes_from_environment
 
 
 class Storage:
@@ -58,6 +59,7 @@ class Storage:
             container=self.container,
             shared_name=shared_name,
             on_access=self._access,
+            chunk_bytes=chunk_bytes_from_environment(),
             **options,
         )
         dtype = variable.dtype.name

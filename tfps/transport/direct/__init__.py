@@ -10,6 +10,7 @@ tasks: frames, a handshake, and noticing a peer that vanished, which TCP does.
 Nothing here imports TensorFlow.
 """
 
+from tfps.transport.chunk import CHUNK_BYTES
 from tfps.transport.direct.buffers import AlignedBuffers
 from tfps.transport.direct.connection import Connection, ConnectionLost, ReceivedMessage
 from tfps.transport.direct.connector import connect
@@ -25,7 +26,6 @@ from tfps.transport.direct.handshake import HandshakeError
 from tfps.transport.direct.hello import Hello, HelloError
 from tfps.transport.direct.listener import PORT_VARIABLE, Listener
 from tfps.transport.direct.secret import secret_from_environment
-from tfps.transport.direct.stream import CHUNK_BYTES
 
 __all__ = [
     "CHUNK_BYTES",

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tfps.placement.slab import ALIGNMENT_BYTES
+from tfps.transport.chunk import chunk_bytes_from_environment
 from tfps.transport.direct.buffers import AlignedBuffers
 from tfps.transport.direct.frame import ITEM_BYTES, PREFIX, Frame, FrameLimits
-from tfps.transport.direct.stream import CHUNK_BYTES, stream_of
+from tfps.transport.direct.stream import stream_of
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -50,7 +51,7 @@ class Connection:
     Args:
         sock: connected, without a timeout.
         peer: who is at the other end, for messages.
-        chunk_bytes: most bytes that one call of the system moves.
+        chunk_bytes: most bytes that one call of the system moves; None reads the environment.
 
     Example:
 
@@ -66,10 +67,10 @@ class Connection:
     >>> right.close()
     """
 
-    def __init__(self, sock: socket.socket, *, peer: str, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, sock: socket.socket, *, peer: str, chunk_bytes: int | None = None) -> None:
         self.peer = peer
         self._socket = sock
-        self._stream = stream_of(sock, chunk_bytes=chunk_bytes)
+        self._stream = stream_of(sock, chunk_bytes=chunk_bytes or chunk_bytes_from_environment())
         self._buffers = AlignedBuffers()
         self._sending = threading.RLock()
         self._receiving = threading.RLock() if self._stream.duplex else self._sending

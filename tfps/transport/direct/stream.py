@@ -7,8 +7,8 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-# A call moves at most this much: Linux stops at 2 GiB, and an interrupted call loses little.
-CHUNK_BYTES = 256 * 2**20
+from tfps.transport.chunk import CHUNK_BYTES
+
 # One TLS record; parts below it are joined, so that a small message is one record.
 RECORD_BYTES = 2**14
 

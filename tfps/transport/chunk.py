@@ -1,0 +1,43 @@
+"""How large a part of a message may be that moves at once. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from tfps.errors import ConfigError
+
+# gRPC and protobuf end at 2 GiB, as does a call of Linux; parts of this size lose little to the
+# calls and keep the copies that TensorFlow's RPC makes of each part small.
+CHUNK_BYTES = 256 * 2**20
+CHUNK_BYTES_VARIABLE = "TFPS_CHUNK_BYTES"
+
+
+def chunk_bytes_from_environment() -> int:
+    """Bytes of a chunk: `TFPS_CHUNK_BYTES`, for networks that allow smaller messages, or 256 MiB.
+
+    Raises:
+        ConfigError: the variable is set to anything but a whole number above 0.
+    """
+    text = os.environ.get(CHUNK_BYTES_VARIABLE, "").strip()
+    if not text:
+        return CHUNK_BYTES
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(
+            f"{text!r}; expected a whole number of bytes above 0, or nothing: then a large message "
+            f"moves in chunks of {CHUNK_BYTES} bytes",
+            source=CHUNK_BYTES_VARIABLE,
+        )
+    return int(text)
+
+
+def chunks(size_bytes: int, *, chunk_bytes: int) -> Iterator[tuple[int, int]]:
+    """(begin, size) of each chunk of a message; none of an empty one.
+
+    Example:
+
+    >>> list(chunks(10, chunk_bytes=4))
+    [(0, 4), (4, 4), (8, 2)]
+    """
+    for begin in range(0, size_bytes, chunk_bytes):
+        yield begin, min(chunk_bytes, size_bytes - begin)
