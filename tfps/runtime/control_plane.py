@@ -18,7 +18,7 @@ from tfps.runtime.server_function import server_function
 ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
 # What TensorFlow says of a PyFunc whose token the process does not know.
-NOT_REGISTERED = "is not found"
+NOT_REGISTERED = "callback {token} is not found"
 
 
 class NoSuchFunction(LookupError):
@@ -36,18 +36,25 @@ class ControlPlane:
     Args:
         address: ``host:port`` of the server.
         device: of the server.
+        to_any_incarnation: a task that was started anew answers as well; for workers, which keep
+            nothing that such a call could ask for.
     """
 
-    def __init__(self, *, address: str, device: str) -> None:
+    def __init__(self, *, address: str, device: str, to_any_incarnation: bool = False) -> None:
         self._device, self._address = device, address
+        self._to_any_incarnation = to_any_incarnation
         self._graph = tf.Graph()
         self._lock = threading.Lock()
-        job = tf.DeviceSpec.from_string(device)
+        self._session = self._connect()
+
+    def _connect(self) -> Any:
+        job = tf.DeviceSpec.from_string(self._device)
         config = tf.compat.v1.ConfigProto(
             device_filters=[f"/job:{job.job}/task:{job.task}"],  # do not wait for other tasks
             operation_timeout_in_ms=int(ATTEMPT_TIMEOUT_S * 1000),
         )
-        self._session = tf.compat.v1.Session(f"grpc://{address}", graph=self._graph, config=config)
+        target = f"grpc://{self._address}"
+        return tf.compat.v1.Session(target, graph=self._graph, config=config)
 
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int
@@ -96,7 +103,7 @@ class ControlPlane:
                     lambda: self._run(outputs, dict(zip(inputs, values, strict=True)))
                 )[0]
             except tf.errors.UnavailableError as error:
-                if NOT_REGISTERED in error.message:
+                if NOT_REGISTERED.format(token=token) in error.message:
                     raise NoSuchFunction(f"{self._device} has no function {token}") from error
                 raise
 
@@ -104,7 +111,13 @@ class ControlPlane:
 
     def _run(self, outputs: Any, inputs: dict[Any, Any]) -> list[np.ndarray[Any, Any]]:
         with self._lock:
-            return list(self._session.run(outputs, inputs))
+            try:
+                return list(self._session.run(outputs, inputs))
+            except tf.errors.AbortedError:  # the session went with an earlier incarnation
+                if not self._to_any_incarnation:
+                    raise
+                self._session = self._connect()
+                return list(self._session.run(outputs, inputs))
 
     def _answered(self, attempt: Callable[[], list[np.ndarray[Any, Any]]]) -> Any:
         """Try until the server answers; every call may be repeated without harm.

@@ -56,8 +56,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         consistency: `tfps.Asynchronous()` when None.
         compression: None; codecs come later.
         transport: how requests reach servers: ``"direct"`` (between tfps's own processes),
-            ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: what ``TFPS_TRANSPORT`` says,
-            else direct where it can be.
+            ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: what ``TFPS_TRANSPORT``
+            says, else direct where it can be.
         batch_callbacks: ``"auto"``, ``"sampled"`` or ``"lock_step"``: whether batch hooks of
             callbacks see sampled progress or run between a batch and the next ticket.
 

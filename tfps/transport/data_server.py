@@ -23,6 +23,7 @@ from tfps.transport.direct import (
     FrameLimits,
     Hello,
     Listener,
+    fingerprint,
 )
 from tfps.transport.message import REQUEST_FIELDS
 from tfps.transport.service import MAX_IDS, Service
@@ -96,7 +97,7 @@ class DataServer:
     loop inside works on the same named resources as every other way to this server.
 
     Args:
-        target: of this process's own `tf.distribute.Server`.
+        target: answers that of this process's own `tf.distribute.Server`, once it has started.
         device: of this server.
         host: to listen on.
         port: to listen on; 0 takes a free one.
@@ -107,7 +108,7 @@ class DataServer:
     def __init__(
         self,
         *,
-        target: str,
+        target: Callable[[], str],
         device: str,
         host: str,
         port: int,
@@ -130,6 +131,7 @@ class DataServer:
     def register(self) -> None:
         """Let the coordinator, and the service loops, call this object."""
         functions: dict[str, Callable[..., Any]] = {
+            tokens.FINGERPRINT: self._fingerprint,
             tokens.OPEN: self._open,
             tokens.INSTALL: self._install,
             tokens.FORGET: self._forget,
@@ -144,6 +146,9 @@ class DataServer:
         job = self._jobs.get(hello.job)
         return None if job is None else job.secret
 
+    def _fingerprint(self, job_id: np.ndarray) -> bytes:
+        return fingerprint(self._secret, job=int(job_id))
+
     def _open(self, job_id: np.ndarray, secret: np.ndarray) -> bytes:
         """Take part in a job; answers the endpoint as JSON."""
         with self._lock:
@@ -153,7 +158,7 @@ class DataServer:
 
     def _install(self, job_id: np.ndarray, service: np.ndarray, graph: np.ndarray) -> np.int64:
         described = Service.from_json(_bytes(service).decode())
-        loop = _Loop(described, _bytes(graph), target=self._target, device=self._device)
+        loop = _Loop(described, _bytes(graph), target=self._target(), device=self._device)
         with self._lock:
             replaced = self._jobs[int(job_id)].loops.pop(str(described.plan_id), None)
             self._jobs[int(job_id)].loops[str(described.plan_id)] = loop

@@ -29,10 +29,13 @@ def unpack(layout: Layout, payload: tf.Tensor) -> dict[str, tf.Tensor]:
     """The tensors of a payload, as views where TensorFlow can share the buffer."""
     tensors: dict[str, tf.Tensor] = {}
     for block in layout.blocks:
-        data = payload
         if len(layout.blocks) > 1:
-            data = payload[block.offset_bytes : block.offset_bytes + block.size_bytes]
-        vector = _from_bytes(tf.ensure_shape(data, [block.size_bytes]), block)
+            # Not `payload[begin:end]`: inside a server's loop TensorFlow's optimizer took such a
+            # slice, once its shape was ensured, for all of the payload where two sizes were equal.
+            data = tf.slice(payload, [block.offset_bytes], [block.size_bytes])
+        else:
+            data = tf.ensure_shape(payload, [block.size_bytes])
+        vector = _from_bytes(data, block)
         sizes = [segment.padded_items for segment in block.segments]
         parts = tf.split(vector, sizes) if len(sizes) > 1 else [vector]
         for segment, part in zip(block.segments, parts, strict=True):

@@ -97,7 +97,9 @@ def test_the_environment_says_what_auto_means(
 
 def test_a_wrong_transport_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFPS_TRANSPORT", "tcp")
-    expected = "TFPS_TRANSPORT: received 'tcp', expected one of 'auto', 'direct', 'grpc', or nothing"
+    expected = (
+        "TFPS_TRANSPORT: received 'tcp', expected one of 'auto', 'direct', 'grpc', or nothing"
+    )
     with pytest.raises(ConfigError, match=expected):
         check_arguments(**GOOD)
 
