@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
@@ -91,6 +93,30 @@ def test_broken_connections_are_made_anew(job: Job, server: int) -> None:
     assert job.fit(lambda: hang_up(server), every_steps=200) > 2
     assert [job.cluster.pid("worker", index) for index in range(2)] == pids
     assert job.strategy.stats().carriers == ("direct", "direct")
+
+
+def test_a_custom_loop_survives_broken_connections(job: Job) -> None:
+    """A scheduled function that lost its connection in the middle asks again: at least once."""
+    strategy, hang_up = job.strategy, job.strategy.runtime.data_plane.hang_up
+    with strategy.scope():
+        weights = [keras.Variable(np.zeros([3], "float32"), name=name) for name in ("a", "b")]
+        optimizer = keras.optimizers.SGD(-1.0)
+
+    @tf.function
+    def step() -> None:
+        strategy.run(lambda: optimizer.apply([tf.ones([3])] * 2, weights))
+
+    before = strategy.stats().updates_applied
+    for number in range(STEPS):
+        strategy.coordinator.schedule(step)
+        if number % 100 == 50:
+            hang_up(number // 100 % 2)
+    strategy.coordinator.join()
+    assert strategy.stats().updates_applied - before >= STEPS
+    for weight in weights:
+        (count,) = set(weight.numpy())
+        assert count >= STEPS
+    assert strategy.stats().carriers == ("direct", "direct")
 
 
 def test_strangers_change_nothing(job: Job) -> None:
