@@ -35,6 +35,7 @@ BaseResourceVariable = resource_variable_ops.BaseResourceVariable
 ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue
 ClosureInputError = cluster_coordinator.ClosureInputError
+CoordinatedClosureQueue = cluster_coordinator._CoordinatedClosureQueue
 
 # VarHandleOp makes a fresh, reference-counted resource for this name each time that it runs.
 ANONYMOUS_NAME = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
@@ -117,6 +118,11 @@ def run_independently(operation: Any) -> None:
     manager = getattr(ops.get_default_graph(), "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(operation)
+
+
+def run_after(operation: Any, first: Any) -> None:
+    """Let an operation of the graph that is traced start only when another one is done."""
+    operation._add_control_input(first)
 
 
 def worker_index() -> int:
@@ -206,6 +212,25 @@ def remote_result(remote_value: Any) -> Any:
 def alive_workers(coordinator: Any) -> list[bool]:
     """For each worker whether the coordinator regards it as alive (not waiting for its return)."""
     return [not worker._is_dead_with_error for worker in coordinator._cluster.workers]
+
+
+@contextlib.contextmanager
+def closure_queues_of(kind: type) -> Iterator[None]:
+    """Coordinators that are made inside have a queue of this class.
+
+    Their worker threads wait inside the queue as soon as they are made: it cannot be changed later.
+    """
+    original = cluster_coordinator._CoordinatedClosureQueue
+    cluster_coordinator._CoordinatedClosureQueue = kind
+    try:
+        yield
+    finally:
+        cluster_coordinator._CoordinatedClosureQueue = original
+
+
+def closure_queue(coordinator: Any) -> Any:
+    """The queue of a coordinator."""
+    return coordinator._cluster.closure_queue
 
 
 def closures_in_flight(coordinator: Any) -> int:

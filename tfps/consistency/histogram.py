@@ -18,6 +18,25 @@ def bin_of(microseconds: int) -> int:
     return min(DURATION_BINS - 1, int(BINS_PER_DOUBLING * math.log2(microseconds)))
 
 
+def bin_bounds() -> list[int]:
+    """The smallest duration of each bin from the second on, in microseconds.
+
+    A bin is the number of bounds that a duration reaches. Bins of which two begin within the same
+    microsecond share a bound, and the lower one stays empty.
+
+    >>> bounds = bin_bounds()
+    >>> all(sum(bound <= n for bound in bounds) == bin_of(n) for n in (0, 1, 2, 3, 1000, 1 << 40))
+    True
+    """
+    bounds = []
+    for position in range(1, DURATION_BINS):
+        microseconds = int(2 ** (position / BINS_PER_DOUBLING))
+        while bin_of(microseconds) < position:
+            microseconds += 1
+        bounds.append(microseconds)
+    return bounds
+
+
 def quantile_seconds(counts: Sequence[int], fraction: float) -> float | None:
     """The duration below which a fraction of the counted ones lie, or None if none was counted.
 

@@ -22,6 +22,8 @@ from typing import Any, Protocol
 from tfps.consistency.histogram import DURATION_BINS
 
 NO_TICKET = -1
+# Optimizer calls of one step; a growing number (ticket, stage) is ticket * 16 + stage.
+MAX_STAGES = 16
 STALENESS_BINS = 64  # the last bin collects everything above; optimizers get the exact number
 
 
@@ -146,7 +148,9 @@ class Books:
 
 
 class Entries:
-    """Reads cells and collects writes; each cell is written once, after all was decided.
+    """Reads cells and collects changes, which are made at once after all was decided.
+
+    A cell is either written, and then once, or added to; what is read is always the cell before.
 
     Args:
         books: the accounts.
@@ -157,6 +161,7 @@ class Entries:
     def __init__(self, *, books: Books, read: Callable[[Any], Any], logic: Logic) -> None:
         self.books, self.read, self.logic = books, read, logic
         self.writes: list[tuple[Any, Any]] = []
+        self.additions: list[tuple[Any, Any, Any]] = []  # (condition, cell, amount)
 
     def write(self, cell: Any, value: Any) -> None:
         self.writes.append((cell, value))
@@ -165,13 +170,15 @@ class Entries:
         self.writes.append((self.logic.choose(condition, cell, self.books.SCRATCH), value))
 
     def count_if(self, condition: Any, cell: Any, amount: Any = 1) -> None:
-        self.write(cell, self.read(cell) + self.logic.choose(condition, amount, 0))
+        self.additions.append((condition, cell, amount))
+
+    def count(self, cell: Any, amount: Any = 1) -> None:
+        self.count_if(True, cell, amount)
 
     def count_traffic(self, *, received_bytes: int, sent_bytes: int) -> None:
         """Add a request's and its reply's payload."""
-        books = self.books
-        self.write(books.BYTES_RECEIVED, self.read(books.BYTES_RECEIVED) + received_bytes)
-        self.write(books.BYTES_SENT, self.read(books.BYTES_SENT) + sent_bytes)
+        self.count(self.books.BYTES_RECEIVED, received_bytes)
+        self.count(self.books.BYTES_SENT, sent_bytes)
 
     def is_alive(self, slot: Any, incarnation: Any) -> Any:
         """Whether the sender is the worker that the server knows under this slot."""
@@ -179,6 +186,11 @@ class Entries:
             self.read(self.books.active(slot)) == 1,
             self.read(self.books.incarnation(slot)) == incarnation,
         )
+
+
+def key_of(ticket: Any, stage: Any) -> Any:
+    """Ticket and stage as one growing number."""
+    return ticket * MAX_STAGES + stage
 
 
 @dataclass
@@ -223,9 +235,9 @@ def admit(
     )
     entries.count_if(alive, books.EXCHANGES)
     entries.count_if(logic.both(alive, key <= applied_key), books.DUPLICATES)
-    entries.write(books.DROPPED, entries.read(books.DROPPED) + logic.choose(alive, 0, 1))
+    entries.count(books.DROPPED, logic.choose(alive, 0, 1))
     if is_update:
-        entries.write(books.VERSION, version + logic.choose(fresh, 1, 0))
+        entries.count_if(fresh, books.VERSION)
         entries.count_if(fresh, books.staleness(logic.smaller(staleness, STALENESS_BINS - 1)))
     return Admission(alive=alive, fresh=fresh, status=status, staleness=staleness)
 
@@ -235,9 +247,9 @@ def count_update(entries: Entries, *, base_version: Any) -> tuple[Any, Any]:
     books = entries.books
     version = entries.read(books.VERSION)
     staleness = version - base_version
-    entries.write(books.VERSION, version + 1)
-    entries.count_if(True, books.EXCHANGES)
-    entries.count_if(True, books.staleness(entries.logic.smaller(staleness, STALENESS_BINS - 1)))
+    entries.count(books.VERSION)
+    entries.count(books.EXCHANGES)
+    entries.count(books.staleness(entries.logic.smaller(staleness, STALENESS_BINS - 1)))
     return version + 1, staleness
 
 
@@ -276,8 +288,8 @@ def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any) -> Any:
     last = entries.read(books.returned(logic.choose(count > 0, count - 1, 0)))
     ticket = logic.choose(from_returned, smallest, logic.choose(from_new, upcoming, NO_TICKET))
     entries.write_if(from_returned, books.returned(position), last)
-    entries.write(books.RETURNED, count - logic.choose(from_returned, 1, 0))
-    entries.write(books.NEXT, upcoming + logic.choose(from_new, 1, 0))
+    entries.count_if(from_returned, books.RETURNED, -1)
+    entries.count_if(from_new, books.NEXT)
     entries.write_if(alive, books.held(slot), ticket)
     entries.write_if(alive, books.unclosed(slot), pushed)
     return ticket
@@ -293,8 +305,7 @@ def enter(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
     was_active = entries.read(books.active(slot)) == 1
     entries.write_if(newer, books.active(slot), 1)
     entries.write_if(newer, books.incarnation(slot), incarnation)
-    joins = logic.choose(newer, logic.choose(was_active, 0, 1), 0)
-    entries.write(books.ACTIVE_WORKERS, entries.read(books.ACTIVE_WORKERS) + joins)
+    entries.count_if(newer, books.ACTIVE_WORKERS, logic.choose(was_active, 0, 1))
     entries.count_if(newer, books.EXCHANGES)
     return newer
 
@@ -319,7 +330,8 @@ def dismiss(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
     after_held = count + logic.choose(held_returns, 1, 0)
     entries.write_if(held_returns, books.returned(count), held)
     entries.write_if(unclosed_returns, books.returned(after_held), unclosed)
-    entries.write(books.RETURNED, after_held + logic.choose(unclosed_returns, 1, 0))
+    entries.count_if(held_returns, books.RETURNED)
+    entries.count_if(unclosed_returns, books.RETURNED)
     entries.write_if(leaves, books.held(slot), NO_TICKET)
     entries.write_if(leaves, books.unclosed(slot), NO_TICKET)
     entries.write_if(leaves, books.active(slot), 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,12 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
-from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS
+from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Books, Entries
 
 # Tickets are remembered in a window of this many. One that is still open when so many later ones
 # have been applied counts as applied: it is dropped rather than ever applied twice.
 APPLIED_WINDOW_TICKETS = 1 << 16
-# Optimizer calls of one step; a growing number (ticket, stage) is ticket * 16 + stage.
-MAX_STAGES = 16
 
 
 class GraphLogic:
@@ -56,9 +54,94 @@ def _integer(value: Any) -> tf.Tensor:
     return value if tf.is_tensor(value) else tf.constant(value, tf.int64)
 
 
-def _rank(cell: Any) -> int | None:
-    """The rank of a cell that is only known when the server runs."""
-    return cell.shape.rank if tf.is_tensor(cell) else None
+def _flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Scalars, then vectors, end to end; callers keep them in this order."""
+    scalars = [tensor for tensor in tensors if tensor.shape.rank == 0]
+    vectors = [tensor for tensor in tensors if tensor.shape.rank == 1]
+    parts = [tf.stack(scalars)] if scalars else []
+    return tf.concat(parts + vectors, 0) if vectors else parts[0]
+
+
+def _vector(values: Sequence[Any]) -> tf.Tensor:
+    """Integers and int64 tensors as one vector; what is known now is one constant."""
+    if all(isinstance(value, int) for value in values):
+        return tf.constant(values, tf.int64)
+    return _flat([_integer(value) for value in values])
+
+
+def writes(entries: Entries) -> tuple[tf.Tensor, tf.Tensor]:
+    """Cells, each once, and their new values."""
+    cells, values = zip(*entries.writes, strict=True)
+    return _vector(cells), _vector(values)
+
+
+def additions(entries: Entries) -> tuple[tf.Tensor, tf.Tensor]:
+    """Cells, some of them several times, and what to add to them."""
+    always = [addition for addition in entries.additions if addition[0] is True]
+    others = [addition for addition in entries.additions if addition[0] is not True]
+    updates = [_vector([amount for _, _, amount in always])] if always else []
+    if others:
+        hold = _flat([condition for condition, _, _ in others])
+        updates.append(tf.cast(hold, tf.int64) * _vector([amount for _, _, amount in others]))
+    return _vector([cell for _, cell, _ in always + others]), tf.concat(updates, 0)
+
+
+def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
+    """The bin of each duration: how many bounds it reaches."""
+    position = tf.raw_ops.UpperBound(
+        sorted_inputs=bounds, values=durations[None], out_type=tf.int64
+    )
+    return position[0]
+
+
+class Account:
+    """A worker's slot, with the places of all its cells computed at once.
+
+    `ledger.Books` adds the slot to the place of slot 0; here that sum is known already.
+    """
+
+    def __init__(self, places: dict[int, tf.Tensor]) -> None:
+        self._places = places
+
+    def __radd__(self, first: int) -> tf.Tensor:
+        return self._places[first]
+
+
+class ServerEntries(Entries):
+    """`ledger.Entries` on the cells of a server.
+
+    Args:
+        books: the accounts.
+        cells: their values.
+    """
+
+    def __init__(self, books: Books, cells: tf.Tensor) -> None:
+        self._cells, self._known = cells, dict[int, tf.Tensor]()
+        self._totals = tf.unstack(cells[: books.GLOBALS], num=books.GLOBALS)
+        super().__init__(books=books, read=self._value, logic=GraphLogic())
+
+    def _value(self, cell: Any) -> tf.Tensor:
+        if isinstance(cell, int) and cell < self.books.GLOBALS:
+            return self._totals[cell]
+        known = self._known.get(id(cell))
+        return tf.gather(self._cells, cell) if known is None else known
+
+    def account(self, slot: tf.Tensor) -> Account:
+        """A slot whose cells are read together."""
+        books = self.books
+        first = [
+            books.active(0),
+            books.incarnation(0),
+            books.held(0),
+            books.unclosed(0),
+            books.steps(0),
+            books.evaluation_steps(0),
+        ]
+        places = tf.constant(first, tf.int64) + slot
+        singly = tf.unstack(places)
+        values = tf.unstack(tf.gather(self._cells, places))
+        self._known.update(zip(map(id, singly), values, strict=True))
+        return Account(dict(zip(first, singly, strict=True)))
 
 
 class ServerLedger:
@@ -102,84 +185,83 @@ class ServerLedger:
         graph = private.current_graph()
         lock = tf.raw_ops.MutexLock(mutex=self._mutex())
         before = len(graph.get_operations())
-        with tf.control_dependencies([lock]):
-            yield
+        yield
         inside = [
             operation
             for operation in graph.get_operations()[before:]
             if operation.op_def.is_stateful and operation.type != "VarHandleOp"
         ]
+        # Only what touches state waits for the lock; arithmetic may run before, and constants with
+        # an edge each would cost the server time.
+        for operation in inside:
+            private.run_after(operation, lock.op)
         with tf.control_dependencies(inside):
             tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 
-    def entries(self) -> Entries:
+    def entries(self) -> ServerEntries:
         """The books as they are at this point of the trace."""
-        cells = self._cells.read_value()
-        totals = tf.unstack(cells[: self.books.GLOBALS], num=self.books.GLOBALS)
+        return ServerEntries(self.books, self._cells.read_value())
 
-        def read(cell: Any) -> tf.Tensor:
-            is_total = isinstance(cell, int) and cell < self.books.GLOBALS
-            return totals[cell] if is_total else tf.gather(cells, cell)
-
-        return Entries(books=self.books, read=read, logic=GraphLogic())
-
-    def post(self, entries: Entries) -> None:
-        """Write all entries at once."""
-        # Every operation costs the server time on every push: what is known now is one constant.
-        fixed = [(cell, value) for cell, value in entries.writes if isinstance(cell, int)]
-        single = [write for write in entries.writes if _rank(write[0]) == 0]
-        several = [write for write in entries.writes if _rank(write[0]) == 1]
-        cells = [tf.constant([cell for cell, _ in fixed], tf.int64)]
-        values = [tf.stack([_integer(value) for _, value in fixed])]
-        if single:
-            cells.append(tf.stack([cell for cell, _ in single]))
-            values.append(tf.stack([_integer(value) for _, value in single]))
-        tf.raw_ops.ResourceScatterUpdate(
-            resource=self._cells.handle,
-            indices=tf.concat(cells + [cell for cell, _ in several], 0),
-            updates=tf.concat(values + [value for _, value in several], 0),
-        )
+    def post(self, entries: Entries) -> list[tf.Operation]:
+        """Make all changes at once: two operations at most, since each costs the server time."""
+        operations = []
+        if entries.writes:
+            cells, values = writes(entries)
+            operations.append(
+                tf.raw_ops.ResourceScatterUpdate(
+                    resource=self._cells.handle, indices=cells, updates=values
+                )
+            )
+        if entries.additions:
+            cells, amounts = additions(entries)
+            operations.append(
+                tf.raw_ops.ResourceScatterAdd(
+                    resource=self._cells.handle, indices=cells, updates=amounts
+                )
+            )
+        return operations
 
     def cells(self) -> tf.Tensor:
         """A copy of the whole vector."""
         return tf.identity(self._cells.read_value())
 
-    def key(self, ticket: tf.Tensor, stage: int) -> tf.Tensor:
-        return ticket * MAX_STAGES + stage
+    def window_cell(self, ticket: tf.Tensor) -> tf.Tensor:
+        """Where a ticket is remembered."""
+        return ticket % APPLIED_WINDOW_TICKETS
 
-    def applied_key(self, ticket: tf.Tensor) -> tf.Tensor:
-        """The largest key applied in this ticket's cell of the window."""
+    def applied_key(self, cell: tf.Tensor) -> tf.Tensor:
+        """The largest key applied in a cell of the window."""
         return tf.raw_ops.ResourceGather(
-            resource=self._applied.handle,
-            indices=ticket % APPLIED_WINDOW_TICKETS,
-            dtype=tf.int64,
+            resource=self._applied.handle, indices=cell, dtype=tf.int64
         )
 
-    def remember(
-        self, *, fresh: tf.Tensor, ticket: tf.Tensor, key: tf.Tensor, applied: tf.Tensor
-    ) -> None:
-        """Note that a key was applied."""
-        tf.raw_ops.ResourceScatterUpdate(
-            resource=self._applied.handle,
-            indices=ticket % APPLIED_WINDOW_TICKETS,
-            updates=tf.where(fresh, key, applied),
+    def remember(self, *, cell: tf.Tensor, key: tf.Tensor) -> tf.Operation:
+        """Note the largest key applied in a cell of the window."""
+        return tf.raw_ops.ResourceScatterUpdate(
+            resource=self._applied.handle, indices=cell, updates=key
         )
 
     def count_durations(self, entries: Entries, kind: int, microseconds: tf.Tensor) -> None:
         """Add durations to their histograms, each unless it is -1 (not measured).
 
         Args:
-            entries: collects the writes.
+            entries: collects the changes; called after all others.
             kind: of the first duration; the others are of the kinds after it.
-            microseconds: int64 vector.
+            microseconds: int64 vector of known length.
         """
-        measured = microseconds >= 0
-        logarithm = tf.math.log(tf.cast(tf.maximum(microseconds, 1), tf.float32)) / np.log(2.0)
-        position = tf.minimum(tf.cast(BINS_PER_DOUBLING * logarithm, tf.int64), DURATION_BINS - 1)
-        kinds = kind + tf.range(tf.size(microseconds, out_type=tf.int64), dtype=tf.int64)
-        cells = self.books.duration(kinds, position)
-        cells = tf.where(measured, cells, self.books.SCRATCH)
-        entries.write(cells, entries.read(cells) + 1)
+        bins = _bins(tf.constant([bin_bounds()], tf.int64), microseconds)
+        kinds = np.arange(kind, kind + microseconds.shape[0], dtype=np.int64)
+        cells = tf.constant(self.books.duration(kinds, 0)) + bins
+        entries.count_if(microseconds >= 0, cells, tf.ones_like(kinds))
+
+    def count_seconds(self, kind: int, seconds: tf.Tensor) -> None:
+        """Add a duration to its histogram at once."""
+        bins = _bins(tf.constant(np.array([bin_bounds()]) / 1e6), seconds[None])
+        tf.raw_ops.ResourceScatterAdd(
+            resource=self._cells.handle,
+            indices=self.books.duration(kind, bins),
+            updates=tf.constant([1], tf.int64),
+        )
 
     def destroy(self) -> None:
         """Free the books and the mutex."""

@@ -6,7 +6,7 @@ import ipaddress
 import os
 from collections.abc import Callable
 
-from tfps.cluster import ClusterSpec
+from tfps.cluster import ClusterSpec, data_connections
 from tfps.cluster.address import LARGEST_PORT, split_address
 from tfps.errors import ConfigError
 
@@ -59,6 +59,7 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
         port=data_port(),
         secret=secret,
         encryption=encryption,
+        most_connections=data_connections(spec),
     ).register()
 
 

@@ -18,7 +18,7 @@ from tfps.runtime.server_function import server_function
 ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
 # What TensorFlow says of a PyFunc whose token the process does not know.
-NOT_REGISTERED = "callback {token} is not found"
+NOT_REGISTERED = "Could not find callback with key"
 
 
 class NoSuchFunction(LookupError):
@@ -45,6 +45,7 @@ class ControlPlane:
         self._to_any_incarnation = to_any_incarnation
         self._graph = tf.Graph()
         self._lock = threading.Lock()
+        self.lost: str | None = None  # why no call is attempted
         self._session = self._connect()
 
     def _connect(self) -> Any:
@@ -73,9 +74,10 @@ class ControlPlane:
             inputs = [tf.compat.v1.placeholder(tf.int64, []) for _ in range(arguments)]
             outputs = concrete(*inputs)
 
-        def call(*values: int) -> list[np.ndarray[Any, Any]]:
+        def call(*values: int, patience_s: float = CALL_TIMEOUT_S) -> list[np.ndarray[Any, Any]]:
             return self._answered(
-                lambda: self._run(outputs, dict(zip(inputs, values, strict=True)))
+                lambda: self._run(outputs, dict(zip(inputs, values, strict=True))),
+                patience_s=patience_s,
             )
 
         return call
@@ -97,13 +99,14 @@ class ControlPlane:
             inputs = [tf.compat.v1.placeholder(dtype, []) for dtype in arguments]
             outputs = tf.raw_ops.PyFunc(input=inputs, token=token, Tout=[result])
 
-        def call(*values: Any) -> Any:
+        def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> Any:
             try:
                 return self._answered(
-                    lambda: self._run(outputs, dict(zip(inputs, values, strict=True)))
+                    lambda: self._run(outputs, dict(zip(inputs, values, strict=True))),
+                    patience_s=patience_s,
                 )[0]
             except tf.errors.UnavailableError as error:
-                if NOT_REGISTERED.format(token=token) in error.message:
+                if NOT_REGISTERED in error.message:
                     raise NoSuchFunction(f"{self._device} has no function {token}") from error
                 raise
 
@@ -119,14 +122,22 @@ class ControlPlane:
                 self._session = self._connect()
                 return list(self._session.run(outputs, inputs))
 
-    def _answered(self, attempt: Callable[[], list[np.ndarray[Any, Any]]]) -> Any:
+    def _answered(
+        self, attempt: Callable[[], list[np.ndarray[Any, Any]]], *, patience_s: float
+    ) -> Any:
         """Try until the server answers; every call may be repeated without harm.
+
+        Args:
+            attempt: asks once.
+            patience_s: no new attempt is made after this.
 
         Raises:
             tf.errors.UnavailableError: the server is gone, was started anew, or does not answer.
         """
-        until_s = time.monotonic() + CALL_TIMEOUT_S
+        until_s = time.monotonic() + patience_s
         while True:
+            if self.lost is not None:
+                raise tf.errors.UnavailableError(None, None, self.lost)
             try:
                 return attempt()
             except tf.errors.OpError as error:

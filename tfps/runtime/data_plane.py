@@ -33,6 +33,8 @@ from tfps.transport.service_loop import service_loop
 
 logger = logging.getLogger(__name__)
 
+# A worker that does not answer either is not waited for.
+HANG_UP_PATIENCE_S = 3.0
 TRANSPORTS = ("auto", "direct", "grpc")
 
 
@@ -154,17 +156,22 @@ class DataPlane:
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
         """Free what servers hold for (server, plan)s that nobody uses any more."""
         for index, plan_id in plans:
-            if index in self._services:
+            if index in self._services and self._services[index].server.lost is None:
                 self._services[index].forget(self.job_id, plan_id)
 
     def last_failures(self) -> str:
         """What servers and workers say of their last failures, for the message of an error."""
-        texts = {f"ps {p}": services.failure(self.job_id) for p, services in self._services.items()}
+        texts = {
+            f"ps {index}": services.failure(self.job_id)
+            for index, services in self._services.items()
+            if services.server.lost is None
+        }
         for slot, line in enumerate(self._worker_lines):
             if self.direct_workers[slot]:
                 with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
-                    text = _asked(line, tokens.LINK_FAILURE)(self.job_id).decode()
-                    texts[f"worker {slot}"] = text
+                    ask = _asked(line, tokens.LINK_FAILURE)
+                    answer = ask(self.job_id, patience_s=HANG_UP_PATIENCE_S)
+                    texts[f"worker {slot}"] = answer.decode()
         return " ".join(f"{name} says: {text}." for name, text in texts.items() if text)
 
     def hang_up(self, server: int) -> None:
@@ -172,14 +179,15 @@ class DataPlane:
         for slot, line in enumerate(self._worker_lines):
             if self.direct_workers[slot]:
                 try:
-                    _hang_up(line)(self.job_id, server)
+                    _hang_up(line)(self.job_id, server, patience_s=HANG_UP_PATIENCE_S)
                 except tf.errors.UnavailableError as error:
                     logger.info("worker %d could not be told about ps %d: %s", slot, server, error)
 
     def close(self) -> None:
         """Let all servers forget the job."""
         for services in self._services.values():
-            services.close_job(self.job_id)
+            if services.server.lost is None:
+                services.close_job(self.job_id)
         if self._services:
             _links_of_this_process().close_job(self.job_id)
 
@@ -188,7 +196,7 @@ class _Services:
     """What the coordinator says to one data server."""
 
     def __init__(self, server: Server, *, job_id: int, secret: bytes) -> None:
-        self._device, line = server.device, server.control
+        self.server, line = server, server.control
         open_job = line.process_function(
             tokens.OPEN, arguments=[tf.int64, tf.string], result=tf.string
         )
@@ -206,7 +214,7 @@ class _Services:
         self.close_job = line.process_function(tokens.CLOSE, arguments=[tf.int64], result=tf.int64)
 
     def install(self, service: Service, functions: Sequence[Any], *, hot: int) -> None:
-        graph = _service_graph(functions, hot=hot, device=self._device)
+        graph = _service_graph(functions, hot=hot, device=self.server.device)
         self._install(service.job_id, service.to_json().encode(), graph)
 
 

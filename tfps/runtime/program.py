@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope, outside_the_step
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.consistency.server_ledger import MAX_STAGES
+from tfps.consistency.ledger import MAX_STAGES
 from tfps.errors import UnsupportedError
 
 Step = Callable[[Any], Any]

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfps.bridge.server_variable import NamedResource, ServerVariable
 from tfps.placement.plan import Plan, View
 from tfps.placement.policy import Placement
-from tfps.runtime.control_plane import ControlPlane
+from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 from tfps.runtime.data_plane import DataPlane
 from tfps.runtime.server import Server
 from tfps.transport.carrier import Carrier
@@ -80,11 +80,14 @@ class Runtime:
             transport=transport,
         )
         self.on_access: Callable[[], None] = lambda: None
+        # Called with the index of a lost server: exchanges that wait for it shall end.
+        self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
         self.closed = False
         self._lock = threading.Lock()
         self._names = itertools.count()
         self._incarnations = itertools.count(1)
+        self._latest_incarnations: dict[int, int] = {}
         self._views: dict[str, View] = {}
         self._resources: dict[str, NamedResource] = {}
         self._garbage: list[NamedResource] = []
@@ -158,7 +161,7 @@ class Runtime:
     def collect(self) -> None:
         """Free the variables and plans that nothing refers to any more."""
         while self._garbage:
-            self._garbage.pop().destroy()
+            self._free(self._garbage.pop())
         unused = [self._unused_plans.pop() for _ in range(len(self._unused_plans))]
         self.data_plane.forget(unused)
 
@@ -167,6 +170,12 @@ class Runtime:
         # Runs wherever the garbage collector does, so it only notes; `collect` frees.
         weakref.finalize(owner, self._unused_plans.extend, plans).atexit = False
 
+    def _free(self, resource: NamedResource) -> None:
+        """On the servers that answer: TensorFlow would wait for another one without limit."""
+        lost = {server.device for server in self.servers if server.lost is not None}
+        answering = [device for device in resource.devices if device not in lost]
+        resource._replace(devices=answering).destroy()
+
     def _access(self) -> None:
         self.on_access()
 
@@ -174,35 +183,51 @@ class Runtime:
         """The index of a server from its device string."""
         return int(tf.DeviceSpec.from_string(device).task)
 
-    def next_incarnation(self) -> int:
-        """A number larger than any before in this job."""
+    def next_incarnation(self, slot: int) -> int:
+        """A worker's next incarnation: a number larger than any before in this job."""
         with self._lock:
-            return next(self._incarnations)
+            incarnation = self._latest_incarnations[slot] = next(self._incarnations)
+        return incarnation
 
-    def evict(self, slot: int, incarnation: int) -> None:
+    def latest_incarnation(self, slot: int) -> int | None:
+        """A worker's newest incarnation, or None if it never took part in a round."""
+        with self._lock:
+            return self._latest_incarnations.get(slot)
+
+    def evict(self, slot: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
         """Let a lost worker out on every server; first on the one that hands out tickets.
 
-        Its tickets have gone back there before any other server refuses the rest of a push.
+        Its tickets have gone back there before any other server refuses the rest of a push. A
+        server that is itself lost cannot be told.
+
+        Args:
+            slot: the worker.
+            incarnation: this one, and all before it.
+            patience_s: with each server.
         """
         for server in self.servers:
-            server.evict(slot, incarnation)
+            if server.lost is None:
+                server.evict(slot, incarnation, patience_s=patience_s)
 
     def cells(self) -> list[np.ndarray[Any, Any]]:
         """The books of all servers as they are now."""
         return [server.cells() for server in self.servers]
 
     def close(self) -> None:
-        """Free everything that this job holds on the servers."""
+        """Free everything that this job holds on the servers that answer."""
         if self.closed:
             return
         self.closed = True
         self.on_access = lambda: None
+        for server in self.servers:
+            server.look()
         self.collect()
         for resource in list(self._resources.values()):
-            resource.destroy()
+            self._free(resource)
         self.data_plane.close()
         for server in self.servers:
-            server.ledger.destroy()
+            if server.lost is None:
+                server.ledger.destroy()
             server.control.close()
         for line in self._worker_lines:
             line.close()

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster import accepts_connections
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import Books
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.control_plane import ControlPlane
+from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 
 # A limit that no job reaches: tickets without end, for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
+# As long as the probes of a running job take to find a server lost.
+LOOK_TIMEOUT_S = 10.0
 
 
 class Server:
@@ -44,6 +47,15 @@ class Server:
         return self.ledger.books
 
     @property
+    def lost(self) -> str | None:
+        """Why every call raises `UnavailableError` at once, or None while the server answers."""
+        return self.control.lost
+
+    @lost.setter
+    def lost(self, reason: str | None) -> None:
+        self.control.lost = reason
+
+    @property
     def hands_out_tickets(self) -> bool:
         return self.index == 0
 
@@ -59,9 +71,18 @@ class Server:
         """Hand out no new ticket; those that came back are still handed out. Answers the next."""
         return self.set_limit(-1)
 
-    def evict(self, slot: int, incarnation: int) -> None:
+    def evict(self, slot: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
         """Let a lost worker out: its tickets go back, its late requests are refused."""
-        self._evict(slot, incarnation)
+        self._evict(slot, incarnation, patience_s=patience_s)
+
+    def look(self) -> None:
+        """Find out whether the server still answers, for who must not wait for it in TensorFlow."""
+        if self.lost is None and not accepts_connections(self.address):
+            self.lost = f"the parameter server at {self.address} accepts no connection"
+        try:
+            self._sample(patience_s=LOOK_TIMEOUT_S)
+        except tf.errors.UnavailableError as error:
+            self.lost = error.message
 
     def cells(self) -> np.ndarray[Any, Any]:
         """The books as they are now."""

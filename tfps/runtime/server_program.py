@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Entries, Status
 from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime import bookkeeping
+from tfps.runtime.bookkeeping import Turn
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
@@ -186,53 +189,50 @@ class ServerProgram:
     def _push_of(self, stage: int) -> Callable[..., Sequence[tf.Tensor]]:
         wire = self.wires[stage]
         is_last = stage == len(self.program.stages) - 1
+        reports = is_last and self.server.hands_out_tickets
         optimizer = self.program.stages[stage].optimizer
+        turn = Turn(
+            stage=stage,
+            is_update=optimizer is not None,
+            hands_out=reports,
+            received_bytes=wire.request.size_bytes,
+            sent_bytes=wire.reply.size_bytes,
+        )
 
         def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
             ledger, tensors = self.server.ledger, unpack(wire.request, payload)
-            ticket, slot = header[Request.TICKET], header[Request.SLOT]
-            key = ledger.key(ticket, stage)
+            fields = tf.unstack(header)
+            cell = ledger.window_cell(fields[Request.TICKET])
             with ledger.locked():
-                entries, applied = ledger.entries(), ledger.applied_key(ticket)
-                admission = decide.admit(
+                entries = ledger.entries()
+                pushed = bookkeeping.push(
                     entries,
-                    slot=slot,
-                    incarnation=tf.where(self._is_ours(header), header[Request.INCARNATION], -1),
-                    key=key,
-                    applied_key=applied,
-                    base_version=header[Request.BASE_VERSION],
-                    is_update=optimizer is not None,
+                    header=fields,
+                    slot=entries.account(fields[Request.SLOT]),
+                    is_ours=self._is_ours(header),
+                    turn=turn,
+                    applied_key=ledger.applied_key(cell),
                 )
-                active = entries.read(ledger.books.ACTIVE_WORKERS)
-                microseconds = self._timed(
-                    admission.fresh, lambda: self._apply(stage, tensors, active)
-                )
-                next_ticket: Any = NO_TICKET
-                if is_last and self.server.hands_out_tickets:
-                    self._close(entries, admission.alive, header, tensors)
-                    next_ticket = decide.issue(
-                        entries, alive=admission.alive, slot=slot, pushed=ticket
-                    )
                 if is_last:
                     self._count_durations(entries, header)
-                if optimizer is not None:
-                    update = tf.where(admission.fresh, microseconds, -1)
-                    ledger.count_durations(entries, UPDATE, update[None])
-                ledger.remember(fresh=admission.fresh, ticket=ticket, key=key, applied=applied)
-                version = entries.read(ledger.books.VERSION)
-                if optimizer is not None:
-                    version += tf.cast(admission.fresh, tf.int64)
-                entries.count_traffic(
-                    received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
+                done = self._timed(
+                    pushed.fresh,
+                    lambda: self._apply(stage, tensors, pushed.active),
+                    counts=optimizer is not None,
                 )
-                ledger.post(entries)
+                # The books say that it was applied when it was, and not if that failed.
+                remembered = ledger.remember(cell=cell, key=pushed.remembered)
+                for operation in (remembered, *ledger.post(entries)):
+                    private.run_after(operation, done.op)
+                if reports:
+                    self._count_report(pushed.closed, tensors)
                 values = self._values(wire.parameters)
             reply = self._reply(
                 header,
-                status=admission.status,
-                version=version,
-                staleness=admission.staleness,
-                ticket=next_ticket,
+                status=pushed.status,
+                version=pushed.version,
+                staleness=pushed.staleness,
+                ticket=pushed.next_ticket,
             )
             return [reply, ids, pack(wire.reply, values)]
 
@@ -301,14 +301,20 @@ class ServerProgram:
         measured = header[Request.PUSH_MICROSECONDS : Request.WAIT_MICROSECONDS + 1]
         self.server.ledger.count_durations(entries, PUSH, measured)
 
-    def _timed(self, condition: tf.Tensor, work: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Do the work if the condition holds; answers its duration in microseconds."""
-        with tf.control_dependencies([condition]):
+    def _timed(
+        self, condition: tf.Tensor, work: Callable[[], tf.Tensor], *, counts: bool
+    ) -> tf.Tensor:
+        """Do the work if the condition holds, and count its duration; answers when it is done."""
+
+        def timed() -> tf.Tensor:
             begin = tf.timestamp()
-        with tf.control_dependencies([begin]):
-            done = tf.cond(condition, work, lambda: tf.constant(0))
-        with tf.control_dependencies([done]):
-            return tf.cast((tf.timestamp() - begin) * 1e6, tf.int64)
+            with tf.control_dependencies([begin]):
+                done = work()
+            with tf.control_dependencies([done]):
+                self.server.ledger.count_seconds(UPDATE, tf.timestamp() - begin)
+            return tf.constant(0)
+
+        return tf.cond(condition, timed if counts else work, lambda: tf.constant(0))
 
     def _apply(self, stage: int, tensors: dict[str, tf.Tensor], active: tf.Tensor) -> tf.Tensor:
         wire = self.wires[stage]

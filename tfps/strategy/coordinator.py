@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_queue import ClosureQueue
 from tfps.runtime.custom_step import trace_packed
 
 
@@ -17,6 +18,10 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     A function needs no rewrite: under a `tfps.ParameterServerStrategy` its Keras variables come in
     one message per parameter server, and each optimizer call is one message back, applied on the
     servers under a lock. Raw `tf.Variable`s take TensorFlow's own path.
+
+    Tasks are probed from the first `schedule` on. What a hung worker was running is run by another
+    one as well, as if it had died; a hung parameter server makes `schedule`, `join` and `done`
+    raise `tf.errors.UnavailableError`.
 
     A strategy has one coordinator: asking again returns the same object, as in TensorFlow. Code
     that asks TensorFlow's class for the coordinator of a `tfps.ParameterServerStrategy` gets this
@@ -38,7 +43,8 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     def __init__(self, strategy: Any) -> None:
         if not getattr(self, "_has_initialized", False):
             self._packed: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        super().__init__(strategy)
+        with private.closure_queues_of(ClosureQueue):
+            super().__init__(strategy)
         private.keep_stop_from_waiting(self)
         private.report_lost_servers(self)
 
@@ -55,6 +61,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         """
         if not getattr(self.strategy, "_is_tfps_strategy", False):
             return super().schedule(fn, args=args, kwargs=kwargs)
+        self.strategy.watch_tasks()
         if isinstance(fn, tf.types.experimental.ConcreteFunction):
             self.strategy.runtime.fallback_steps += 1
         elif isinstance(fn, tf.types.experimental.PolymorphicFunction):

@@ -25,6 +25,8 @@ from tfps.cluster import (
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.optimizers.server_update import ServerUpdate, members
 from tfps.placement.plan import Plan
+from tfps.recovery.guard import Guard
+from tfps.recovery.liveness import ProbePolicy, Verdict
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.update_operations import UpdateOperation, update_operations
@@ -100,6 +102,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._tfps_consistency = arguments.consistency
         self.batch_callbacks = arguments.batch_callbacks
         self.cluster = spec = arguments.spec
+        probe_policy = ProbePolicy.from_environment()
         if cluster_resolver is None:
             cluster_resolver = spec.tf_resolver()
             announce_at_exit(spec)  # registered before `close`, so it runs after it
@@ -126,7 +129,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._primitives = Primitives(self.runtime, update_of=_weak_method(self, "update_of"))
         self._extended._tfps_register = self._primitives.register
         keras_patches.install(Trainer())
-        self._finalizer = weakref.finalize(self, _close, self.runtime)
+        self._guard = Guard(self.runtime, policy=probe_policy)
+        self._finalizer = weakref.finalize(self, _close, self.runtime, self._guard)
         atexit.register(self._finalizer)
 
     @property
@@ -232,9 +236,37 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def alive_workers(self) -> list[bool]:
         """For each worker whether it takes part, as far as the coordinator knows."""
-        if self._cluster_coordinator is None:
-            return [True] * self._num_workers
-        return private.alive_workers(self._cluster_coordinator)
+        return [self.tasks[f"worker {i}"] == "alive" for i in range(self._num_workers)]
+
+    @property
+    def tasks(self) -> dict[str, str]:
+        """Each worker and server by its name: "alive", "lost", or "rejoining".
+
+        A worker is rejoining when it answers again but is not taken in yet.
+        """
+        lost = {
+            (task_type, index): self._guard.verdict(task_type, index) is Verdict.LOST
+            for task_type, index, _ in self.cluster.tasks("worker", "ps")
+        }
+        tasks = {
+            f"{task_type} {index}": "lost" if is_lost else "alive"
+            for (task_type, index), is_lost in lost.items()
+        }
+        if self._cluster_coordinator is not None:
+            recalled = private.closure_queue(self._cluster_coordinator).recalled
+            for index, alive in enumerate(private.alive_workers(self._cluster_coordinator)):
+                if not alive or index in recalled:
+                    answers = self._guard.verdict("worker", index) is Verdict.ALIVE
+                    tasks[f"worker {index}"] = "rejoining" if answers else "lost"
+        return tasks
+
+    def watch_tasks(self) -> None:
+        """Probe the tasks from now on, until the strategy is closed."""
+        self._guard.start(private.closure_queue(self.coordinator))
+
+    def wait_for_hung_workers(self) -> None:
+        """Wait for workers that hang; called before functions are traced for all of them."""
+        self._guard.wait_for_silent_workers()
 
 
 def _weak_method(owner: Any, name: str) -> Any:
@@ -254,7 +286,8 @@ def _set_threads(spec: ClusterSpec) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "worker"))
 
 
-def _close(runtime: Runtime) -> None:
+def _close(runtime: Runtime, guard: Guard) -> None:
+    guard.close()
     try:
         runtime.close()
     except tf.errors.OpError as error:  # a server that is gone has nothing left to free

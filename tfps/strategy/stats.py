@@ -100,7 +100,7 @@ def take_stats(strategy: Any) -> Stats:
         update_seconds=_quantiles(books, all_cells, UPDATE),
         wait_seconds=_quantiles(books, all_cells[:1], WAIT),
         carriers=runtime.data_plane.carriers,
-        tasks=_tasks(strategy),
+        tasks=strategy.tasks,
         incarnations=tuple(int(tickets[books.incarnation(slot)]) for slot in slots),
         fallback_steps=runtime.fallback_steps,
     )
@@ -117,10 +117,3 @@ def _quantiles(books: Books, all_cells: list[np.ndarray[Any, Any]], kind: int) -
     counts = sum(cells[begin : begin + DURATION_BINS] for cells in all_cells)
     values = [int(count) for count in np.asarray(counts)]
     return Quantiles(quantile_seconds(values, 0.5), quantile_seconds(values, 0.99))
-
-
-def _tasks(strategy: Any) -> dict[str, str]:
-    alive = strategy.alive_workers()
-    tasks = {f"worker {i}": "alive" if there else "lost" for i, there in enumerate(alive)}
-    tasks.update({f"ps {i}": "alive" for i in range(strategy._num_ps)})
-    return tasks

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.program import Program, discover
 from tfps.training.epoch_iterator import RoundRequest
@@ -87,12 +88,15 @@ class Follower:
         self._strategy.active_round = self._strategy.active_follower = None
         with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
             if isinstance(error, KeyboardInterrupt):
-                round_.pause()
+                round_.give_up()
+            elif private.closure_queue(self._strategy.coordinator).has_failed:
+                self._strategy.coordinator.done()  # cancels what still waits for a lost server
             else:
                 self._strategy.runtime.ticket_server.halt()
 
     def _start(self, request: RoundRequest) -> None:
         self.end_of_epoch()
+        self._strategy.watch_tasks()
         self._strategy.runtime.collect()
         compiled = self._compile(request)
         self._program = compiled.program

@@ -52,6 +52,7 @@ class Round:
         seeds: np.ndarray[Any, Any],
     ) -> None:
         self._compiled, self._runtime, self._coordinator = compiled, runtime, coordinator
+        self._queue = private.closure_queue(coordinator)
         self._arguments, self._seeds = arguments, tf.constant(seeds, tf.int64)
         self.tickets = tickets
         compiled.trace(
@@ -129,7 +130,8 @@ class Round:
         if not self._compiled.source.is_per_worker:
             return 0
         alive = private.alive_workers(self._coordinator)
-        return sum(there and slot not in self._visited for slot, there in enumerate(alive))
+        away = self._visited | self._queue.barred | self._queue.recalled
+        return sum(there and slot not in away for slot, there in enumerate(alive))
 
     def sample(self) -> None:
         """Read progress, metric totals and outputs from the ticket server."""
@@ -153,7 +155,10 @@ class Round:
         return tuple(float(count) / seconds for count in counts)
 
     def pause(self) -> None:
-        """Hand out no more tickets and wait until every worker has left: one version at rest."""
+        """Hand out no more tickets and wait until every worker has left: one version at rest.
+
+        A worker that hangs is not waited for once it was let out on the servers.
+        """
         if self.running:
             self._runtime.ticket_server.halt()
             try:
@@ -162,14 +167,24 @@ class Round:
                 self.running = self._recalled = False
             self.sample()
 
+    def give_up(self) -> None:
+        """End the round for good; no worker need be there to begin what is left of it."""
+        self._runtime.ticket_server.halt()
+        while not self._queue.wait(timeout=SAMPLE_PERIOD_S):
+            self._queue.discard_queued()
+        self.running = self._recalled = False
+
     def _closure(self) -> None:
         """Runs in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
         slot = private.worker_index()
         for attempt in range(1, ATTEMPTS + 1):
-            incarnation = self._runtime.next_incarnation()
+            incarnation = self._runtime.next_incarnation(slot)
+            if self._queue.is_recalled():
+                return  # whoever recalled it may have evicted the incarnation before this one only
             try:
                 if self._run_as(slot, incarnation):
-                    self._visited.add(slot)
+                    if not self._queue.is_recalled():
+                        self._visited.add(slot)
                     return
             except BaseException:
                 with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told

@@ -53,6 +53,7 @@ class Trainer:
             iterator.function = _CurrentRound(strategy)
 
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
+        strategy.wait_for_hung_workers()
         return TicketIterator(strategy=strategy, **options)
 
     @contextlib.contextmanager

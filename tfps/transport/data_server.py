@@ -103,6 +103,8 @@ class DataServer:
         port: to listen on; 0 takes a free one.
         secret: of every job; None lets each coordinator bring its own.
         encryption: of connections from other machines.
+        most_connections: each keeps a thread of TensorFlow waiting; one more ends the one that
+            has rested longest, whose worker connects again when it needs to.
     """
 
     def __init__(
@@ -114,10 +116,13 @@ class DataServer:
         port: int,
         secret: bytes | None,
         encryption: Encryption,
+        most_connections: int,
     ) -> None:
         self._target, self._device, self._secret = target, device, secret
         self._jobs: dict[int, _Job] = {}
         self._lock = threading.Lock()
+        self._most_connections = most_connections
+        self._resting: dict[int, None] = {}  # connections without a request, the longest first
         self._numbers = itertools.count(1)
         self._connections: dict[int, tuple[Connection, Service]] = {}
         self.listener = Listener(
@@ -208,6 +213,8 @@ class DataServer:
                 logger.warning("%s asks for a plan that this server does not have", hello)
                 connection.close()
                 return
+            if len(self._connections) >= self._most_connections:
+                self._end_the_longest_at_rest()
             number = next(self._numbers)
             self._connections[number] = (connection, loop.service)
         try:
@@ -218,7 +225,14 @@ class DataServer:
         finally:
             with self._lock:
                 del self._connections[number]
+                self._resting.pop(number, None)
             connection.close()
+
+    def _end_the_longest_at_rest(self) -> None:
+        number = next(iter(self._resting.copy()), None)
+        if number is not None and number in self._connections:
+            del self._resting[number]
+            self._connections[number][0].close()
 
     def _turn(
         self, number: np.ndarray, header: np.ndarray, ids: np.ndarray, payload: np.ndarray
@@ -233,7 +247,11 @@ class DataServer:
         try:
             if header.size:
                 connection.send(header, ids, payload)
-            request = connection.receive(limits)
+            self._resting[int(number)] = None
+            try:
+                request = connection.receive(limits)
+            finally:
+                self._resting.pop(int(number), None)
             position = service.position(request[0].tolist(), payload_bytes=request[2].size)
         except ConnectionLost:
             return np.int32(HUNG_UP), *NO_REQUEST

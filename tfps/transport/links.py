@@ -171,9 +171,13 @@ class Links:
         return reply
 
     def _take(self, key: tuple[int, int, int]) -> Connection | None:
-        with self._lock:
-            idle = self._idle.get(key)
-            return idle.pop() if idle else None
+        while True:
+            with self._lock:
+                idle = self._idle.get(key)
+                connection = idle.pop() if idle else None
+            if connection is None or not connection.has_ended():
+                return connection
+            connection.close()  # the server needed its thread for another one
 
     def _connect(self, peers: Peers, key: tuple[int, int, int], slot: int) -> Connection:
         job_id, server, plan_id = key

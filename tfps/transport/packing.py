@@ -28,14 +28,14 @@ def pack(layout: Layout, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
 def unpack(layout: Layout, payload: tf.Tensor) -> dict[str, tf.Tensor]:
     """The tensors of a payload, as views where TensorFlow can share the buffer."""
     tensors: dict[str, tf.Tensor] = {}
-    for block in layout.blocks:
-        if len(layout.blocks) > 1:
-            # Not `payload[begin:end]`: inside a server's loop TensorFlow's optimizer took such a
-            # slice, once its shape was ensured, for all of the payload where two sizes were equal.
-            data = tf.slice(payload, [block.offset_bytes], [block.size_bytes])
-        else:
-            data = tf.ensure_shape(payload, [block.size_bytes])
-        vector = _from_bytes(data, block)
+    payload = tf.ensure_shape(payload, [layout.size_bytes])
+    data = [payload]
+    if len(layout.blocks) > 1:
+        # Not slices: in a loop TensorFlow takes the first half of a payload of unknown length for
+        # the whole when the second half is as long, and drops the slice.
+        data = tf.split(payload, [block.size_bytes for block in layout.blocks])
+    for block, part in zip(layout.blocks, data, strict=False):
+        vector = _from_bytes(part, block)
         sizes = [segment.padded_items for segment in block.segments]
         parts = tf.split(vector, sizes) if len(sizes) > 1 else [vector]
         for segment, part in zip(block.segments, parts, strict=True):

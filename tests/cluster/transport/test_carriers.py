@@ -47,9 +47,9 @@ class EchoServer:
 
     def _answer(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         ledger, ticket = self.ledger, header[Request.TICKET]
-        key = ledger.key(ticket, 0)
+        key, cell = decide.key_of(ticket, 0), ledger.window_cell(ticket)
         with ledger.locked():
-            entries, applied = ledger.entries(), ledger.applied_key(ticket)
+            entries, applied = ledger.entries(), ledger.applied_key(cell)
             decide.enter(entries, slot=header[Request.SLOT], incarnation=1)
             ledger.post(entries)
             entries = ledger.entries()
@@ -62,7 +62,7 @@ class EchoServer:
                 base_version=header[Request.BASE_VERSION],
                 is_update=True,
             )
-            ledger.remember(fresh=admission.fresh, ticket=ticket, key=key, applied=applied)
+            ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
             ledger.post(entries)
         reply = {
             Reply.STATUS: admission.status,
@@ -172,3 +172,35 @@ def test_replies_are_equal(strategy: tfps.ParameterServerStrategy) -> None:
     assert statuses == [ok, ok, ok, refused, twice]
     assert through_grpc[-1][0][Reply.VERSION] == 3
     assert through_grpc[-1][1].tolist() == [5]
+
+
+def test_a_loop_on_the_server_answers_like_single_calls(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    server = EchoServer(SERVERS[0], container="carriers_loop")
+
+    def loop(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        next_ticket = tf.one_hot(int(Request.TICKET), REQUEST_FIELDS, dtype=tf.int64)
+
+        def body(turn: tf.Tensor, reply: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return turn + 1, server.function(header + turn * next_ticket, ids, payload)[0]
+
+        turn = tf.zeros([], tf.int64)
+        _, reply = tf.while_loop(
+            lambda turn, _: turn < 20, body, [turn, tf.zeros([REPLY_FIELDS], tf.int64)]
+        )
+        return [reply, ids, payload]
+
+    looping = server_function(loop, device=SERVERS[0], signature=Message.signature(REQUEST_FIELDS))
+    call = ServerCall(SERVERS[0], looping, _request(1, 0, [], 0), LAYOUT.size_bytes)
+
+    @tf.function(autograph=False)
+    def exchange() -> tf.Tensor:
+        return GrpcCarrier().exchange({0: call})[0].header
+
+    with tf.device(CHIEF):
+        fields = exchange().numpy()
+        assert fields[Reply.STATUS] == decide.Status.OK
+        assert fields[Reply.VERSION] == 20
+        assert exchange().numpy()[Reply.STATUS] == decide.Status.DUPLICATE
+    server.ledger.destroy()

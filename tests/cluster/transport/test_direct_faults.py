@@ -18,6 +18,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
+from tfps.cluster import data_connections
 from tfps.launch import LocalCluster
 
 EXAMPLES, BATCH, STEPS = 2000, 2, 1000
@@ -117,6 +118,20 @@ def test_a_custom_loop_survives_broken_connections(job: Job) -> None:
         (count,) = set(weight.numpy())
         assert count >= STEPS
     assert strategy.stats().carriers == ("direct", "direct")
+
+
+def test_more_plans_than_a_server_has_threads(job: Job) -> None:
+    """Every set of names is a plan, and each plan has a connection that keeps a thread waiting."""
+    spec = job.strategy.cluster
+    with job.strategy.scope():
+        names = [f"plan_{number}" for number in range(2 * data_connections(spec))]
+        variables = [tf.Variable(float(number), name=name) for number, name in enumerate(names)]
+    for _ in range(2):
+        for number, name in enumerate(names):
+            values, _ = job.strategy.pull([name])
+            assert values == {name: number}
+    assert job.fit(lambda: None, every_steps=STEPS // 2, epochs=1) == 1
+    assert len(variables) == len(names)
 
 
 def test_strangers_change_nothing(job: Job) -> None:

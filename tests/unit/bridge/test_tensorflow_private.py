@@ -79,6 +79,7 @@ OWNERS: dict[str, Any] = {
     "_cluster_update_lock": COORDINATOR.WorkerPreemptionHandler,
     "_cluster_due_for_update_or_finish": COORDINATOR.WorkerPreemptionHandler,
     "stop": COORDINATOR.WorkerPreemptionHandler,
+    "_add_control_input": tf.Operation,
 }
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Books, Entries, PlainLogic, Status
-from tfps.transport.message import Kind
-
-STAGES_PER_TICKET = 16
+from tfps.runtime import bookkeeping
+from tfps.runtime.bookkeeping import Turn
+from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,15 @@ class Wire:
     base_version: int = 0
     closes: int = NO_TICKET
     examples: int = 0
+
+    @property
+    def header(self) -> list[int]:
+        header = [0] * REQUEST_FIELDS
+        header[Request.SLOT], header[Request.INCARNATION] = self.slot, self.incarnation
+        header[Request.TICKET], header[Request.STAGE] = self.ticket, self.stage
+        header[Request.BASE_VERSION] = self.base_version
+        header[Request.CLOSES], header[Request.EXAMPLES] = self.closes, self.examples
+        return header
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,10 @@ class ServerModel:
         for cell, value in entries.writes:
             assert 0 <= cell < self.books.size
             self.cells[cell] = value
+        for condition, cell, amount in entries.additions:
+            assert 0 <= cell < self.books.size
+            assert cell not in written, f"a cell was written and added to: {cell}"
+            self.cells[cell] += amount if condition else 0
 
     def answer(self, wire: Wire) -> Answer:
         handlers = {
@@ -113,29 +126,32 @@ class ServerModel:
 
     def _push(self, wire: Wire) -> Answer:
         is_last, is_update = wire.stage == len(self.stages) - 1, self.stages[wire.stage]
-        key = wire.ticket * STAGES_PER_TICKET + wire.stage
         entries = self.entries()
-        admission = decide.admit(
+        pushed = bookkeeping.push(
             entries,
+            header=wire.header,
             slot=wire.slot,
-            incarnation=wire.incarnation,
-            key=key,
+            is_ours=True,
+            turn=Turn(
+                stage=wire.stage,
+                is_update=is_update,
+                hands_out=is_last and self.hands_out_tickets,
+                received_bytes=0,
+                sent_bytes=0,
+            ),
             applied_key=self.applied_keys.get(wire.ticket, -1),
-            base_version=wire.base_version,
-            is_update=is_update,
         )
-        assert admission.staleness == entries.read(self.books.VERSION) - wire.base_version
-        ticket = NO_TICKET
-        if is_last and self.hands_out_tickets:
-            self._close(entries, alive=admission.alive, wire=wire)
-            ticket = self._issue(entries, alive=admission.alive, slot=wire.slot, pushed=wire.ticket)
-        version = entries.read(self.books.VERSION)
-        if admission.fresh:
-            self.applied_keys[wire.ticket] = key
+        assert pushed.staleness == entries.read(self.books.VERSION) - wire.base_version
+        if pushed.next_ticket != NO_TICKET:
+            self.issued.append(pushed.next_ticket)
+        if pushed.closed:
+            self.closed.append((wire.closes, wire.examples))
+        if pushed.fresh:
+            self.applied_keys[wire.ticket] = pushed.remembered
             self.applications[wire.ticket, wire.stage] += 1
-            version += int(is_update)
         self.post(entries)
-        return Answer(Status(admission.status), version, ticket)
+        assert pushed.version == self[Books.VERSION]
+        return Answer(Status(pushed.status), pushed.version, pushed.next_ticket)
 
     def _finish(self, wire: Wire) -> Answer:
         entries = self.entries()

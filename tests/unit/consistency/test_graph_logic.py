@@ -12,8 +12,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import STALENESS_BINS, Books, Entries, PlainLogic
-from tfps.consistency.server_ledger import GraphLogic
+from tfps.consistency.ledger import MAX_STAGES, STALENESS_BINS, Books, Entries, PlainLogic
+from tfps.consistency.server_ledger import ServerEntries, additions, writes
+from tfps.runtime import bookkeeping
+from tfps.runtime.bookkeeping import Turn
+from tfps.transport.message import REQUEST_FIELDS, Request
 
 SLOTS = 2
 BOOKS = Books(SLOTS)
@@ -31,6 +34,25 @@ def _admit(entries: Entries, arguments: Arguments, *, is_update: bool) -> list[A
     base_version = entries.read(BOOKS.VERSION) - behind
     answer = decide.admit(entries, base_version=base_version, is_update=is_update, **arguments)
     return [answer.alive, answer.fresh, answer.status, answer.staleness]
+
+
+def _push(entries: Entries, arguments: Arguments, *, is_update: bool, hands_out: bool) -> list[Any]:
+    header: list[Any] = [0] * REQUEST_FIELDS
+    header[Request.INCARNATION], header[Request.TICKET] = (
+        arguments["incarnation"],
+        arguments["ticket"],
+    )
+    header[Request.BASE_VERSION] = entries.read(BOOKS.VERSION) - arguments["behind"]
+    header[Request.CLOSES], header[Request.EXAMPLES] = arguments["closes"], arguments["examples"]
+    pushed = bookkeeping.push(
+        entries,
+        header=header,
+        slot=arguments["slot"],
+        is_ours=arguments["is_ours"] == 1,
+        turn=Turn(1, is_update, hands_out, received_bytes=30, sent_bytes=40),
+        applied_key=arguments["applied_key"],
+    )
+    return [value for value in vars(pushed).values() if value is not None]
 
 
 def _count_update(entries: Entries, arguments: Arguments) -> list[Any]:
@@ -62,6 +84,16 @@ PUSH = {
     "applied_key": NUMBER,
     "behind": st.integers(0, 2 * STALENESS_BINS),
 }
+REQUEST = {
+    "slot": SLOT,
+    "is_ours": TRUTH,
+    "incarnation": NUMBER,
+    "ticket": NUMBER,
+    "closes": NUMBER,
+    "examples": st.integers(0, 1 << 40),
+    "behind": PUSH["behind"],
+    "applied_key": st.integers(-1, 4 * MAX_STAGES),
+}
 DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     "admit": (functools.partial(_admit, is_update=True), PUSH),
     "admit_state": (functools.partial(_admit, is_update=False), PUSH),
@@ -75,6 +107,8 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     "dismiss": (_dismiss, {"slot": SLOT, "leaves": TRUTH, "closed": TRUTH}),
     "evict": (_plainly(decide.evict), {"slot": SLOT, "incarnation": NUMBER}),
     "finish": (_with_alive(decide.finish), {"alive": TRUTH, "slot": SLOT, "ticket": NUMBER}),
+    "push": (functools.partial(_push, is_update=True, hands_out=True), REQUEST),
+    "push_state": (functools.partial(_push, is_update=False, hands_out=False), REQUEST),
     "open_tickets": (_plainly(decide.open_tickets), {"count": st.integers(0, 1 << 60)}),
 }
 
@@ -97,6 +131,8 @@ def _on_integers(decision: Decision, cells: list[int], arguments: Arguments) -> 
     after = list(cells)
     for cell, value in entries.writes:
         after[cell] = value
+    for condition, cell, amount in entries.additions:
+        after[cell] += amount if condition else 0
     return [*(int(answer) for answer in answers), *after[BOOKS.SCRATCH + 1 :]]
 
 
@@ -112,11 +148,17 @@ def _on_tensors(name: str) -> Callable[..., tf.Tensor]:
         autograph=False,
     )
     def decided(cells: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        entries = Entries(books=BOOKS, read=lambda cell: tf.gather(cells, cell), logic=GraphLogic())
-        answers = decision(entries, dict(zip(parameters, tf.unstack(values), strict=True)))
-        written = tf.stack([tf.cast(cell, tf.int64) for cell, _ in entries.writes])
-        updates = tf.stack([tf.cast(value, tf.int64) for _, value in entries.writes])
-        after = tf.tensor_scatter_nd_update(cells, written[:, None], updates)
+        entries = ServerEntries(BOOKS, cells)
+        arguments = dict(zip(parameters, tf.unstack(values), strict=True))
+        if "slot" in arguments:
+            arguments["slot"] = entries.account(arguments["slot"])
+        answers, after = decision(entries, arguments), cells
+        if entries.writes:
+            written, updates = writes(entries)
+            after = tf.tensor_scatter_nd_update(after, written[:, None], updates)
+        if entries.additions:
+            added, amounts = additions(entries)
+            after = tf.tensor_scatter_nd_add(after, added[:, None], amounts)
         answered = [tf.cast(answer, tf.int64) for answer in answers]
         return tf.concat([tf.reshape(answered, [-1]), after[BOOKS.SCRATCH + 1 :]], 0)
 
@@ -138,7 +180,7 @@ def test_tensors_decide_as_integers(name: str, data: st.DataObject) -> None:
 
 def test_every_decision_is_compared() -> None:
     named = {name for name, value in vars(decide).items() if _decides(value)}
-    assert named == {name.removesuffix("_state") for name in DECISIONS}
+    assert named == {name.removesuffix("_state") for name in DECISIONS} - {"push"}
 
 
 def _decides(value: Any) -> bool:

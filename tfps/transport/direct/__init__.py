@@ -2,9 +2,10 @@
 
 Raw sockets, not ZeroMQ. The server has one blocking loop per worker, each in a thread of its own;
 a ROUTER socket belongs to one thread, so that a thread of ours would sort messages for the loops,
-and ZeroMQ adds a thread for input and output to every process. Both wake-ups cost CPU in every
-exchange, the currency on small machines (0.07 ms of 0.19 ms at 400 KB, measured). What ZeroMQ would
-bring is small for one connection between two known tasks: frames, a handshake, TCP's keep-alive.
+and ZeroMQ adds a thread for input and output to every process. Waking them costs CPU in every
+exchange, the currency on small machines: an echo of 400 KB took 0.19 ms of CPU over a plain socket
+and 0.07 ms more over ZeroMQ. What it would bring is little for one connection between two known
+tasks: frames, a handshake, and noticing a peer that vanished, which TCP does.
 
 Nothing here imports TensorFlow.
 """

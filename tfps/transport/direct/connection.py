@@ -44,12 +44,26 @@ class Connection:
     it by TCP's keep-alive, and `close` from any thread at once. After any error but a refused
     argument the stream may stand within a message, so the connection is closed.
 
-    One thread may send while another receives; each direction carries one message at a time.
+    Each direction carries one message at a time. One thread may send while another receives, but
+    over TLS it waits until that message has arrived.
 
     Args:
         sock: connected, without a timeout.
         peer: who is at the other end, for messages.
         chunk_bytes: most bytes that one call of the system moves.
+
+    Example:
+
+    >>> left, right = (Connection(sock, peer="the other") for sock in socket.socketpair())
+    >>> left.send(np.array([1, 2]), np.array([], np.int64), np.array([5, 6, 7], np.uint8))
+    >>> limits = FrameLimits(header_fields=2, max_ids=0, max_payload_bytes=100)
+    >>> right.receive(limits).payload
+    array([5, 6, 7], dtype=uint8)
+    >>> left.close()
+    >>> right.receive(limits)
+    Traceback (most recent call last):
+    tfps.transport.direct.connection.ConnectionLost: lost the connection to the other: it closed it
+    >>> right.close()
     """
 
     def __init__(self, sock: socket.socket, *, peer: str, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -58,7 +72,7 @@ class Connection:
         self._stream = stream_of(sock, chunk_bytes=chunk_bytes)
         self._buffers = AlignedBuffers()
         self._sending = threading.RLock()
-        self._receiving = threading.RLock()
+        self._receiving = threading.RLock() if self._stream.duplex else self._sending
         self._closed = False
 
     def send(self, header: Int64s, ids: Int64s, payload: Bytes) -> None:

@@ -45,6 +45,24 @@ class Listener:
 
     Raises:
         ConfigError: the port is taken, or the host is not of this machine.
+
+    Example:
+
+    >>> import queue
+    >>> from tfps.transport.direct import Plain, connect
+    >>> secret, arrived = secrets.token_bytes(32), queue.Queue()
+    >>> listener = Listener(
+    ...     host="", port=0, secret=secret, encryption=Plain(),
+    ...     on_connection=lambda connection, hello: arrived.put((connection, hello)),
+    ... )
+    >>> endpoint = listener.endpoint("localhost")
+    >>> hello = Hello(job=7, slot=0, incarnation=1)
+    >>> client = connect(endpoint, hello, secret=secret, encryption=Plain())
+    >>> server, heard = arrived.get()
+    >>> heard.slot, server.peer
+    (0, 'worker 0 at this machine')
+    >>> for part in (client, server, listener):
+    ...     part.close()
     """
 
     def __init__(
@@ -72,6 +90,9 @@ class Listener:
         self._unix_name = f"tfps-{secrets.token_hex(16)}"
         self._unix = _listen_unix(self._unix_name)
         self._woken, self._wake = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        for sock in (self._tcp, self._unix, self._woken):
+            self._selector.register(sock, selectors.EVENT_READ)
         self._acceptor = threading.Thread(target=self._accept, name="tfps-accept", daemon=True)
         self._acceptor.start()
 
@@ -99,16 +120,13 @@ class Listener:
             thread.join()
 
     def _accept(self) -> None:
-        listening = (self._tcp, self._unix)
-        with selectors.DefaultSelector() as selector:
-            for sock in (*listening, self._woken):
-                selector.register(sock, selectors.EVENT_READ)
-            while not self._closing.is_set():
-                ready = [key.fileobj for key, _ in selector.select()]
-                for sock in listening:
-                    if sock in ready:
-                        self._accept_one(sock)
-        for sock in (*listening, self._woken):
+        while not self._closing.is_set():
+            ready = [key.fileobj for key, _ in self._selector.select()]
+            for sock in (self._tcp, self._unix):
+                if sock in ready:
+                    self._accept_one(sock)
+        self._selector.close()
+        for sock in (self._tcp, self._unix, self._woken):
             sock.close()
 
     def _accept_one(self, listening: socket.socket) -> None:
@@ -117,7 +135,7 @@ class Listener:
         except BlockingIOError:  # it went away
             return
         except OSError as error:
-            LOG.warning("cannot accept a connection to port %d: %s", self.port, error)
+            self._refuse("somebody", f"cannot accept it: {error}")
             self._closing.wait(ACCEPT_RETRY_S)
             return
         if not self._slots.acquire(blocking=False):
@@ -128,7 +146,14 @@ class Listener:
         )
         with self._lock:
             self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # out of threads or of memory, for now
+            with self._lock:
+                self._threads.remove(thread)
+            self._slots.release()
+            self._refuse("somebody", str(error))
+            sock.close()
 
     def _meet(self, sock: socket.socket, address: Any) -> None:
         try:
@@ -169,14 +194,17 @@ class Listener:
             reason = f"too many handshakes, more than {MAX_HANDSHAKES}" if dropped else str(error)
             # Before the peer can know, so that whoever sees it refused finds the reason.
             if isinstance(error, HandshakeError) or not self._closing.is_set():
-                with self._lock:
-                    self._refusals.refused(source, reason)
+                self._refuse(source, reason)
             sock.close()
             return None
         except BaseException:
             sock.close()
             raise
         return connection, hello
+
+    def _refuse(self, source: str, reason: str) -> None:
+        with self._lock:
+            self._refusals.refused(source, reason)
 
     def _hand_out(self, connection: Connection, hello: Hello) -> None:
         if self._closing.is_set():

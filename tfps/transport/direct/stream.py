@@ -16,6 +16,8 @@ RECORD_BYTES = 2**14
 class Stream(Protocol):
     """Both directions of one connection; every method raises OSError when it is lost."""
 
+    duplex: bool  # whether one thread may send while another receives
+
     def send(self, parts: Sequence[Any], size_bytes: int) -> None:
         """Send contiguous buffers end to end, ``size_bytes`` in all."""
 
@@ -28,6 +30,8 @@ class Stream(Protocol):
 
 class SocketStream:
     """A plain socket: one `sendmsg` for all parts, one `recv_into` per buffer."""
+
+    duplex = True
 
     def __init__(self, sock: socket.socket, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._sendmsg = sock.sendmsg
@@ -59,6 +63,8 @@ class SocketStream:
 
 class TlsStream:
     """A TLS socket: it knows neither `sendmsg` nor `MSG_WAITALL` and reads one record per call."""
+
+    duplex = False  # OpenSSL's connection is one object, and Python calls it without a lock
 
     def __init__(self, sock: ssl.SSLSocket, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._sendall = sock.sendall
@@ -97,4 +103,4 @@ def as_bytes(part: Any) -> memoryview:
 
 
 def _ended() -> int:
-    raise ConnectionResetError("it closed the connection")
+    raise ConnectionResetError("it closed it")

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +97,40 @@ def test_messages_arrive_encrypted(tls: Tls, payload_bytes: int) -> None:
         client.close()
         with pytest.raises(ConnectionLost):
             server.receive(LIMITS)
+
+
+@needs_openssl
+def test_a_send_waits_for_the_message_that_another_thread_receives(tls: Tls) -> None:
+    """OpenSSL must not be entered twice; both come through in the end."""
+    with Meeting(tls) as meeting:
+        client = meeting.connect(tls)
+        server = meeting.arrived.get()
+        for _ in range(20):
+            with ThreadPoolExecutor(2) as pool:
+                received = pool.submit(client.receive, LIMITS)
+                sent = pool.submit(client.send, *message(1, 100_000))
+                server.send(*message(2, 100_000))
+                assert_equal(server.receive(LIMITS), message(1, 100_000))
+                assert_equal(received.result(), message(2, 100_000))
+                sent.result()
+        client.close()
+        server.close()
+
+
+@needs_openssl
+def test_close_wakes_a_reader_of_tls(tls: Tls) -> None:
+    with Meeting(tls) as meeting:
+        client = meeting.connect(tls)
+        server = meeting.arrived.get()
+        with ThreadPoolExecutor(1) as pool:
+            received = pool.submit(client.receive, LIMITS)
+            server.send(*message())
+            received.result()
+            received = pool.submit(client.receive, LIMITS)
+            client.close()
+            with pytest.raises(ConnectionLost):
+                received.result()
+        server.close()
 
 
 @needs_openssl

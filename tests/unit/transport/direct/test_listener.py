@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
+import resource
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -206,6 +209,38 @@ def test_many_strangers_do_not_keep_a_task_out(
     assert "too many handshakes" in caplog.text
     for stranger in strangers:
         stranger.close()
+
+
+def test_a_listener_without_descriptors_goes_on_later(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        # The next descriptor would have this number or a higher one.
+        with open(os.devnull) as lowest:
+            limit = lowest.fileno()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            client.connect((server.tcp.host, server.tcp.port))
+            while not caplog.records:
+                time.sleep(0.001)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert client.recv(1)
+    assert "cannot accept it" in caplog.messages[0]
+
+
+def test_a_listener_without_threads_goes_on_later(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = threading.stack_size(2**46)  # no machine has so much memory
+    try:
+        with socket.create_connection((server.tcp.host, server.tcp.port)) as client:
+            assert client.recv(1) == b""
+    finally:
+        threading.stack_size(before)
+    assert "can't start new thread" in caplog.text
+    _assert_talks(server, _connect(server.tcp))
 
 
 def test_nobody_listens() -> None:

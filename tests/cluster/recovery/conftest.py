@@ -1,0 +1,33 @@
+"""Short probes, and tasks that go on again whatever a test did to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tfps.launch import LocalCluster
+
+# A task that gives no answer for three seconds, on a machine that may be busy with other tests.
+PROBES = {"TFPS_PROBE_PERIOD_S": "0.25", "TFPS_PROBE_DEADLINE_S": "1"}
+
+
+@pytest.fixture(autouse=True)
+def _short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in PROBES.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def tasks(cluster: Callable[..., LocalCluster]) -> Iterator[Callable[..., LocalCluster]]:
+    """Return a function that gives the module's cluster; all of its tasks run after the test."""
+    used: list[LocalCluster] = []
+
+    def get(*, workers: int, ps: int) -> LocalCluster:
+        used.append(cluster(workers=workers, ps=ps))
+        return used[-1]
+
+    yield get
+    for given in used:
+        for task_type, index, _ in given.spec.tasks("worker", "ps"):
+            given.resume(task_type, index)

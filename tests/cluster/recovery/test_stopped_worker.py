@@ -1,0 +1,148 @@
+"""A worker hangs (SIGSTOP) while `fit` runs: nobody waits for it, and its return harms nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import pytest
+
+import tfps
+from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
+from tfps.launch import LocalCluster
+
+EXAMPLES, BATCH, STEPS = 2000, 2, 1000
+X, LABELS = numbered(EXAMPLES)
+MOST_EPOCHS = 20
+DEADLINE_S = 60.0
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Job:
+    """A strategy with a model that counts visits of examples and applied updates."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.strategy = tfps.ParameterServerStrategy(
+            cluster.cluster_resolver, batch_callbacks="sampled"
+        )
+        with self.strategy.scope():
+            self.visits = Visits(EXAMPLES)
+            self.model = keras.Sequential([keras.Input((4,)), UnitGradients()])
+            self.model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=[self.visits])
+
+    def fit(self, callback: keras.callbacks.Callback, *, epochs: int) -> int:
+        history = self.model.fit(
+            X, LABELS, batch_size=BATCH, epochs=epochs, verbose=0, callbacks=[callback]
+        )
+        return len(history.epoch)
+
+    def updates(self) -> list[int]:
+        """As both weights, the optimizer and the servers' books have counted them."""
+        counts = [*self.model.get_weights(), self.model.optimizer.iterations.numpy()]
+        return [int(count) for count in counts] + [self.strategy.stats().updates_applied]
+
+
+class StopWorker(keras.callbacks.Callback):
+    """Stops a worker in the middle of an epoch.
+
+    Args:
+        job: whose.
+        index: of the worker.
+        resume_after_s: let it go on by itself; None: at the end of that epoch.
+    """
+
+    def __init__(self, job: Job, index: int, *, resume_after_s: float | None = None) -> None:
+        super().__init__()
+        self.job, self.index, self.resume_after_s = job, index, resume_after_s
+        self.wrong_epochs: dict[int, Counter[int]] = {}
+        self.stopped_in: int | None = None
+        self.tasks_while_stopped: dict[str, str] = {}
+        self.works_again_in: int | None = None
+        self._epoch = 0
+        self._before = job.strategy.stats()
+        self._timer: threading.Timer | None = None
+
+    def _resume(self) -> None:
+        self.job.cluster.resume("worker", self.index)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch, self._before = epoch, self.job.strategy.stats()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch % 10 or self.stopped_in is not None:
+            return
+        now = self.job.strategy.stats()
+        steps = [a - b for a, b in zip(now.worker_steps, self._before.worker_steps, strict=True)]
+        # Sampled hooks lag behind: this one may come when the epoch is all but over.
+        if steps[self.index] and sum(steps) < 0.7 * STEPS:
+            self.job.cluster.suspend("worker", self.index)
+            self.stopped_in = self._epoch
+            if self.resume_after_s is not None:
+                self._timer = threading.Timer(self.resume_after_s, self._resume)
+                self._timer.start()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        visits = Counter(self.job.visits.counts())
+        if visits != {1: EXAMPLES}:
+            self.wrong_epochs[epoch] = visits
+        stats = self.job.strategy.stats()
+        if epoch == self.stopped_in and self._timer is None:
+            self.tasks_while_stopped = stats.tasks
+            self._resume()
+            _wait_for(lambda: self.job.strategy.tasks[f"worker {self.index}"] == "alive")
+        has_worked = stats.worker_steps[self.index] > self._before.worker_steps[self.index]
+        if self.stopped_in is not None and epoch > self.stopped_in and has_worked:
+            self.works_again_in = epoch
+            self.model.stop_training = True
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._timer:
+            self._timer.join()
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < ends_at
+        time.sleep(0.05)
+
+
+def test_one_of_two(tasks: Callable[..., LocalCluster]) -> None:
+    job = Job(tasks(workers=2, ps=2))
+    before, stopper = job.strategy.stats(), StopWorker(job, 1)
+    epochs = job.fit(stopper, epochs=MOST_EPOCHS)
+    after = job.strategy.stats()
+    assert stopper.stopped_in is not None
+    assert stopper.tasks_while_stopped["worker 1"] == "lost"
+    assert stopper.tasks_while_stopped["worker 0"] == "alive"
+    assert stopper.works_again_in == stopper.stopped_in + 1
+    assert stopper.wrong_epochs == {}
+    assert job.updates() == [epochs * STEPS] * 4
+    assert len(set(after.versions)) == 1
+    assert after.examples_seen == epochs * EXAMPLES
+    assert sum(after.worker_steps) == epochs * STEPS
+    assert after.incarnations[1] > before.incarnations[1]
+    assert set(after.tasks.values()) == {"alive"}
+    job.strategy.close()
+
+
+def test_the_only_one(tasks: Callable[..., LocalCluster], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="tfps")
+    job = Job(tasks(workers=1, ps=1))
+    stopper = StopWorker(job, 0, resume_after_s=8.0)
+    epochs = job.fit(stopper, epochs=MOST_EPOCHS)
+    assert stopper.stopped_in is not None
+    assert stopper.wrong_epochs == {}
+    assert job.updates() == [epochs * STEPS] * 4
+    said = [record.message for record in caplog.records if "no worker answers" in record.message]
+    assert len(said) == 1
+    assert f"worker 0 at {job.cluster.spec.address('worker', 0)}" in said[0]
+    assert "SIGCONT" in said[0]
+    job.strategy.close()

@@ -1,0 +1,253 @@
+"""A queue that takes closures back from workers, with threads in the place of workers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import queue
+import textwrap
+import threading
+from collections.abc import Iterator
+
+import pytest
+import tensorflow as tf
+
+from tfps.bridge import closure_queue
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_queue import ClosureQueue
+
+DEADLINE_S = 30.0
+
+
+class Run:
+    """One execution of a closure."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.error: Exception | None = None
+
+    def end(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.goes_on.set()
+
+
+class Closure:
+    """Every execution waits until it is ended, and ends as it is told."""
+
+    tag = None
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.began: queue.Queue[Run] = queue.Queue()
+        self.cancelled = threading.Event()
+        self.ends_at_once = False
+
+    def mark_cancelled(self) -> None:
+        self.cancelled.set()
+
+    def execute(self) -> None:
+        run = Run()
+        self.runs.append(run)
+        self.began.put(run)
+        assert self.ends_at_once or run.goes_on.wait(DEADLINE_S)
+        if run.error:
+            raise run.error
+
+    def next_run(self) -> Run:
+        return self.began.get(timeout=DEADLINE_S)
+
+
+class Cluster:
+    """A queue and threads that work as TensorFlow's do."""
+
+    def __init__(self, workers: int) -> None:
+        self.queue = ClosureQueue()
+        self.taken: queue.Queue[tuple[int, Closure]] = queue.Queue()
+        self.idle = [threading.Event() for _ in range(workers)]
+        self.threads = [
+            threading.Thread(target=self._work, args=[worker]) for worker in range(workers)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _work(self, worker: int) -> None:
+        while True:
+            self.idle[worker].set()
+            closure = self.queue.get(tag=worker)
+            self.idle[worker].clear()
+            if closure is None:
+                return
+            self.taken.put((worker, closure))
+            try:
+                closure.execute()
+            except tf.errors.CancelledError:
+                self.queue.put_back(closure)
+            except Exception as error:  # noqa: BLE001
+                self.queue.mark_failed(error)
+            else:
+                self.queue.mark_finished()
+
+    def put(self, *, ends_at_once: bool = False) -> Closure:
+        closure = Closure()
+        closure.ends_at_once = ends_at_once
+        self.queue.put(closure)
+        return closure
+
+    def who_took(self, closure: Closure) -> tuple[int, Run]:
+        worker, taken = self.taken.get(timeout=DEADLINE_S)
+        assert taken is closure
+        return worker, closure.next_run()
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    cluster = Cluster(getattr(request, "param", 2))
+    yield cluster
+    cluster.queue.stop()
+    for thread in cluster.threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def test_a_recalled_closure_is_run_by_another_worker(cluster: Cluster) -> None:
+    closure = cluster.put()
+    hung, zombie = cluster.who_took(closure)
+    cluster.queue.bar(hung)
+    assert cluster.queue.recalled == {hung}
+    assert not cluster.queue.wait(timeout=0.05)
+    cluster.queue.give_back(hung)
+    cluster.queue.give_back(hung)  # as every round of probes does
+    other, run = cluster.who_took(closure)
+    assert other != hung
+    run.end()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+    assert cluster.queue.recalled == {hung}
+    zombie.end()
+    assert cluster.idle[hung].wait(DEADLINE_S)
+    assert cluster.queue.recalled == frozenset()
+    assert cluster.queue.done()
+    assert len(closure.runs) == 2
+
+
+@pytest.mark.parametrize(
+    "error", [None, ValueError("a zombie's"), tf.errors.CancelledError(None, None, "")]
+)
+def test_how_a_hung_worker_ends_its_closure_does_not_matter(
+    cluster: Cluster, error: Exception | None
+) -> None:
+    closure = cluster.put()
+    hung, zombie = cluster.who_took(closure)
+    cluster.queue.bar(hung)
+    cluster.queue.give_back(hung)
+    _, run = cluster.who_took(closure)
+    zombie.end(error)
+    assert cluster.idle[hung].wait(DEADLINE_S)
+    assert not cluster.queue.done()
+    run.end()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+    assert len(closure.runs) == 2
+
+
+@pytest.mark.parametrize("cluster", [1], indirect=True)
+def test_the_only_worker_comes_back(cluster: Cluster) -> None:
+    closure = cluster.put()
+    _, zombie = cluster.who_took(closure)
+    cluster.queue.bar(0)
+    cluster.queue.give_back(0)
+    zombie.end()
+    assert not cluster.queue.wait(timeout=0.05)  # its thread is home, but it is still barred
+    assert len(closure.runs) == 1
+    cluster.queue.admit(0)
+    closure.next_run().end()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+
+
+def test_a_barred_worker_does_not_keep_another_from_being_woken(cluster: Cluster) -> None:
+    for worker in (0, 1):
+        assert cluster.idle[worker].wait(DEADLINE_S)
+        cluster.queue.bar(worker)
+        for _ in range(5):
+            assert cluster.who_took(cluster.put(ends_at_once=True))[0] == 1 - worker
+        assert cluster.queue.wait(timeout=DEADLINE_S)
+        cluster.queue.admit(worker)
+
+
+def test_a_closure_that_ends_before_it_is_given_back_runs_again(cluster: Cluster) -> None:
+    """It may have been let out on the servers in its middle."""
+    closure = cluster.put()
+    hung, run = cluster.who_took(closure)
+    cluster.queue.bar(hung)
+    run.end()
+    other, again = cluster.who_took(closure)
+    assert other != hung
+    cluster.queue.give_back(hung)
+    again.end()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+    assert len(closure.runs) == 2
+
+
+def test_an_error_reaches_who_waits(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closure_queue, "CANCEL_TIMEOUT_S", 0.05)
+    running = [cluster.put().next_run(), cluster.put().next_run()]
+    queued = cluster.put()
+    timer = threading.Timer(0.1, cluster.queue.fail, [lambda: ValueError("lost")])
+    timer.start()
+    with pytest.raises(ValueError, match="lost"):
+        cluster.queue.wait()
+    timer.join()
+    assert queued.cancelled.is_set()
+    for call in (cluster.queue.done, cluster.queue.wait, cluster.put):
+        with pytest.raises(ValueError, match="lost"):
+            call()
+    cluster.queue.forgive()
+    assert cluster.queue.done()
+    for run in running:
+        run.end(ValueError("a zombie's"))
+    fresh = cluster.put(ends_at_once=True)
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+    assert len(fresh.runs) == 1
+    assert queued.runs == []
+
+
+def test_failures_are_told(cluster: Cluster) -> None:
+    told: queue.Queue[int] = queue.Queue()
+    cluster.queue.on_failure = told.put
+    closure = cluster.put()
+    worker, run = cluster.who_took(closure)
+    run.end(tf.errors.CancelledError(None, None, ""))
+    assert told.get(timeout=DEADLINE_S) == worker
+    closure.next_run().end()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+
+
+def test_what_nobody_began_can_be_discarded(cluster: Cluster) -> None:
+    cluster.queue.bar(0)
+    cluster.queue.bar(1)
+    closure = cluster.put()
+    assert not cluster.queue.wait(timeout=0.05)
+    cluster.queue.discard_queued()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+    assert closure.cancelled.is_set()
+    assert closure.runs == []
+
+
+def test_every_inherited_name_is_tensorflows() -> None:
+    base = ast.parse(textwrap.dedent(inspect.getsource(private.CoordinatedClosureQueue)))
+    own = ast.parse(textwrap.dedent(inspect.getsource(ClosureQueue)))
+
+    def of_self(tree: ast.AST, context: type) -> set[str]:
+        return {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+            and isinstance(node.ctx, context)
+        }
+
+    defined = of_self(base, ast.Store) | set(vars(private.CoordinatedClosureQueue))
+    ours = of_self(own, ast.Store) | set(vars(ClosureQueue))
+    assert {"_queue_lock", "_runs"} <= of_self(own, ast.Load)
+    assert of_self(own, ast.Load) - ours <= defined
+    overridden = {"get", "put_back", "mark_finished", "mark_failed", "stop", "_raise_if_error"}
+    assert overridden | {"_cancel_all_closures"} <= defined

@@ -1,0 +1,109 @@
+"""The prober against servers of grpcio: who answers, who is silent, who is not there."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from tfps.cluster import lease_ports
+from tfps.recovery.liveness import ProbePolicy
+from tfps.recovery.probe import METHOD, Observation, Prober, Task
+from tfps.testing import watch_leftovers
+
+POLICY = ProbePolicy(period_s=0.05, deadline_s=0.5)
+DEADLINE_S = 30.0
+
+
+class Servant(grpc.GenericRpcHandler):
+    """Answers `GetStatus` while it is not told to be silent."""
+
+    def __init__(self) -> None:
+        self.speaks = threading.Event()
+        self.speaks.set()
+
+    def service(self, details: Any) -> Any:
+        if details.method != METHOD:
+            return None
+        return grpc.unary_unary_rpc_method_handler(self._answer)
+
+    def _answer(self, request: bytes, context: Any) -> bytes:
+        self.speaks.wait(DEADLINE_S)
+        return b"status"
+
+
+class Rounds:
+    """What a prober reports."""
+
+    def __init__(self) -> None:
+        self.reports: queue.Queue[Mapping[Task, Observation]] = queue.Queue()
+
+    def wait_for(self, task: Task, *, answered: bool) -> Observation:
+        while True:
+            seen = self.reports.get(timeout=DEADLINE_S)[task]
+            if seen.answered == answered:
+                return seen
+
+
+@pytest.fixture
+def servant() -> Iterator[tuple[Servant, str]]:
+    servant = Servant()
+    server = grpc.server(ThreadPoolExecutor(8), handlers=[servant])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield servant, f"127.0.0.1:{port}"
+    servant.speaks.set()
+    server.stop(None).wait()
+
+
+def test_answers_silence_and_answers_again(servant: tuple[Servant, str]) -> None:
+    task, address = servant
+    with watch_leftovers(), lease_ports(1) as lease:
+        rounds = Rounds()
+        nobody = f"127.0.0.1:{lease.ports[0]}"
+        prober = Prober(
+            {("ps", 0): address, ("worker", 3): nobody},
+            policy=POLICY,
+            report=rounds.reports.put,
+        )
+        prober.start()
+        rounds.wait_for(("ps", 0), answered=True)
+        rounds.wait_for(("worker", 3), answered=False)
+        task.speaks.clear()
+        silent = rounds.wait_for(("ps", 0), answered=False)
+        assert silent.judged_s - silent.sent_s >= POLICY.deadline_s - 0.1
+        task.speaks.set()
+        rounds.wait_for(("ps", 0), answered=True)
+        prober.close()
+
+
+def test_closing_does_not_wait_for_a_silent_task(servant: tuple[Servant, str]) -> None:
+    task, address = servant
+    task.speaks.clear()
+    with watch_leftovers():
+        rounds = Rounds()
+        policy = ProbePolicy(period_s=0.05, deadline_s=1000.0)
+        prober = Prober({("ps", 0): address}, policy=policy, report=rounds.reports.put)
+        prober.start()
+        prober.close()
+        assert rounds.reports.empty()
+
+
+def test_a_probe_can_be_closed_from_its_own_thread(servant: tuple[Servant, str]) -> None:
+    """A strategy is collected on whatever thread the collector runs on."""
+    _, address = servant
+    with watch_leftovers():
+        rounds = Rounds()
+
+        def report(observations: Mapping[Task, Observation]) -> None:
+            prober.close()
+            rounds.reports.put(observations)
+
+        prober = Prober({("ps", 0): address}, policy=POLICY, report=report)
+        prober.start()
+        rounds.wait_for(("ps", 0), answered=True)

@@ -1,0 +1,194 @@
+"""A coordinator's queue of closures that goes on without a worker that hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tfps.bridge import tensorflow_private as private
+
+# Cancelled calls end at once; what cannot be cancelled, such as a tensor on its way to a stopped
+# worker, is left behind after this.
+CANCEL_TIMEOUT_S = 5.0
+
+
+@dataclass
+class _Run:
+    """A closure on a worker. Its thread in the coordinator is blocked while the worker hangs."""
+
+    closure: Any
+    recalled: bool = False  # another worker shall run it
+    given_back: bool = False  # it is in the queue again and counts no more
+
+
+class ClosureQueue(private.CoordinatedClosureQueue):
+    """TensorFlow's queue, except that a closure can be taken back from a worker that hangs.
+
+    TensorFlow waits without limit for a worker that is stopped, or that the network lost silently:
+    no request to it ever fails. Here such a worker is *barred*: it gets no more closures, and the
+    one that it runs is *recalled* and, once nothing that it still does can count, *given back* to
+    the queue as if the worker had died. Its thread stays where it is. When the worker goes on, the
+    thread comes home with a result that nobody waits for any more.
+
+    Likewise `fail` lets an error reach whoever waits although no closure has raised one.
+
+    `on_failure` is called with the index of a worker on which a closure failed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._error: Exception | None
+        self._runs: dict[int, _Run] = {}
+        self._barred: set[int] = set()
+        self._admitted = threading.Condition(self._queue_lock)
+        self._own = threading.local()  # `worker`: the index of the worker whose thread this is
+        self._standing_error: Callable[[], Exception] | None = None
+        self.on_failure: Callable[[int], None] = lambda _worker: None
+
+    def get(self, timeout: float | None = None, tag: Any = None) -> Any:
+        with self._queue_lock:
+            while self._should_process_closures:
+                if tag in self._barred:
+                    # It may have been woken for a closure, which is another worker's then.
+                    self._closures_queued_condition.notify()
+                    self._admitted.wait()
+                elif not self._tagged_queue[tag].empty():
+                    return self._tagged_queue[tag].get(block=False)
+                elif not self._queue.empty():
+                    return self._take(tag)
+                elif not self._closures_queued_condition.wait(timeout=timeout):
+                    return None
+            return None
+
+    def _take(self, worker: int) -> Any:
+        closure = self._queue.get(block=False)
+        self._queue_free_slot_condition.notify()
+        self.inflight_closure_count += 1
+        self._runs[worker] = _Run(closure)
+        self._own.worker = worker
+        return closure
+
+    def mark_finished(self) -> None:
+        if not self._was_recalled():
+            super().mark_finished()
+
+    def mark_failed(self, e: Exception) -> None:
+        if not self._was_recalled():
+            super().mark_failed(e)
+
+    def put_back(self, closure: Any) -> None:
+        self.on_failure(self._own.worker)
+        if not self._was_recalled():
+            super().put_back(closure)
+
+    def stop(self) -> None:
+        super().stop()
+        with self._queue_lock:
+            self._admitted.notify_all()
+
+    def _was_recalled(self) -> bool:
+        """Whether the closure that ended on this thread is another worker's now."""
+        with self._queue_lock:
+            run = self._runs.pop(self._own.worker)
+            if run.recalled:
+                self._requeue(run)
+            return run.recalled
+
+    def _requeue(self, run: _Run) -> None:
+        if run.given_back:
+            return
+        run.given_back = True
+        if self._error:
+            run.closure.mark_cancelled()
+        else:
+            self._queue_free_slot_condition.wait_for(lambda: not self._queue.full())
+            self._queue.put(run.closure, block=False)
+            self._closures_queued_condition.notify()
+        self.inflight_closure_count -= 1
+        if self._inflight_closure_count == 0:
+            self._no_inflight_closure_condition.notify_all()
+
+    def _raise_if_error(self) -> None:
+        if self._error is None and self._standing_error is not None:
+            self._error = self._standing_error()
+        super()._raise_if_error()
+
+    def _cancel_all_closures(self) -> None:
+        self._cancellation_mgr.start_cancel()
+        self._no_inflight_closure_condition.wait_for(
+            lambda: self._inflight_closure_count <= 0, timeout=CANCEL_TIMEOUT_S
+        )
+        for run in self._runs.values():
+            run.recalled = True
+            self._requeue(run)
+        super()._cancel_all_closures()
+
+    def bar(self, worker: int) -> None:
+        """Give a worker no more closures, and recall the one that it runs."""
+        with self._queue_lock:
+            self._barred.add(worker)
+            if worker in self._runs:
+                self._runs[worker].recalled = True
+
+    def admit(self, worker: int) -> None:
+        """Let a worker have closures again."""
+        with self._queue_lock:
+            self._barred.discard(worker)
+            self._admitted.notify_all()
+
+    @property
+    def barred(self) -> frozenset[int]:
+        """The workers that get no closures."""
+        with self._queue_lock:
+            return frozenset(self._barred)
+
+    @property
+    def recalled(self) -> frozenset[int]:
+        """The workers whose thread is still in a closure that was recalled."""
+        with self._queue_lock:
+            return frozenset(worker for worker, run in self._runs.items() if run.recalled)
+
+    def is_recalled(self) -> bool:
+        """On a worker's thread: whether the closure that it runs was recalled."""
+        with self._queue_lock:
+            return self._runs[self._own.worker].recalled
+
+    def give_back(self, worker: int) -> None:
+        """Let another worker run the closure that was recalled from this one."""
+        with self._queue_lock:
+            run = self._runs.get(worker)
+            if run is not None and run.recalled:
+                self._requeue(run)
+
+    def discard_queued(self) -> None:
+        """Forget the closures that no worker has begun."""
+        with self._queue_lock:
+            while not self._queue.empty():
+                self._queue.get(block=False).mark_cancelled()
+            self._queue_free_slot_condition.notify_all()
+            if self._inflight_closure_count == 0:
+                self._stop_waiting_condition.notify_all()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the error of `fail` stands."""
+        return self._standing_error is not None
+
+    def fail(self, make_error: Callable[[], Exception]) -> None:
+        """Let `schedule`, `join` and `done` raise an error, now and until `forgive`.
+
+        Args:
+            make_error: called for each; an error that was raised keeps its callers' frames alive.
+        """
+        with self._queue_lock:
+            self._standing_error = make_error
+            if self._inflight_closure_count or not self._queue.empty():
+                self._error = self._error or make_error()
+                self._stop_waiting_condition.notify_all()
+
+    def forgive(self) -> None:
+        """Take the error of `fail` back for closures scheduled from now on."""
+        with self._queue_lock:
+            self._standing_error = None

@@ -1,0 +1,68 @@
+"""Ending this process's own connections to a task, which ends every request that waits for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import psutil
+
+from tfps.cluster.address import split_address
+
+
+def cut_connections(address: str) -> int:
+    """Shut down this process's TCP connections to an address.
+
+    TensorFlow gives an eager operation on another task no deadline and no way to cancel it: the
+    thread that reads a variable of a stopped server stands still for good. When its connection is
+    shut down the operation fails, as if the task had died.
+
+    Args:
+        address: of the task, ``host:port``.
+
+    Returns:
+        How many there were.
+
+    Example:
+
+    >>> cut_connections("127.0.0.1:1")
+    0
+    """
+    host, port = split_address(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror:  # a task whose name is gone: its connections are cut by the network
+        return 0
+    peers = {(_plain(str(place[0])), int(place[1])) for *_, place in found}
+    return sum(
+        _cut(connection.fd, peers)
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.raddr and (_plain(connection.raddr.ip), connection.raddr.port) in peers
+    )
+
+
+def _cut(descriptor: int, peers: set[tuple[str, int]]) -> bool:
+    # The copy cannot become another file between the look at its peer and the shutdown.
+    try:
+        copy = os.dup(descriptor)
+    except OSError:  # closed meanwhile
+        return False
+    try:
+        connection = socket.socket(fileno=copy)
+    except OSError:  # it is no socket any more
+        os.close(copy)
+        return False
+    with connection:
+        try:
+            host, port, *_ = connection.getpeername()
+            if (_plain(host), port) in peers:
+                connection.shutdown(socket.SHUT_RDWR)
+                return True
+        except OSError:  # the other side ended it meanwhile
+            return False
+    return False
+
+
+def _plain(host: str) -> str:
+    """An IPv4 address as such, also where an IPv6 socket carries it."""
+    return host.removeprefix("::ffff:")

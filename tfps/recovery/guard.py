@@ -1,0 +1,197 @@
+"""What follows from the probes: a hung worker is let out, a lost server ends the waiting."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.closure_queue import ClosureQueue
+from tfps.recovery.connections import cut_connections
+from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
+from tfps.recovery.probe import Observation, Prober, Task
+from tfps.runtime.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.1
+
+
+class Guard:
+    """Probes the tasks of a job and acts on the verdicts, all on the probing thread.
+
+    A *worker* that is lost gets no more closures. The one that it runs is recalled, its
+    incarnation is evicted on every server, so that its tickets go back, and only then another
+    worker takes the closure over. Should it go on one day, the servers refuse what it still sends
+    and it takes part again under a new incarnation.
+
+    A *parameter server* that is lost fails the coordinator with `UnavailableError`, which cancels
+    the workers' requests that wait for it; those of this process end with its connections. Nobody
+    is evicted there, since it cannot be told. The error is final for every round and closure that
+    had begun. Once the server answers again, the next round may use it: its workers join under new
+    incarnations, and a push that had been on its way to the server while it hung is refused from
+    then on. One that is applied before that join counts on this server alone, so the numbers to go
+    on from are those of a checkpoint.
+
+    Args:
+        runtime: the job.
+        policy: when a task is lost.
+    """
+
+    def __init__(self, runtime: Runtime, *, policy: ProbePolicy) -> None:
+        self._runtime = runtime
+        self.policy = policy
+        self._addresses: dict[Task, str] = {
+            **{("worker", i): address for i, address in enumerate(runtime.worker_addresses)},
+            **{("ps", server.index): server.address for server in runtime.servers},
+        }
+        self._liveness = Liveness[Task](self._addresses, policy=policy)
+        self._evicted: dict[int, int] = {}  # slot -> incarnation
+        self._lock = threading.Lock()
+        self._prober: Prober | None = None
+        self._queue: ClosureQueue | None = None
+        self._said_nobody = False
+        self._silent: frozenset[int] = frozenset()  # workers that hang
+
+    def start(self, queue: ClosureQueue) -> None:
+        """Begin to probe; called whenever work is about to be handed out.
+
+        Args:
+            queue: of the strategy's coordinator.
+        """
+        with self._lock:
+            if self._prober is not None:
+                return
+            self._queue = queue
+            queue.on_failure = self._doubt
+            self._prober = Prober(self._addresses, policy=self.policy, report=self._judge)
+            self._prober.start()
+
+    def close(self) -> None:
+        """Stop probing; leaves no thread and no connection."""
+        with self._lock:
+            prober = self._prober
+        if prober is not None:
+            prober.close()
+        self._silent = frozenset()
+
+    def verdict(self, task_type: str, index: int) -> Verdict:
+        """What is known of a task."""
+        return self._liveness.verdict((task_type, index))
+
+    def wait_for_silent_workers(self) -> None:
+        """Wait here for workers that hang, before TensorFlow does.
+
+        It registers each new function with every worker, without a deadline and holding the
+        interpreter's lock: with one worker that hangs, not even Ctrl-C would reach this process.
+        Called before something is traced; a worker that is killed, or goes on, ends the wait.
+        """
+        said = False
+        while self._silent:
+            if not said:
+                names = ", ".join(
+                    f"worker {worker} at {self._addresses['worker', worker]}"
+                    for worker in sorted(self._silent)
+                )
+                logger.warning(
+                    "%s hangs, and TensorFlow needs an answer of every worker before something new "
+                    "begins: let it go on (SIGCONT), or kill it and start it again.",
+                    names,
+                )
+                said = True
+            time.sleep(LOOK_EVERY_S)
+
+    def _doubt(self, worker: int) -> None:
+        self._liveness.doubt(("worker", worker), now_s=time.monotonic())
+
+    def _judge(self, observations: Mapping[Task, Observation]) -> None:
+        for task, seen in observations.items():
+            if seen.answered:
+                self._liveness.answered(task, sent_s=seen.sent_s)
+            else:
+                self._liveness.missed(task, sent_s=seen.sent_s, judged_s=seen.judged_s)
+        self._silent = frozenset(
+            index
+            for (task_type, index), seen in observations.items()
+            if task_type == "worker"
+            and seen.silent
+            and self.verdict(task_type, index) is Verdict.LOST
+        )
+        assert self._queue is not None
+        for server in self._runtime.servers:
+            self._judge_server(self._queue, server)
+        for worker in range(self._runtime.workers):
+            self._judge_worker(self._queue, worker)
+        # Every round of probes tries again, until the servers have answered.
+        for worker in self._queue.recalled:
+            if self._evict(worker):
+                self._queue.give_back(worker)
+        self._say_if_nobody_answers(self._queue)
+
+    def _judge_server(self, queue: ClosureQueue, server: Any) -> None:
+        verdict = self.verdict("ps", server.index)
+        if verdict is Verdict.LOST and server.lost is None:
+            reason = server.lost = self._lost_server(server)
+            logger.error("%s", reason)
+            self._runtime.hang_up(server.index)
+            queue.fail(lambda: tf.errors.UnavailableError(None, None, reason))
+            cut_connections(server.address)
+        elif verdict is Verdict.ALIVE and server.lost is not None:
+            logger.warning("ps %d at %s answers again", server.index, server.address)
+            server.lost = None
+            if all(other.lost is None for other in self._runtime.servers):
+                queue.forgive()
+
+    def _judge_worker(self, queue: ClosureQueue, worker: int) -> None:
+        verdict = self.verdict("worker", worker)
+        if verdict is Verdict.LOST and worker not in queue.barred:
+            logger.warning(
+                "worker %d at %s does not answer: the others take over its batches. It takes part "
+                "again when it answers.",
+                worker,
+                self._addresses["worker", worker],
+            )
+            queue.bar(worker)
+        elif verdict is Verdict.ALIVE and worker in queue.barred:
+            logger.warning("worker %d answers again", worker)
+            queue.admit(worker)
+
+    def _evict(self, worker: int) -> bool:
+        """Let a worker's latest incarnation out, once; answers whether the servers know it."""
+        incarnation = self._runtime.latest_incarnation(worker)
+        if incarnation is not None and self._evicted.get(worker) != incarnation:
+            try:
+                self._runtime.evict(worker, incarnation, patience_s=0.0)
+            except tf.errors.UnavailableError as error:
+                logger.info("worker %d is not evicted yet: %s", worker, error.message)
+                return False
+            self._evicted[worker] = incarnation
+        return True
+
+    def _say_if_nobody_answers(self, queue: ClosureQueue) -> None:
+        nobody = len(queue.barred) == self._runtime.workers
+        if nobody and not self._said_nobody:
+            names = ", ".join(
+                f"worker {index} at {address}"
+                for index, address in enumerate(self._runtime.worker_addresses)
+            )
+            logger.warning(
+                "no worker answers (%s): training waits for one. Start them again, let them go on "
+                "if they were stopped (SIGCONT), or end this script (Ctrl-C).",
+                names,
+            )
+        self._said_nobody = nobody
+
+    def _lost_server(self, server: Any) -> str:
+        policy = self.policy
+        return (
+            f"The parameter server /job:ps/replica:0/task:{server.index} at {server.address} is "
+            f"lost: it answered none of {policy.misses} probes within {policy.deadline_s:g} s "
+            "each. It was stopped or killed, hangs, or cannot be reached. Let it go on or start it "
+            "again, then run the script again from its last checkpoint. Where tasks may rest for "
+            "longer, allow them more with TFPS_PROBE_DEADLINE_S or TFPS_PROBE_MISSES."
+        )
