@@ -28,10 +28,7 @@ def inter_op_threads(spec: ClusterSpec, task_type: str) -> int:
     >>> inter_op_threads(spec, "ps") >= 92
     True
     """
-    if task_type == "ps":
-        waiting = data_connections(spec)
-    else:
-        waiting = spec.count("ps")
+    waiting = data_connections(spec) if task_type == "ps" else spec.count("ps")
     return max(FEWEST_THREADS, waiting + SPARE_THREADS, os.cpu_count() or 1)
 
 

@@ -231,7 +231,7 @@ class DataServer:
     def _end_the_longest_at_rest(self) -> None:
         number = next(iter(self._resting.copy()), None)
         if number is not None and number in self._connections:
-            del self._resting[number]
+            self._resting.pop(number, None)
             self._connections[number][0].close()
 
     def _turn(
