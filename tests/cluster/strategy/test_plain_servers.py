@@ -39,6 +39,11 @@ Task = tuple[str, int]
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.fixture(autouse=True)
+def _no_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFPS_TRANSPORT", raising=False)  # "auto" is what is tested
+
+
 @contextlib.contextmanager
 def _cluster(folder: Path, tasks: list[Task], *, plain: set[Task]) -> Iterator[dict]:
     """Workers and servers, some of which know nothing of tfps; yields the addresses by job."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -50,11 +51,13 @@ class Job:
 
 @pytest.fixture(scope="module")
 def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Job]:
-    tasks = cluster(workers=2, ps=1)
-    if tasks.status("worker", 1) is not None:  # of the tests on another carrier
-        tasks.restart("worker", 1)
-    job = Job(tasks)
+    job = Job(cluster(workers=2, ps=1))
     yield job
+    if job.cluster.status("worker", 1) is not None:
+        # TensorFlow crashes when a process connects anew while it still waits for a lost worker.
+        job.cluster.restart("worker", 1)
+        while not all(job.strategy.alive_workers()):
+            time.sleep(0.1)
     job.strategy.close()
 
 

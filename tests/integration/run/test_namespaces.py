@@ -87,8 +87,10 @@ def _certificates(folder: Path) -> dict[str, str]:
     for arguments in (
         [*new, "-x509", "-subj", "/CN=job", "-keyout", "ca.key", "-out", "ca.pem"],
         [*new, "-subj", "/CN=task", "-keyout", "key.pem", "-out", "request"],
-        ["x509", "-req", "-in", "request", "-CA", "ca.pem", "-CAkey", "ca.key"]
-        + ["-set_serial", "2", "-out", "certificate.pem"],
+        [
+            *("x509", "-req", "-in", "request", "-out", "certificate.pem"),
+            *("-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "2"),
+        ],
     ):
         subprocess.run(
             ["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60
