@@ -30,9 +30,17 @@ test: ## Run the tests, without those that take minutes.
 	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (under 15 minutes on 2 cores)' \
 		$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-all: ## Run all tests.
-	@.ci/environment test 4
-	@.ci/step 4/4 'Test everything: $(strip pytest $(SHOWN))' $(BIN)/python -m pytest $(ARGS)
+# What trains on a cluster; the rest of tests/cluster is about processes or names its carrier.
+TRAINING := $(addprefix tests/cluster/,optimizers recovery strategy training)
+
+test-all: ## Run all tests, and those that train on the other carrier as well.
+	@.ci/environment test 5
+	@status=0; \
+	.ci/step 4/5 'Test everything: $(strip pytest $(SHOWN))' \
+		$(BIN)/python -m pytest $(ARGS) || status=1; \
+	.ci/step 5/5 'Test on grpc: $(strip TFPS_TRANSPORT=grpc pytest $(TRAINING) $(SHOWN))' \
+		env TFPS_TRANSPORT=grpc $(BIN)/python -m pytest $(TRAINING) $(ARGS) || status=1; \
+	exit $$status
 
 lint: ## Check style, types and the layers of the packages.
 	@.ci/environment lint 7

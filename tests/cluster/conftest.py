@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tfps.launch import LocalCluster
 from tfps.launch.process import last_lines
+from tfps.strategy.arguments import TRANSPORT_VARIABLE
 from tfps.testing import watch_leftovers
 
 SHOWN_LINES = 40
@@ -38,6 +40,27 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
         for started in clusters.values():
             _open_clusters.remove(started)
             started.close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The conformance subset runs on both carriers, all other tests on the default one.
+
+    With TFPS_TRANSPORT set, everything runs on that carrier.
+    """
+    if "carrier" not in metafunc.fixturenames:
+        return
+    is_conformance = metafunc.definition.get_closest_marker("conformance") is not None
+    chosen = os.environ.get(TRANSPORT_VARIABLE)
+    carriers = [chosen] if chosen else ["auto", "grpc"] if is_conformance else ["auto"]
+    metafunc.parametrize("carrier", carriers, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What ``transport="auto"`` means in this test; a strategy that is made after it uses it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TRANSPORT_VARIABLE, request.param)
+        yield request.param
 
 
 @pytest.hookimpl(wrapper=True)

@@ -201,6 +201,17 @@ def _tells_of_a_lost_server(message: str) -> bool:
     return LOST_SERVER in message or (renamed and cluster_coordinator._RPC_ERROR_FROM_PS in message)
 
 
+@contextlib.contextmanager
+def lost_servers_as_unavailable() -> Iterator[None]:
+    """Raise an `UnavailableError` in the place of TensorFlow's other names for a lost server."""
+    try:
+        yield
+    except (tf.errors.InternalError, tf.errors.UnknownError) as error:
+        if not _tells_of_a_lost_server(error.message):
+            raise
+        raise tf.errors.UnavailableError(None, None, error.message) from error
+
+
 _watched_clusters: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -220,13 +231,9 @@ def report_lost_servers(coordinator: Any) -> None:
     original = cluster_coordinator.Closure.execute_on
 
     def execute_on(self: Any, worker: Any) -> None:
-        try:
+        is_ours = worker._cluster in _watched_clusters
+        with lost_servers_as_unavailable() if is_ours else contextlib.nullcontext():
             original(self, worker)
-        except (tf.errors.InternalError, tf.errors.UnknownError) as error:
-            is_ours = worker._cluster in _watched_clusters
-            if is_ours and _tells_of_a_lost_server(error.message):
-                raise tf.errors.UnavailableError(None, None, error.message) from error
-            raise
 
     cluster_coordinator.Closure.execute_on = execute_on
     cluster_coordinator.Closure._tfps_patched = True

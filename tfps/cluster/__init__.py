@@ -9,7 +9,7 @@ from tfps.cluster.announcement import (
 from tfps.cluster.ports import PortLease, lease_ports
 from tfps.cluster.process_environment import prepare_process
 from tfps.cluster.spec import JOB_ORDER, TASK_TYPES, ClusterSpec
-from tfps.cluster.threads import inter_op_threads
+from tfps.cluster.threads import data_connections, inter_op_threads
 from tfps.cluster.timeout import timeout_from_environment
 from tfps.cluster.waiting import accepts_connections, missing_tasks, wait_for_tasks
 
@@ -23,6 +23,7 @@ __all__ = [
     "accepts_connections",
     "announce_at_exit",
     "announce_finished",
+    "data_connections",
     "inter_op_threads",
     "lease_ports",
     "missing_tasks",

@@ -6,8 +6,13 @@ import os
 
 from tfps.cluster.spec import ClusterSpec
 
+FEWEST_CONNECTIONS = 12  # a small cluster tries many things
 FEWEST_THREADS = 8  # measured: 8 was enough for small clusters and cost nothing when idle
-SPARE_THREADS = 2  # beside one waiting call per peer: one to compute, one to answer the coordinator
+# Beside the waiting calls: to compute, and to answer the coordinator.
+SPARE_THREADS = 4
+# Each of a worker's connections to a server keeps a thread of it waiting, and a worker has one per
+# plan that it works on: training, evaluation, a custom loop.
+CONNECTIONS_PER_WORKER = 2
 
 
 def inter_op_threads(spec: ClusterSpec, task_type: str) -> int:
@@ -23,5 +28,18 @@ def inter_op_threads(spec: ClusterSpec, task_type: str) -> int:
     >>> inter_op_threads(spec, "ps") >= 92
     True
     """
-    peers = spec.count("worker" if task_type == "ps" else "ps")
-    return max(FEWEST_THREADS, peers + SPARE_THREADS, os.cpu_count() or 1)
+    waiting = data_connections(spec) if task_type == "ps" else spec.count("ps")
+    return max(FEWEST_THREADS, waiting + SPARE_THREADS, os.cpu_count() or 1)
+
+
+def data_connections(spec: ClusterSpec) -> int:
+    """Return how many connections of `direct` a parameter server keeps.
+
+    Example:
+
+    >>> spec = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)})
+    >>> data_connections(spec) <= inter_op_threads(spec, "ps") - SPARE_THREADS
+    True
+    """
+    clients = spec.count("worker") + 1  # the coordinator
+    return max(FEWEST_CONNECTIONS, CONNECTIONS_PER_WORKER * clients)

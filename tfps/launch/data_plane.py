@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Callable
 
-from tfps.cluster import ClusterSpec
+from tfps.cluster import ClusterSpec, data_connections
 from tfps.cluster.address import LARGEST_PORT, split_address
 from tfps.errors import ConfigError
 
@@ -30,12 +31,12 @@ def data_port() -> int:
     return int(text)
 
 
-def start_data_plane(spec: ClusterSpec, *, target: str) -> None:
+def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
     """Register what steps and coordinators call in this process; a server listens from now on.
 
     Args:
         spec: the cluster and this task.
-        target: of this process's own `tf.distribute.Server`.
+        target: answers that of this process's own `tf.distribute.Server`, once it has started.
 
     Raises:
         ConfigError: a port that is taken, or a secret or certificate that cannot be read.
@@ -58,6 +59,7 @@ def start_data_plane(spec: ClusterSpec, *, target: str) -> None:
         port=data_port(),
         secret=secret,
         encryption=encryption,
+        most_connections=data_connections(spec),
     ).register()
 
 

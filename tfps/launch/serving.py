@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from types import FrameType
 
 from tfps.cluster import (
@@ -122,8 +123,10 @@ def _start_server(spec: ClusterSpec, end: JobEnd) -> None:
     config.inter_op_parallelism_threads = inter_op_threads(spec, spec.task_type)
     # Spinning threads of every task on one machine take the cores from the tasks that compute.
     config.experimental.disable_thread_spinning = True
-    server = tf.distribute.Server(definition)
-    start_data_plane(spec, target=server.target)
+    target: Future[str] = Future()
+    # First: a chief that reaches a task without it takes the task for a plain server.
+    start_data_plane(spec, target=target.result)
+    target.set_result(tf.distribute.Server(definition).target)
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

@@ -36,19 +36,26 @@ class ControlPlane:
     Args:
         address: ``host:port`` of the server.
         device: of the server.
+        to_any_incarnation: a task that was started anew answers as well; for workers, which keep
+            nothing that such a call could ask for.
     """
 
-    def __init__(self, *, address: str, device: str) -> None:
+    def __init__(self, *, address: str, device: str, to_any_incarnation: bool = False) -> None:
         self._device, self._address = device, address
+        self._to_any_incarnation = to_any_incarnation
         self._graph = tf.Graph()
         self._lock = threading.Lock()
         self.lost: str | None = None  # why no call is attempted
-        job = tf.DeviceSpec.from_string(device)
+        self._session = self._connect()
+
+    def _connect(self) -> Any:
+        job = tf.DeviceSpec.from_string(self._device)
         config = tf.compat.v1.ConfigProto(
             device_filters=[f"/job:{job.job}/task:{job.task}"],  # do not wait for other tasks
             operation_timeout_in_ms=int(ATTEMPT_TIMEOUT_S * 1000),
         )
-        self._session = tf.compat.v1.Session(f"grpc://{address}", graph=self._graph, config=config)
+        target = f"grpc://{self._address}"
+        return tf.compat.v1.Session(target, graph=self._graph, config=config)
 
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int
@@ -107,7 +114,13 @@ class ControlPlane:
 
     def _run(self, outputs: Any, inputs: dict[Any, Any]) -> list[np.ndarray[Any, Any]]:
         with self._lock:
-            return list(self._session.run(outputs, inputs))
+            try:
+                return list(self._session.run(outputs, inputs))
+            except tf.errors.AbortedError:  # the session went with an earlier incarnation
+                if not self._to_any_incarnation:
+                    raise
+                self._session = self._connect()
+                return list(self._session.run(outputs, inputs))
 
     def _answered(
         self, attempt: Callable[[], list[np.ndarray[Any, Any]]], *, patience_s: float

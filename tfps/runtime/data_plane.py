@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -12,14 +13,20 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.cluster.address import split_address
-from tfps.errors import UnsupportedError
+from tfps.errors import ConfigError, UnsupportedError
 from tfps.runtime.chunked_carrier import ChunkedCarrier
 from tfps.runtime.control_plane import ControlPlane, NoSuchFunction
 from tfps.runtime.server import Server
 from tfps.runtime.server_function import server_function
 from tfps.transport import tokens
 from tfps.transport.carrier import Carrier, GrpcCarrier
-from tfps.transport.direct import Endpoint, encryption_from_environment, secret_from_environment
+from tfps.transport.direct import (
+    SECRET_VARIABLE,
+    Endpoint,
+    encryption_from_environment,
+    fingerprint,
+    secret_from_environment,
+)
 from tfps.transport.direct_carrier import DirectCarrier, MixedCarrier
 from tfps.transport.links import Links, Peers
 from tfps.transport.service import Service
@@ -45,6 +52,7 @@ class DataPlane:
 
     Raises:
         UnsupportedError: ``"direct"`` with a task that is not a process of tfps.
+        ConfigError: tasks with another secret than this process.
     """
 
     def __init__(
@@ -57,7 +65,7 @@ class DataPlane:
     ) -> None:
         self.job_id = job_id
         self._worker_lines = list(worker_lines)
-        secret = secret_from_environment()
+        self._secret = secret = secret_from_environment()
         self._sent_secret = b"" if secret else secrets.token_bytes(32)
         self._services: dict[int, _Services] = {}
         plain: list[str] = []
@@ -95,21 +103,25 @@ class DataPlane:
 
         Without a worker of tfps no server is used directly.
         """
-        plain = []
-        for slot, line in enumerate(self._worker_lines):
+        lines = {f"worker {slot}": line for slot, line in enumerate(self._worker_lines)}
+        lines.update({f"ps {server.index}": server.control for server in servers})
+        plain, others = [], []
+        own = fingerprint(self._secret, job=self.job_id)
+        for name, line in lines.items():
             try:
-                _hang_up(line)(self.job_id, -1)
+                if _asked(line, tokens.FINGERPRINT)(self.job_id) != own:
+                    others.append(name)
             except NoSuchFunction:
-                plain.append(f"worker {slot}")
-        nobody = len(plain) == len(self._worker_lines)
+                plain.append(name)
+        if others:
+            raise ConfigError(_other_secret(others, chief_has_one=self._secret is not None))
+        if all(name in plain for name in lines if name.startswith("worker")):
+            return plain
         for server in servers:
-            try:
-                services = _Services(server, job_id=self.job_id, secret=self._sent_secret)
-            except NoSuchFunction:
-                plain.append(f"ps {server.index}")
-            else:
-                if not nobody:
-                    self._services[server.index] = services
+            if f"ps {server.index}" not in plain:
+                self._services[server.index] = _Services(
+                    server, job_id=self.job_id, secret=self._sent_secret
+                )
         return plain
 
     def _peers(self) -> Peers:
@@ -150,13 +162,19 @@ class DataPlane:
                 self._services[index].forget(self.job_id, plan_id)
 
     def last_failures(self) -> str:
-        """What the servers say of their last failures, for the message of an error."""
+        """What servers and workers say of their last failures, for the message of an error."""
         texts = {
-            index: services.failure(self.job_id)
+            f"ps {index}": services.failure(self.job_id)
             for index, services in self._services.items()
             if services.server.lost is None
         }
-        return " ".join(f"ps {index}: {text}" for index, text in texts.items() if text)
+        for slot, line in enumerate(self._worker_lines):
+            if self.direct_workers[slot]:
+                with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
+                    ask = _asked(line, tokens.LINK_FAILURE)
+                    answer = ask(self.job_id, patience_s=HANG_UP_PATIENCE_S)
+                    texts[f"worker {slot}"] = answer.decode()
+        return " ".join(f"{name} says: {text}." for name, text in texts.items() if text)
 
     def hang_up(self, server: int) -> None:
         """End the exchanges of all workers with a server that does not answer."""
@@ -223,6 +241,19 @@ def _links_of_this_process() -> Links:
     links = Links(secret=secret_from_environment(), encryption=encryption_from_environment())
     links.register()
     return links
+
+
+def _other_secret(tasks: Sequence[str], *, chief_has_one: bool) -> str:
+    received = "another secret than this process, or none" if chief_has_one else "a secret"
+    return (
+        f"{SECRET_VARIABLE}: {', '.join(tasks)} received {received}, expected the same as this "
+        f"process{'' if chief_has_one else ', which has none'}. Give the same {SECRET_VARIABLE} "
+        "(or TFPS_JOB_SECRET_FILE) to every task of the job, the chief too, or to none."
+    )
+
+
+def _asked(line: ControlPlane, token: str) -> Any:
+    return line.process_function(token, arguments=[tf.int64], result=tf.string)
 
 
 def _hang_up(line: ControlPlane) -> Any:

@@ -68,7 +68,7 @@ class Runtime(Storage):
             for index, address in enumerate(addresses)
         ]
         self._worker_lines = [
-            ControlPlane(address=address, device=worker_device(slot))
+            ControlPlane(address=address, device=worker_device(slot), to_any_incarnation=True)
             for slot, address in enumerate(worker_addresses)
         ]
         self.data_plane = DataPlane(

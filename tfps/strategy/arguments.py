@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from tfps.runtime.data_plane import TRANSPORTS
 from tfps.training.batch_callbacks import check_setting
 
 CONNECT_TIMEOUT_VARIABLE = "TFPS_CONNECT_TIMEOUT_S"
+# What "auto" means in this process: one job, or a whole test suite, on another carrier.
+TRANSPORT_VARIABLE = "TFPS_TRANSPORT"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,7 @@ class Arguments:
         spec: the cluster, from the resolver or from ``TF_CONFIG``.
         placement: which server takes a variable.
         consistency: when a server applies a gradient.
+        transport: ``"auto"``, ``"direct"`` or ``"grpc"``.
         batch_callbacks: whether batch hooks see sampled batches.
         connect_timeout_s: how long to wait for the other tasks.
     """
@@ -32,6 +36,7 @@ class Arguments:
     spec: ClusterSpec
     placement: policy.Placement
     consistency: modes.Asynchronous
+    transport: str
     batch_callbacks: str
     connect_timeout_s: float
 
@@ -63,10 +68,10 @@ def check_arguments(
 
     checked(_check_partitioner, variable_partitioner)
     checked(_check_compression, compression)
-    checked(_check_transport, transport)
     arguments = Arguments(
         placement=checked(policy.resolve, placement),
         consistency=checked(modes.resolve, consistency),
+        transport=checked(_check_transport, transport),
         batch_callbacks=checked(check_setting, batch_callbacks),
         spec=checked(_check_cluster, cluster_resolver),
         connect_timeout_s=checked(_check_timeout, CONNECT_TIMEOUT_S),
@@ -107,12 +112,19 @@ def _check_compression(compression: Any) -> None:
         )
 
 
-def _check_transport(transport: Any) -> None:
+def _check_transport(transport: Any) -> str:
+    choices = ", ".join(repr(name) for name in TRANSPORTS)
     if transport not in TRANSPORTS:
+        raise ConfigError(f"transport: received {transport!r}, expected one of {choices}")
+    if transport != "auto":
+        return str(transport)
+    wanted = os.environ.get(TRANSPORT_VARIABLE, "").strip() or "auto"
+    if wanted not in TRANSPORTS:
         raise ConfigError(
-            f"transport: received {transport!r}, expected one of "
-            f"{', '.join(repr(name) for name in TRANSPORTS)}"
+            f"received {wanted!r}, expected one of {choices}, or nothing",
+            source=TRANSPORT_VARIABLE,
         )
+    return wanted
 
 
 def _check_timeout(default_s: float) -> float:

@@ -61,7 +61,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             exchanges behind the computation.
         compression: None; codecs come later.
         transport: how requests reach servers: ``"direct"`` (between tfps's own processes),
-            ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: direct where it can be.
+            ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: what ``TFPS_TRANSPORT``
+            says, else direct where it can be.
         batch_callbacks: ``"auto"``, ``"sampled"`` or ``"lock_step"``: whether batch hooks of
             callbacks see sampled progress or run between a batch and the next ticket.
 
@@ -123,7 +124,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             worker_addresses=spec.jobs["worker"],
             addresses=spec.jobs["ps"],
             placement=arguments.placement,
-            transport=transport,
+            transport=arguments.transport,
         )
         self.runtime.on_access = _weak_method(self, "pause_tickets")
         self._extended.__class__ = Extended

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import ConfigError
 from tfps.optimizers.whole_model import for_whole_model
@@ -99,6 +100,7 @@ class Primitives:
 
         Raises:
             ConfigError: a name that no variable of the scope has.
+            tf.errors.UnavailableError: a server is lost.
 
         Example:
 
@@ -109,9 +111,9 @@ class Primitives:
         chosen = tuple(self.names if names is None else names)
         parameters, servers = self._for(chosen, None)
         if tf.executing_eagerly():
-            values, version = self._eagerly(
-                ("pull", chosen), lambda: self._pull(*self._for(chosen, None))
-            )()
+            call = self._eagerly(("pull", chosen), lambda: self._pull(*self._for(chosen, None)))
+            with private.lost_servers_as_unavailable():
+                values, version = call()
             return {name: value.numpy() for name, value in values.items()}, version.numpy()
         return self._pull(parameters, servers)
 
@@ -132,6 +134,7 @@ class Primitives:
 
         Raises:
             ConfigError: a name that no variable of the scope has.
+            tf.errors.UnavailableError: a server is lost.
 
         Example:
 
@@ -148,7 +151,8 @@ class Primitives:
             call = self._eagerly(
                 key, lambda v, *g: self._push(*self._for(chosen, optimizer), list(g), v)
             )
-            new, staleness = call(version, *tensors)
+            with private.lost_servers_as_unavailable():
+                new, staleness = call(version, *tensors)
             return new.numpy(), int(staleness)
         parameters, servers = self._for(chosen, optimizer)
         return self._push(parameters, servers, tensors, version)

@@ -23,6 +23,7 @@ from tfps.transport.direct import (
     FrameLimits,
     Hello,
     Listener,
+    fingerprint,
 )
 from tfps.transport.message import REQUEST_FIELDS
 from tfps.transport.service import MAX_IDS, Service
@@ -96,27 +97,32 @@ class DataServer:
     loop inside works on the same named resources as every other way to this server.
 
     Args:
-        target: of this process's own `tf.distribute.Server`.
+        target: answers that of this process's own `tf.distribute.Server`, once it has started.
         device: of this server.
         host: to listen on.
         port: to listen on; 0 takes a free one.
         secret: of every job; None lets each coordinator bring its own.
         encryption: of connections from other machines.
+        most_connections: each keeps a thread of TensorFlow waiting; one more ends the one that
+            has rested longest, whose worker connects again when it needs to.
     """
 
     def __init__(
         self,
         *,
-        target: str,
+        target: Callable[[], str],
         device: str,
         host: str,
         port: int,
         secret: bytes | None,
         encryption: Encryption,
+        most_connections: int,
     ) -> None:
         self._target, self._device, self._secret = target, device, secret
         self._jobs: dict[int, _Job] = {}
         self._lock = threading.Lock()
+        self._most_connections = most_connections
+        self._resting: dict[int, None] = {}  # connections without a request, the longest first
         self._numbers = itertools.count(1)
         self._connections: dict[int, tuple[Connection, Service]] = {}
         self.listener = Listener(
@@ -130,6 +136,7 @@ class DataServer:
     def register(self) -> None:
         """Let the coordinator, and the service loops, call this object."""
         functions: dict[str, Callable[..., Any]] = {
+            tokens.FINGERPRINT: self._fingerprint,
             tokens.OPEN: self._open,
             tokens.INSTALL: self._install,
             tokens.FORGET: self._forget,
@@ -144,6 +151,9 @@ class DataServer:
         job = self._jobs.get(hello.job)
         return None if job is None else job.secret
 
+    def _fingerprint(self, job_id: np.ndarray) -> bytes:
+        return fingerprint(self._secret, job=int(job_id))
+
     def _open(self, job_id: np.ndarray, secret: np.ndarray) -> bytes:
         """Take part in a job; answers the endpoint as JSON."""
         with self._lock:
@@ -153,7 +163,7 @@ class DataServer:
 
     def _install(self, job_id: np.ndarray, service: np.ndarray, graph: np.ndarray) -> np.int64:
         described = Service.from_json(_bytes(service).decode())
-        loop = _Loop(described, _bytes(graph), target=self._target, device=self._device)
+        loop = _Loop(described, _bytes(graph), target=self._target(), device=self._device)
         with self._lock:
             replaced = self._jobs[int(job_id)].loops.pop(str(described.plan_id), None)
             self._jobs[int(job_id)].loops[str(described.plan_id)] = loop
@@ -203,6 +213,8 @@ class DataServer:
                 logger.warning("%s asks for a plan that this server does not have", hello)
                 connection.close()
                 return
+            if len(self._connections) >= self._most_connections:
+                self._end_the_longest_at_rest()
             number = next(self._numbers)
             self._connections[number] = (connection, loop.service)
         try:
@@ -213,7 +225,14 @@ class DataServer:
         finally:
             with self._lock:
                 del self._connections[number]
+                self._resting.pop(number, None)
             connection.close()
+
+    def _end_the_longest_at_rest(self) -> None:
+        number = next(iter(self._resting.copy()), None)
+        if number is not None and number in self._connections:
+            self._resting.pop(number, None)
+            self._connections[number][0].close()
 
     def _turn(
         self, number: np.ndarray, header: np.ndarray, ids: np.ndarray, payload: np.ndarray
@@ -228,7 +247,11 @@ class DataServer:
         try:
             if header.size:
                 connection.send(header, ids, payload)
-            request = connection.receive(limits)
+            self._resting[int(number)] = None
+            try:
+                request = connection.receive(limits)
+            finally:
+                self._resting.pop(int(number), None)
             position = service.position(request[0].tolist(), payload_bytes=request[2].size)
         except ConnectionLost:
             return np.int32(HUNG_UP), *NO_REQUEST

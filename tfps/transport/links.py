@@ -23,6 +23,7 @@ from tfps.transport.direct import (
     FrameLimits,
     Hello,
     connect,
+    fingerprint,
 )
 from tfps.transport.message import REPLY_FIELDS, Reply, Request
 from tfps.transport.service import MAX_IDS
@@ -73,6 +74,7 @@ class Links:
         self._lock = threading.Lock()
         self._idle: dict[tuple[int, int, int], list[Connection]] = {}
         self._busy: dict[Connection, tuple[int, int, int]] = {}
+        self._last_failure = (0, "")  # job, text
         self._failed: OrderedDict[tuple[int, int, int], None] = OrderedDict()
         self._peers = functools.lru_cache(maxsize=8)(
             lambda text: Peers.from_json(text.decode())  # parsed once, not per step
@@ -82,6 +84,8 @@ class Links:
         """Let steps that run in this process, and the coordinator, call this object."""
         register_named_function(tokens.EXCHANGE, self.exchange)
         register_named_function(tokens.HANG_UP, self._hang_up)
+        register_named_function(tokens.FINGERPRINT, self._fingerprint)
+        register_named_function(tokens.LINK_FAILURE, self._link_failure)
 
     def exchange(
         self, peers: Any, servers: np.ndarray, reply_bytes: np.ndarray, *messages: np.ndarray
@@ -129,8 +133,8 @@ class Links:
         reply = self._receive(self._send(peers, server, request), size)
         if reply is None:
             raise ConnectionError(
-                f"{LOST_SERVER} /job:ps/replica:0/task:{server}: it does not answer at "
-                f"{peers.endpoints[server]}"
+                f"{LOST_SERVER} /job:ps/replica:0/task:{server}: "
+                f"{self._last_failure[1] or 'it does not answer'}"
             )
         return reply
 
@@ -143,9 +147,10 @@ class Links:
             with self._lock:
                 self._busy[connection] = key
             connection.send(*request)
-        except (ConnectionLost, OSError):
+        except (ConnectionLost, OSError) as error:
             if connection is not None:
                 self._drop(connection)
+            self._note_reason(key, error)
             return None
         return connection
 
@@ -157,8 +162,8 @@ class Links:
             reply = connection.receive(limits)
             if reply[2].size != size:
                 raise FrameError(f"a reply of {reply[2].size} bytes, expected {size}")
-        except (ConnectionLost, FrameError):
-            self._drop(connection)
+        except (ConnectionLost, FrameError) as error:
+            self._note_reason(self._drop(connection), error)
             return None
         with self._lock:
             key = self._busy.pop(connection)
@@ -166,9 +171,13 @@ class Links:
         return reply
 
     def _take(self, key: tuple[int, int, int]) -> Connection | None:
-        with self._lock:
-            idle = self._idle.get(key)
-            return idle.pop() if idle else None
+        while True:
+            with self._lock:
+                idle = self._idle.get(key)
+                connection = idle.pop() if idle else None
+            if connection is None or not connection.has_ended():
+                return connection
+            connection.close()  # the server needed its thread for another one
 
     def _connect(self, peers: Peers, key: tuple[int, int, int], slot: int) -> Connection:
         job_id, server, plan_id = key
@@ -181,10 +190,22 @@ class Links:
             timeout_s=CONNECT_TIMEOUT_S,
         )
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: Connection) -> tuple[int, int, int] | None:
         with self._lock:
-            self._busy.pop(connection, None)
+            key = self._busy.pop(connection, None)
         connection.close()
+        return key
+
+    def _note_reason(self, key: tuple[int, int, int] | None, error: Exception) -> None:
+        if key is not None:
+            self._last_failure = (key[0], f"ps {key[1]}: {error}")
+
+    def _link_failure(self, job_id: np.ndarray) -> bytes:
+        job, text = self._last_failure
+        return (text if job == int(job_id) else "").encode()
+
+    def _fingerprint(self, job_id: np.ndarray) -> bytes:
+        return fingerprint(self._secret, job=int(job_id))
 
     def _note_failure(self, sender: tuple[int, int, int]) -> None:
         if sender[2] != NO_INCARNATION:

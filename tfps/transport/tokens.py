@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# On workers and parameter servers, called by the coordinator.
+FINGERPRINT = "tfps_data_fingerprint"  # (job) -> of the secret that the environment gives, or ""
+
 # On a parameter server, called by the coordinator.
 OPEN = "tfps_data_open"  # (job, secret) -> endpoint
 INSTALL = "tfps_data_install"  # (job, service) -> 1
@@ -15,3 +18,4 @@ TURN = "tfps_data_turn"  # (connection, reply) -> (function, request)
 # On a worker: called by steps, and by the coordinator.
 EXCHANGE = "tfps_data_exchange"  # (peers, servers, reply sizes, requests) -> replies
 HANG_UP = "tfps_data_hang_up"  # (job, server) -> 1
+LINK_FAILURE = "tfps_data_link_failure"  # (job) -> text of the last lost connection, or ""

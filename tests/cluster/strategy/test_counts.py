@@ -16,18 +16,22 @@ from tfps.launch import LocalCluster
 from tfps.transport.tokens import EXCHANGE
 
 STEPS, BATCH, WORKERS, SERVERS = 400, 2, 4, 2
+PUSHES = 40
 
 pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
+def strategy(
+    cluster: Callable[..., LocalCluster], carrier: str
+) -> Iterator[tfps.ParameterServerStrategy]:
     resolver = cluster(workers=WORKERS, ps=SERVERS).cluster_resolver
     strategy = tfps.ParameterServerStrategy(resolver, placement="round_robin")
     yield strategy
     strategy.close()
 
 
+@pytest.mark.conformance
 def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) -> None:
     coordinator = tfps.ClusterCoordinator(strategy)
     before = strategy.stats()
@@ -56,6 +60,32 @@ def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) 
     assert after.fallback_steps == 0
 
 
+@pytest.mark.conformance
+def test_pushes_lose_no_update(strategy: tfps.ParameterServerStrategy) -> None:
+    """By workers and by the coordinator itself."""
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        weights = [tf.Variable(tf.zeros([3]), name=name) for name in ("left", "right")]
+    names = ["left", "right"]
+
+    @tf.function
+    def step() -> tf.Tensor:
+        values, version = strategy.pull(names)
+        version, staleness = strategy.push({n: -tf.ones_like(values[n]) for n in names}, version)
+        return staleness
+
+    _, before = strategy.pull(names)
+    late = [coordinator.schedule(step) for _ in range(PUSHES)]
+    coordinator.join()
+    values, version = strategy.pull(names)
+    gradients = {name: np.full([3], -1.0, "float32") for name in names}
+    assert strategy.push(gradients, version)[1] == 0
+    assert (version - before).tolist() == [PUSHES] * SERVERS
+    assert [values[name].tolist() for name in names] == [[PUSHES] * 3] * 2
+    assert [weight.numpy().tolist() for weight in weights] == [[PUSHES + 1] * 3] * 2
+    assert all(0 <= int(staleness.fetch()) < PUSHES for staleness in late)
+
+
 @pytest.fixture(scope="module")
 def fitted(strategy: tfps.ParameterServerStrategy) -> tuple[keras.Model, tfps.strategy.stats.Stats]:
     """A model after one epoch of 400 steps, and the statistics of before."""
@@ -68,14 +98,16 @@ def fitted(strategy: tfps.ParameterServerStrategy) -> tuple[keras.Model, tfps.st
     return model, before
 
 
+@pytest.mark.conformance
 def test_fit_loses_no_update(fitted: tuple[keras.Model, Any]) -> None:
     model, _ = fitted
     assert model.get_weights() == [-STEPS, -STEPS]
     assert int(model.optimizer.iterations.numpy()) == STEPS
 
 
+@pytest.mark.conformance
 def test_stats_of_a_fit(
-    strategy: tfps.ParameterServerStrategy, fitted: tuple[keras.Model, Any]
+    strategy: tfps.ParameterServerStrategy, fitted: tuple[keras.Model, Any], carrier: str
 ) -> None:
     (_, before), after = fitted, strategy.stats()
     joins = WORKERS  # one for each closure
@@ -92,7 +124,7 @@ def test_stats_of_a_fit(
     for name in ("pull_seconds", "push_seconds", "update_seconds", "wait_seconds"):
         quantiles = getattr(after, name)
         assert 0 < quantiles.p50 <= quantiles.p99 < 60, name
-    assert after.carriers == (strategy.runtime.carrier.name,) * SERVERS
+    assert after.carriers == ("grpc" if carrier == "grpc" else "direct",) * SERVERS
     workers, servers = range(WORKERS), range(SERVERS)
     tasks = {f"worker {i}": "alive" for i in workers} | {f"ps {i}": "alive" for i in servers}
     assert after.tasks == tasks

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
+def strategy(
+    cluster: Callable[..., LocalCluster], carrier: str
+) -> Iterator[tfps.ParameterServerStrategy]:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver,
         tf.distribute.experimental.partitioners.FixedShardsPartitioner(2),
@@ -84,6 +86,7 @@ def test_scheduled_functions(
     assert int(total.numpy()) == sum(map(int, fetched))
 
 
+@pytest.mark.conformance
 def test_error_in_a_scheduled_function(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
 ) -> None:
@@ -114,6 +117,7 @@ class Picky(keras.Sequential):
         return super().train_step(data)
 
 
+@pytest.mark.conformance
 def test_error_in_a_train_step(strategy: tfps.ParameterServerStrategy) -> None:
     x, labels = numbered(40)
     bad = x.copy()
@@ -133,6 +137,7 @@ def test_error_in_a_train_step(strategy: tfps.ParameterServerStrategy) -> None:
     iterations = int(model.optimizer.iterations.numpy())
     model.fit(x, labels, batch_size=4, verbose=0)
     assert visits[0].counts() == [1] * 40
+    assert len(set(strategy.stats().versions)) == 1  # also what was cancelled in an exchange
     assert int(model.optimizer.iterations.numpy()) == iterations + 10
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
@@ -15,7 +16,9 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
 from tfps.cluster import accepts_connections, lease_ports
+from tfps.errors import UnsupportedError
 from tfps.testing import Command
 
 SERVER = """
@@ -28,27 +31,40 @@ tf.distribute.Server(
     config=options,
 ).join()
 """
+LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
+OURS = [sys.executable, "-m", "tfps", "serve"]
+EXAMPLES = 200
+Task = tuple[str, int]
+
+pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.fixture
-def plain_cluster(tmp_path: Path) -> Iterator[dict[str, list[str]]]:
-    """One worker and one parameter server that know nothing of tfps."""
-    script = tmp_path / "server.py"
+@pytest.fixture(autouse=True)
+def _no_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFPS_TRANSPORT", raising=False)  # "auto" is what is tested
+
+
+@contextlib.contextmanager
+def _cluster(folder: Path, tasks: list[Task], *, plain: set[Task]) -> Iterator[dict]:
+    """Workers and servers, some of which know nothing of tfps; yields the addresses by job."""
+    script = folder / "server.py"
     script.write_text(SERVER)
-    lease = lease_ports(3)
-    chief, worker, ps = (f"127.0.0.1:{port}" for port in lease.ports)
-    jobs = {"chief": [chief], "worker": [worker], "ps": [ps]}
-    commands = []
-    lease.close()
-    for task_type in ("worker", "ps"):
-        config = {"cluster": jobs, "task": {"type": task_type, "index": 0}}
-        environment = {"TF_CONFIG": json.dumps(config)}
-        commands.append(
-            Command([sys.executable, str(script)], deadline_s=150, environment=environment)
-        )
-    with commands[0], commands[1]:
+    with lease_ports(len(tasks) + 1) as lease:
+        addresses = [f"127.0.0.1:{port}" for port in lease.ports]
+    jobs: dict[str, list[str]] = {"chief": [addresses.pop()], "worker": [], "ps": []}
+    for (task_type, _), address in zip(tasks, addresses, strict=True):
+        jobs[task_type].append(address)
+    with contextlib.ExitStack() as stack:
+        commands = []
+        for task_type, index in tasks:
+            config = {"cluster": jobs, "task": {"type": task_type, "index": index}}
+            arguments = [sys.executable, str(script)] if (task_type, index) in plain else OURS
+            command = Command(
+                arguments, deadline_s=200, environment={"TF_CONFIG": json.dumps(config)}
+            )
+            commands.append(stack.enter_context(command))
         deadline = time.monotonic() + 90
-        while not all(accepts_connections(address) for address in (worker, ps)):
+        while not all(accepts_connections(address) for address in addresses):
             assert time.monotonic() < deadline, "the servers did not start"
             time.sleep(0.2)
         yield jobs
@@ -56,17 +72,68 @@ def plain_cluster(tmp_path: Path) -> Iterator[dict[str, list[str]]]:
             command.send(signal.SIGKILL)
 
 
-@pytest.mark.timeout(240)
-def test_fit_on_plain_servers(plain_cluster: dict[str, list[str]]) -> None:
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(plain_cluster), task_type="chief", task_id=0, rpc_layer="grpc"
+def _resolver(jobs: dict[str, list[str]]) -> tf.distribute.cluster_resolver.ClusterResolver:
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(jobs), task_type="chief", task_id=0, rpc_layer="grpc"
     )
-    strategy = tfps.ParameterServerStrategy(resolver)
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-    x = np.ones((64, 4), "float32")
-    history = model.fit(x, x.sum(axis=1), batch_size=8, epochs=3, verbose=0).history
-    assert history["loss"][-1] < history["loss"][0]
-    assert int(model.optimizer.iterations.numpy()) == 24
-    strategy.close()
+
+
+def _fit(make: Callable[[], keras.Model]) -> keras.Model:
+    keras.utils.set_random_seed(1)
+    model = make()
+    x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
+    keras.utils.set_random_seed(2)  # of the order of the examples
+    model.fit(x, x.sum(axis=1), batch_size=8, epochs=3, verbose=0)
+    return model
+
+
+def _regression() -> keras.Model:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def test_fit_on_plain_servers(tmp_path: Path) -> None:
+    tasks = [("worker", 0), ("ps", 0)]
+    with _cluster(tmp_path, tasks, plain=set(tasks)) as jobs:
+        strategy = tfps.ParameterServerStrategy(_resolver(jobs))
+        assert strategy.stats().carriers == ("grpc",)
+
+        def make() -> keras.Model:
+            with strategy.scope():
+                return _regression()
+
+        model = _fit(make)
+        with tf.device(LOCAL):
+            local = _fit(_regression)
+        for weight, reference in zip(model.get_weights(), local.get_weights(), strict=True):
+            np.testing.assert_allclose(weight, reference, atol=1e-6)
+        assert int(model.optimizer.iterations.numpy()) == 24
+        strategy.close()
+
+
+def test_each_task_falls_back_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tasks = [("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)]
+    with _cluster(tmp_path, tasks, plain={("worker", 1), ("ps", 1)}) as jobs:
+        with pytest.raises(UnsupportedError, match='received "direct", but worker 1, ps 1 run a'):
+            tfps.ParameterServerStrategy(_resolver(jobs), transport="direct")
+        strategy = tfps.ParameterServerStrategy(_resolver(jobs), placement="round_robin")
+        with strategy.scope():
+            visits = Visits(EXAMPLES)
+            model = keras.Sequential([keras.Input((4,)), UnitGradients()])
+            model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=[visits])
+        x, labels = numbered(EXAMPLES)
+        for _ in range(2):
+            model.fit(x, labels, batch_size=2, epochs=1, verbose=0)
+            assert visits.counts() == [1] * EXAMPLES
+        assert model.get_weights() == [EXAMPLES, EXAMPLES]
+        stats = strategy.stats()
+        assert stats.carriers == ("direct", "grpc")
+        assert stats.versions == (EXAMPLES, EXAMPLES)
+        assert all(steps > 0 for steps in stats.worker_steps)
+        names = [weight.path for weight in model.weights]
+        assert strategy.pull(names)[0] == dict.fromkeys(names, EXAMPLES)
+        said = [record for record in caplog.messages if "plain tf.distribute.Server" in record]
+        assert len(said) == 1
+        assert said[0].startswith("worker 1, ps 1 run a plain tf.distribute.Server")
+        strategy.close()

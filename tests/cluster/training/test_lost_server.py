@@ -1,8 +1,11 @@
-"""A lost parameter server ends `fit` with the error that TensorFlow's users catch."""
+"""A lost parameter server ends training with the error that TensorFlow's users catch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -12,6 +15,12 @@ import tensorflow as tf
 
 import tfps
 from tfps.launch import LocalCluster
+from tfps.testing import Command
+
+SOME_UPDATES, MANY_STEPS = 50, 1000
+DEADLINE_S = 150
+
+pytestmark = pytest.mark.timeout(240)
 
 
 class KillServer(keras.callbacks.Callback):
@@ -22,14 +31,22 @@ class KillServer(keras.callbacks.Callback):
         self.cluster, self.index = cluster, index
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch == 50:
+        if batch == SOME_UPDATES:
             self.cluster.kill("ps", self.index)
 
 
-@pytest.mark.timeout(240)
+@pytest.fixture
+def tasks(cluster: Callable[..., LocalCluster]) -> Iterator[LocalCluster]:
+    """A cluster whose lost servers come back after the test."""
+    started = cluster(workers=1, ps=2)
+    yield started
+    for index in range(2):
+        if started.status("ps", index) is not None:
+            started.restart("ps", index)
+
+
 @pytest.mark.parametrize("index", [0, 1], ids=["hands out tickets", "another"])
-def test_fit_raises_unavailable(index: int, cluster: Callable[..., LocalCluster]) -> None:
-    tasks = cluster(workers=1, ps=2)
+def test_fit_raises_unavailable(index: int, tasks: LocalCluster, carrier: str) -> None:
     strategy = tfps.ParameterServerStrategy(tasks.cluster_resolver, batch_callbacks="sampled")
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
@@ -39,5 +56,61 @@ def test_fit_raises_unavailable(index: int, cluster: Callable[..., LocalCluster]
         model.fit(
             x, x[:, 0], batch_size=2, epochs=5, verbose=0, callbacks=[KillServer(tasks, index)]
         )
-    tasks.restart("ps", index)
     strategy.close()
+
+
+@pytest.mark.conformance
+def test_join_raises_unavailable(tasks: LocalCluster, carrier: str) -> None:
+    """And so does what the coordinator itself asks for."""
+    strategy = tfps.ParameterServerStrategy(tasks.cluster_resolver, placement="round_robin")
+    coordinator = strategy.coordinator
+    with strategy.scope():
+        weights = [keras.Variable(np.zeros([3], "float32"), name=name) for name in ("a", "b")]
+        optimizer = keras.optimizers.SGD(-1.0)
+
+    @tf.function
+    def step() -> None:
+        strategy.run(lambda: optimizer.apply([tf.ones([3])] * 2, weights))
+
+    def keep_busy() -> None:
+        for _ in range(MANY_STEPS):
+            coordinator.schedule(step)  # raises what an earlier step has raised
+        coordinator.join()
+
+    for _ in range(MANY_STEPS // 10):
+        coordinator.schedule(step)
+    while strategy.stats().updates_applied < SOME_UPDATES:
+        time.sleep(0.01)
+    tasks.kill("ps", 1)
+    with pytest.raises(tf.errors.UnavailableError):
+        keep_busy()
+    with pytest.raises(tf.errors.UnavailableError):
+        strategy.pull(["b"])
+    strategy.close()
+
+
+SCRIPT = """
+import threading
+import keras, numpy as np, tfps
+cluster = tfps.LocalCluster(workers=1, ps=1)
+strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, batch_callbacks="sampled")
+with strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+x = np.ones((40000, 4), "float32")
+class Kill(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 50:
+            print("killed", flush=True)
+            cluster.kill("ps", 0)
+model.fit(x, x[:, 0], batch_size=2, epochs=5, verbose=0, callbacks=[Kill()])
+"""
+
+
+def test_a_script_ends_with_a_failure(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    with Command([sys.executable, str(script)], deadline_s=DEADLINE_S) as command:
+        command.wait_for("killed")
+        assert command.wait() == 1, command.describe()
+        assert "UnavailableError" in command.errors

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
+def strategy(
+    cluster: Callable[..., LocalCluster], carrier: str
+) -> Iterator[tfps.ParameterServerStrategy]:
     strategy = tfps.ParameterServerStrategy(cluster(workers=1, ps=1).cluster_resolver)
     yield strategy
     strategy.close()
@@ -141,6 +143,7 @@ def test_life_of_a_model(strategy: tfps.ParameterServerStrategy, tmp_path: Path)
     assert strategy.stats().fallback_steps == 0
 
 
+@pytest.mark.conformance
 def test_own_train_step(strategy: tfps.ParameterServerStrategy) -> None:
     with tf.device(LOCAL):
         local = _own_model()

@@ -29,7 +29,8 @@ REQUESTS = [(1, 0, []), (1, 1, [7, 3]), (1, 70_000, range(1000)), (9, 2, []), (1
 
 @pytest.fixture(scope="module")
 def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
-    made = tfps.ParameterServerStrategy(cluster(workers=1, ps=2).cluster_resolver)
+    resolver = cluster(workers=1, ps=2).cluster_resolver
+    made = tfps.ParameterServerStrategy(resolver, transport="direct")
     yield made
     made.close()
 

@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
+from tfps.cluster import data_connections
 from tfps.launch import LocalCluster
 
 EXAMPLES, BATCH, STEPS = 2000, 2, 1000
@@ -46,13 +49,13 @@ class Job:
 
     def fit(self, disturb: Callable[[], None], *, every_steps: int, epochs: int = 2) -> int:
         """Train while something happens every so many steps; answers how often it did."""
-        before = self.updates()[0]
+        before = self.updates()
         disturbance = Disturbance(self, disturb, every_steps=every_steps)
         self.model.fit(
             X, LABELS, batch_size=BATCH, epochs=epochs, verbose=0, callbacks=[disturbance]
         )
         assert disturbance.wrong_epochs == {}
-        assert self.updates() == [before + epochs * STEPS] * 5
+        assert self.updates() == [count + epochs * STEPS for count in before]
         return disturbance.times
 
 
@@ -91,6 +94,45 @@ def test_broken_connections_are_made_anew(job: Job, server: int) -> None:
     assert job.fit(lambda: hang_up(server), every_steps=200) > 2
     assert [job.cluster.pid("worker", index) for index in range(2)] == pids
     assert job.strategy.stats().carriers == ("direct", "direct")
+
+
+def test_a_custom_loop_survives_broken_connections(job: Job) -> None:
+    """A scheduled function that lost its connection in the middle asks again: at least once."""
+    strategy, hang_up = job.strategy, job.strategy.runtime.data_plane.hang_up
+    with strategy.scope():
+        weights = [keras.Variable(np.zeros([3], "float32"), name=name) for name in ("a", "b")]
+        optimizer = keras.optimizers.SGD(-1.0)
+
+    @tf.function
+    def step() -> None:
+        strategy.run(lambda: optimizer.apply([tf.ones([3])] * 2, weights))
+
+    before = strategy.stats().updates_applied
+    for number in range(STEPS):
+        strategy.coordinator.schedule(step)
+        if number % 100 == 50:
+            hang_up(number // 100 % 2)
+    strategy.coordinator.join()
+    assert strategy.stats().updates_applied - before >= STEPS
+    for weight in weights:
+        (count,) = set(weight.numpy())
+        assert count >= STEPS
+    assert strategy.stats().carriers == ("direct", "direct")
+
+
+@pytest.mark.slow
+def test_more_plans_than_a_server_has_threads(job: Job) -> None:
+    """Every set of names is a plan, and each plan has a connection that keeps a thread waiting."""
+    spec = job.strategy.cluster
+    with job.strategy.scope():
+        names = [f"plan_{number}" for number in range(data_connections(spec) + 4)]
+        variables = [tf.Variable(float(number), name=name) for number, name in enumerate(names)]
+    for _ in range(2):
+        for number, name in enumerate(names):
+            values, _ = job.strategy.pull([name])
+            assert values == {name: number}
+    assert job.fit(lambda: None, every_steps=STEPS // 2, epochs=1) == 1
+    assert len(variables) == len(names)
 
 
 def test_strangers_change_nothing(job: Job) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.run.counting_script import counting_script
 from tfps.cluster import ClusterSpec
 from tfps.testing import Command
 
@@ -59,11 +58,56 @@ def namespaces() -> Iterator[dict[tuple[str, int], str]]:
         yield names
 
 
+SCRIPT = """
+import keras, numpy as np, tfps
+strategy = tfps.ParameterServerStrategy()
+with strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+x = np.ones((80, 4), "float32")
+model.fit(x, x.sum(axis=1), batch_size=2, verbose=0)
+print("carriers", *strategy.stats().carriers)
+print("counted", strategy.stats().updates_applied, flush=True)
+"""
+
+
+@pytest.fixture(params=["plain", "encrypted"])
+def encryption(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Variables of every task."""
+    if request.param == "plain":
+        return {}
+    if shutil.which("openssl") is None:
+        pytest.skip("certificates need the command openssl")
+    return _certificates(tmp_path)
+
+
+def _certificates(folder: Path) -> dict[str, str]:
+    """An authority and one certificate that it signed, for all tasks."""
+    new = ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    for arguments in (
+        [*new, "-x509", "-subj", "/CN=job", "-keyout", "ca.key", "-out", "ca.pem"],
+        [*new, "-subj", "/CN=task", "-keyout", "key.pem", "-out", "request"],
+        [
+            *("x509", "-req", "-in", "request", "-out", "certificate.pem"),
+            *("-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "2"),
+        ],
+    ):
+        subprocess.run(
+            ["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60
+        )
+    return {
+        "TFPS_TLS_CERTIFICATE": str(folder / "certificate.pem"),
+        "TFPS_TLS_KEY": str(folder / "key.pem"),
+        "TFPS_TLS_AUTHORITY": str(folder / "ca.pem"),
+    }
+
+
 def test_tasks_with_different_addresses(
-    namespaces: dict[tuple[str, int], str], tmp_path: Path
+    namespaces: dict[tuple[str, int], str], encryption: dict[str, str], tmp_path: Path
 ) -> None:
+    """Workers and the server meet over TCP, also where every task shows a certificate."""
     script = tmp_path / "train.py"
-    script.write_text(counting_script(steps=40))
+    script.write_text(SCRIPT)
     address = {task: f"10.77.0.{number}:2222" for number, task in enumerate(TASKS, start=1)}
     jobs = {
         kind: tuple(address[task] for task in TASKS if task[0] == kind)
@@ -76,13 +120,13 @@ def test_tasks_with_different_addresses(
                 Command(
                     ["ip", "netns", "exec", name, sys.executable, "-m", "tfps", "run", script],
                     deadline_s=DEADLINE_S,
-                    environment={"TF_CONFIG": json.dumps(spec.tf_config(*task))},
+                    environment={"TF_CONFIG": json.dumps(spec.tf_config(*task)), **encryption},
                 )
             )
             for task, name in namespaces.items()
         }
         assert tasks["chief", 0].wait() == 0, tasks["chief", 0].describe()
-        assert tasks["chief", 0].output == "counted 40.0\n"
+        assert tasks["chief", 0].output == "carriers direct\ncounted 40\n"
         for task in TASKS[1:]:
             assert tasks[task].wait() == 0, tasks[task].describe()
             assert f"serves at {address[task]}" in tasks[task].output

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tfps.cluster import ClusterSpec, inter_op_threads, prepare_process
+from tfps.cluster import ClusterSpec, data_connections, inter_op_threads, prepare_process
 
 
 @given(st.integers(1, 200), st.integers(1, 200))
@@ -20,7 +20,8 @@ def test_threads(workers: int, servers: int) -> None:
             "ps": tuple(f"p{index}:1" for index in range(servers)),
         }
     )
-    assert inter_op_threads(spec, "ps") >= max(8, workers + 2)
+    assert inter_op_threads(spec, "ps") >= data_connections(spec) + 2
+    assert data_connections(spec) > workers
     assert inter_op_threads(spec, "worker") >= servers + 2
 
 

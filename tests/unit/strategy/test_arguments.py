@@ -38,6 +38,11 @@ def test_every_wrong_argument_is_named_once(wrong: dict[str, Any]) -> None:
     assert all(problem.startswith(received[problem.split(":")[0]]) for problem in problems)
 
 
+@pytest.fixture(autouse=True)
+def _no_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFPS_TRANSPORT", raising=False)
+
+
 def test_good_arguments_are_values() -> None:
     found = check_arguments(
         **{**GOOD, "placement": "round_robin", "consistency": "asynchronous"},
@@ -46,6 +51,7 @@ def test_good_arguments_are_values() -> None:
     assert found.placement == tfps.placement.policy.RoundRobin()
     assert found.consistency == tfps.Asynchronous()
     assert found.batch_callbacks == "auto"
+    assert found.transport == "auto"
     assert found.connect_timeout_s == 300
 
 
@@ -70,6 +76,32 @@ def test_the_strategy_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert "cluster.chief: missing" in lines[4]
     assert "cluster.ps[0]: " in lines[5]
+
+
+@pytest.mark.parametrize(
+    ("argument", "variable", "meant"),
+    [
+        ("auto", "grpc", "grpc"),
+        ("auto", " direct\n", "direct"),
+        ("auto", "", "auto"),
+        ("direct", "grpc", "direct"),
+        ("grpc", "tcp", "grpc"),
+    ],
+)
+def test_the_environment_says_what_auto_means(
+    argument: str, variable: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFPS_TRANSPORT", variable)
+    assert check_arguments(**{**GOOD, "transport": argument}).transport == meant
+
+
+def test_a_wrong_transport_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFPS_TRANSPORT", "tcp")
+    expected = (
+        "TFPS_TRANSPORT: received 'tcp', expected one of 'auto', 'direct', 'grpc', or nothing"
+    )
+    with pytest.raises(ConfigError, match=expected):
+        check_arguments(**GOOD)
 
 
 def test_a_local_cluster_is_no_resolver() -> None:

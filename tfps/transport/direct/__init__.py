@@ -25,11 +25,12 @@ from tfps.transport.direct.frame import Frame, FrameError, FrameLimits
 from tfps.transport.direct.handshake import HandshakeError
 from tfps.transport.direct.hello import Hello, HelloError
 from tfps.transport.direct.listener import PORT_VARIABLE, Listener
-from tfps.transport.direct.secret import secret_from_environment
+from tfps.transport.direct.secret import SECRET_VARIABLE, fingerprint, secret_from_environment
 
 __all__ = [
     "CHUNK_BYTES",
     "PORT_VARIABLE",
+    "SECRET_VARIABLE",
     "AlignedBuffers",
     "Connection",
     "ConnectionLost",
@@ -47,6 +48,7 @@ __all__ = [
     "Tls",
     "connect",
     "encryption_from_environment",
+    "fingerprint",
     "secret_from_environment",
     "this_machine",
 ]

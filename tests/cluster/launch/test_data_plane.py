@@ -1,0 +1,104 @@
+"""What `direct` is given by the environment of the tasks: its port, the secret of the job."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tfps.cluster import lease_ports
+from tfps.errors import ConfigError, TaskFailed
+from tfps.launch import LocalCluster
+from tfps.testing import watch_leftovers
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    with lease_ports(1) as lease:
+        return lease.ports[0]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[LocalCluster]:
+    """A cluster with a secret and a fixed port."""
+    environment = {"TFPS_JOB_SECRET": "correct horse", "TFPS_DATA_PORT": str(port)}
+    folder = tmp_path_factory.mktemp("guarded")
+    with (
+        watch_leftovers(),
+        LocalCluster(workers=1, ps=1, log_dir=folder, environment=environment) as cluster,
+    ):
+        yield cluster
+
+
+def _strategy(cluster: LocalCluster) -> tfps.ParameterServerStrategy:
+    return tfps.ParameterServerStrategy(cluster.cluster_resolver, transport="direct")
+
+
+def _train(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    x = np.ones((32, 4), "float32")
+    losses = model.fit(x, x.sum(axis=1), batch_size=8, epochs=2, verbose=0).history["loss"]
+    assert losses[1] < losses[0]
+    assert strategy.stats().versions == (8,)
+
+
+def test_a_secret_and_a_port_of_their_own(
+    guarded: LocalCluster, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFPS_JOB_SECRET", "correct horse")
+    with contextlib.closing(_strategy(guarded)) as strategy:
+        assert strategy.runtime.data_plane.endpoints[0].port == port
+        _train(strategy)
+        values, _ = strategy.pull()  # the coordinator's own way to the servers
+        assert values["sgd/iteration"] == 8
+
+
+@pytest.mark.parametrize("secret", ["battery staple", None])
+def test_a_chief_with_another_secret_is_told_so(
+    guarded: LocalCluster, secret: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if secret:
+        monkeypatch.setenv("TFPS_JOB_SECRET", secret)
+    with pytest.raises(ConfigError, match="TFPS_JOB_SECRET: worker 0, ps 0 received"):
+        _strategy(guarded)
+
+
+def test_a_task_that_comes_back_with_another_secret(
+    guarded: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too late for the look at the start: its connections are refused, and the error says why."""
+    monkeypatch.setenv("TFPS_JOB_SECRET", "correct horse")
+    with contextlib.closing(_strategy(guarded)) as strategy:
+        monkeypatch.setitem(guarded._extra, "TFPS_JOB_SECRET", "battery staple")
+        guarded.restart("worker", 0)
+        with pytest.raises(tf.errors.UnavailableError, match="TFPS_JOB_SECRET"):
+            _train(strategy)
+    log = guarded.logs["ps 0"].read_text()
+    assert "refused a connection from this machine: wrong secret" in log
+    monkeypatch.undo()
+    guarded.restart("worker", 0)
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, watch_leftovers():
+        number = taken.getsockname()[1]
+        with pytest.raises(TaskFailed) as raised:
+            LocalCluster(
+                workers=1, ps=1, log_dir=tmp_path, environment={"TFPS_DATA_PORT": str(number)}
+            )
+    text = str(raised.value)
+    assert "ps 0 ended with status 1" in text
+    assert f"cannot listen at port {number} of 127.0.0.1" in text
+    assert "Set TFPS_DATA_PORT to a free port" in text
+    assert f"cannot listen at port {number}" in (tmp_path / "ps-0.log").read_text()

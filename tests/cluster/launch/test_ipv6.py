@@ -1,0 +1,52 @@
+"""A cluster whose addresses are of IPv6 trains on connections of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import tfps
+from tfps.cluster import ClusterSpec, lease_ports
+from tfps.testing import Command, watch_leftovers
+
+DEADLINE_S = 150
+SERVE = [sys.executable, "-m", "tfps", "serve"]
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback")
+def test_trains_directly() -> None:
+    with lease_ports(3, host="::1") as lease:
+        chief, worker, ps = (f"[::1]:{port}" for port in lease.ports)
+    spec = ClusterSpec(jobs={"chief": (chief,), "worker": (worker,), "ps": (ps,)})
+    with watch_leftovers(), contextlib.ExitStack() as stack:
+        for task_type in ("worker", "ps"):
+            environment = {"TF_CONFIG": json.dumps(spec.tf_config(task_type, 0))}
+            command = Command(SERVE, deadline_s=DEADLINE_S, environment=environment)
+            stack.enter_context(command).wait_for("serves at")
+        strategy = tfps.ParameterServerStrategy(
+            spec.for_task("chief", 0).tf_resolver(), transport="direct"
+        )
+        assert strategy.runtime.data_plane.endpoints[0].host == "::1"
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+            model.compile(keras.optimizers.SGD(0.1), "mse")
+        x = np.ones((32, 4), "float32")
+        losses = model.fit(x, x.sum(axis=1), batch_size=8, epochs=2, verbose=0).history["loss"]
+        assert losses[1] < losses[0]
+        assert strategy.stats().versions == (8,)
+        strategy.close()
