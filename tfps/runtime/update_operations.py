@@ -40,12 +40,12 @@ def update_operations(concrete_function: Any) -> list[UpdateOperation]:
 
 
 def _walk(
-    nodes: Any, handles: Mapping[str, str], functions: Mapping[str, Any]
+    nodes: Any, handles: Mapping[str, str], functions: Mapping[str, Any], device: str = ""
 ) -> Iterator[UpdateOperation]:
     for node in nodes:
         inputs = [handles.get(name.split(":")[0].lstrip("^")) for name in node.input]
         if node.op.startswith(CHANGES) and inputs and inputs[0]:
-            yield UpdateOperation(node.device, node.op, inputs[0])
+            yield UpdateOperation(node.device or device, node.op, inputs[0])
         for attribute, first in CALLS.get(node.op, ()):
             function = functions[node.attr[attribute].func.name]
             arguments = [argument.name for argument in function.signature.input_arg]
@@ -54,4 +54,5 @@ def _walk(
                 for argument, handle in zip(arguments, inputs[first:], strict=False)
                 if handle
             }
-            yield from _walk(function.node_def, known, functions)
+            # What is compiled runs where it is called.
+            yield from _walk(function.node_def, known, functions, node.device or device)
