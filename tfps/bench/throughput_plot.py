@@ -12,7 +12,8 @@ from matplotlib import pyplot
 
 from tfps.bench.report import Spread
 from tfps.bench.rows import LEGEND, ROWS, TITLES
-from tfps.bench.throughput import OURS, Case, Results, Shape
+from tfps.bench.throughput_results import Case, Results
+from tfps.bench.throughput_shapes import Shape
 
 # Grey for what is compared with, blue for this library; lighter for the shortest execution.
 GREY = ("#c9ced6", "#7d8794")
@@ -87,7 +88,7 @@ def _panel(axis: Any, cases: list[Case], rows: list[str], *, quantity: str) -> N
 
 
 def _hue(row: str) -> tuple[str, str]:
-    return BLUE if row == OURS else GREY
+    return BLUE if row.startswith("tfps") else GREY
 
 
 def _number(value: float) -> str:
