@@ -12,14 +12,11 @@ from matplotlib import pyplot
 
 from tfps.bench.report import Spread
 from tfps.bench.rows import LEGEND, ROWS, TITLES
+from tfps.bench.style import BLUE, GREY, INK, quiet_axis
 from tfps.bench.throughput_results import Case, Results
 from tfps.bench.throughput_shapes import Shape
 
-# Grey for what is compared with, blue for this library; lighter for the shortest execution.
-GREY = ("#c9ced6", "#7d8794")
-BLUE = ("#a9c8f0", "#1f6fd0")
 BAR_HEIGHT = 0.38
-INK = "#22272e"
 
 
 def write_plot(results: Results, path: Path) -> Path:
@@ -80,14 +77,12 @@ def _panel(axis: Any, cases: list[Case], rows: list[str], *, quantity: str) -> N
     axis.set_xlim(left=0)
     axis.set_yticks(range(len(rows)), [TITLES[row] for row in rows], fontsize=9)
     axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.tick_params(axis="y", length=0)
-    axis.tick_params(axis="x", labelsize=8, colors="#57606a")
     axis.locator_params(axis="x", nbins=4)
-    axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.spines["bottom"].set_color("#c9ced6")
+    quiet_axis(axis)
 
 
 def _hue(row: str) -> tuple[str, str]:
+    """Lighter and darker; the lighter one is for the shortest execution."""
     return BLUE if row.startswith("tfps") else GREY
 
 

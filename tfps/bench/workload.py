@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,9 +37,15 @@ class Model:
         return keras.Model(inputs, keras.layers.Dense(10)(outputs))
 
     @property
-    def variables(self) -> int:
-        """How many variables an optimizer updates."""
-        return 2 * (len(self.layers) + 1)
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the variables that an optimizer updates."""
+        widths = (28 * 28, *self.layers, 10)
+        return [shape for pair in itertools.pairwise(widths) for shape in (pair, pair[1:])]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all its variables, float32."""
+        return sum(4 * math.prod(shape) for shape in self.shapes)
 
 
 MODELS = {
