@@ -12,11 +12,11 @@ COLUMNS = ("steps/s", "share\nkept", "CPU ms\nper step", "server CPU ms\nper pus
 
 def tables(results: Results) -> Group:
     """A row per number of workers, then the comparisons that have an aim."""
-    table = plain_table("Steps that sleep", COLUMNS)
+    ps = results.cases[-1].ps
+    table = plain_table(f"Steps that sleep, {ps} parameter servers", COLUMNS)
     for case in results.cases:
-        workers = f"{case.workers} worker" + ("s" if case.workers > 1 else "")
         table.add_row(
-            f"{workers} + {case.ps} ps",
+            f"{case.workers} worker" + ("s" if case.workers > 1 else ""),
             spread_text(case.steps_per_s),
             ratio_text(results.kept(case)),
             spread_text(case.cpu_ms_per_step),

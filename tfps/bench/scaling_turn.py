@@ -42,13 +42,12 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     strategy = tfps.ParameterServerStrategy()
     with strategy.scope():
         model = MODELS["mlp"].build(keras)
-        model.compile(
-            "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"]
-        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss, metrics=["accuracy"])
     every = [number for numbers in order.groups.values() for number in numbers]
     clock = EpochClock(every, order.groups)
 
-    class Measure(keras.callbacks.Callback):  # type: ignore[misc]
+    class Measure(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             clock.begin()
 

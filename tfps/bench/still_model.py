@@ -12,7 +12,7 @@ from tfps.bench.usage import EpochClock
 from tfps.bench.workload import MODELS
 
 
-class StillModel(keras.Model):  # type: ignore[misc]
+class StillModel(keras.Model):
     """Sends its weights as their own gradients, and counts its steps in a metric."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class StillModel(keras.Model):  # type: ignore[misc]
         return {"mean": self.mean.result()}
 
 
-class KeepsWeights(keras.optimizers.Optimizer):  # type: ignore[misc]
+class KeepsWeights(keras.optimizers.Optimizer):
     """Counts an update and changes nothing."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -52,7 +52,7 @@ def still_fit(strategy: Any, *, updates: bool) -> Callable[[int, EpochClock], No
         model.compile(optimizer)
 
     def run(steps: int, clock: EpochClock) -> None:
-        class Measure(keras.callbacks.Callback):  # type: ignore[misc]
+        class Measure(keras.callbacks.Callback):
             def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
                 clock.begin()
 

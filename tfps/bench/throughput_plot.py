@@ -17,6 +17,7 @@ from tfps.bench.throughput_results import Case, Results
 from tfps.bench.throughput_shapes import Shape
 
 BAR_HEIGHT = 0.38
+LEGEND_INCHES = 10.5  # of the legend in one line
 
 
 def write_plot(results: Results, path: Path) -> Path:
@@ -59,8 +60,9 @@ def _panel(axis: Any, cases: list[Case], rows: list[str], *, quantity: str) -> N
     for case in cases:
         spread: Spread = getattr(case, quantity)
         shade = 0 if case.steps_per_execution == lengths[0] and len(lengths) > 1 else 1
-        # The longest execution is the upper bar of its row.
-        offset = (len(lengths) - 1) / 2 - lengths.index(case.steps_per_execution)
+        # The longest execution is the upper bar of its row; one alone stands in the middle.
+        measured = [other.steps_per_execution for other in cases if other.row == case.row]
+        offset = (len(measured) - 1) / 2 - sorted(measured).index(case.steps_per_execution)
         y = rows.index(case.row) + offset * BAR_HEIGHT
         axis.barh(y, spread.median, BAR_HEIGHT, color=_hue(case.row)[shade])
         axis.hlines(y, spread.minimum, spread.maximum, color=INK, linewidth=1)
@@ -99,11 +101,15 @@ def _legend(figure: Any, lengths: list[int]) -> None:
         f"{length} step{'s' if length > 1 else ''} per execution" for length in reversed(lengths)
     ]
     patches.append(matplotlib.lines.Line2D([], [], color=INK, linewidth=1))
+    # Beside the first entries where there is room, else below them; one more handle without a line.
+    wide = figure.get_figwidth() > LEGEND_INCHES
+    patches.append(matplotlib.lines.Line2D([], [], linewidth=0))
+    explained = LEGEND if wide else LEGEND.replace(". ", ".\n")
     figure.legend(
         patches,
-        [*labels, f"minimum to maximum.  {LEGEND}"],
+        [*labels, "minimum to maximum", explained],
         loc="outside lower center",
-        ncols=len(patches),
+        ncols=len(patches) if wide else 1,
         frameon=False,
         fontsize=8.5,
     )

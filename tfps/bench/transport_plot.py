@@ -27,15 +27,28 @@ MARKERS = {"unix": "o", "tcp": "s", "tls": "^", "grpc": "D"}
 
 def write_plot(results: Results, path: Path) -> Path:
     """Write a PNG: time and CPU of an exchange over its size, and what a server's work adds."""
-    figure, axes = pyplot.subplots(1, 3, figsize=(13.5, 4.6), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(13.5, 5.0), layout="constrained")
     _by_size(axes[0], results, quantity="ms", title="Time of an exchange, ms")
     _by_size(axes[1], results, quantity="cpu_ms", title="CPU of an exchange, ms, all processes")
     _by_work(axes[2], results.steps)
-    axes[0].legend(frameon=False, fontsize=9, labelcolor=INK)
+    _legend(axes[0])
+    _legend(axes[2])
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
     return path
+
+
+def _legend(axis: Any) -> None:
+    """Below the axis: curves and bars may be anywhere inside."""
+    axis.legend(
+        frameon=False,
+        fontsize=8.5,
+        labelcolor=INK,
+        loc="upper left",
+        bbox_to_anchor=(0.0, -0.15),
+        ncols=2,
+    )
 
 
 def _by_size(axis: Any, results: Results, *, quantity: str, title: str) -> None:
@@ -66,6 +79,7 @@ def _by_size(axis: Any, results: Results, *, quantity: str, title: str) -> None:
     ticks = sorted({case.size_bytes for case in results.echoes})
     axis.set_xticks(ticks, [size_text(size) for size in ticks], fontsize=8)
     axis.minorticks_off()
+    axis.tick_params(axis="y", labelsize=8)
     axis.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
     axis.grid(axis="y", color="#e4e7eb", linewidth=0.8)
     axis.set_title(title, fontsize=10, color=INK, fontweight="bold", loc="left")
@@ -107,5 +121,4 @@ def _by_work(axis: Any, cases: list[Case]) -> None:
         loc="left",
     )
     axis.set_xlabel("less is better", fontsize=8.5)
-    axis.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="lower right")
     quiet_axis(axis)
