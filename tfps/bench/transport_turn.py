@@ -29,6 +29,8 @@ from tfps.transport.service import Entry, Service
 WORKER = "/job:worker/replica:0/task:0/device:CPU:0"
 TRIAL_EXCHANGES = 4
 TRIAL_STEPS = 500
+# The first traces and connects, the next gives a rate, the last a better one.
+WARM_UPS = 3
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,11 @@ def _take_turns(
     counts = {}
     for name, run in runs.items():
         clock = order.clock()
-        run(trial, clock)  # traces, connects
-        run(trial, clock)
-        wanted = clock.samples[-1].steps_per_s * order.measured_s
-        counts[name] = max(trial, math.ceil(wanted))
-        run(counts[name], clock)  # fills buffers
+        counts[name] = trial
+        for _ in range(WARM_UPS):
+            run(counts[name], clock)
+            wanted = clock.samples[-1].steps_per_s * order.measured_s
+            counts[name] = max(trial, math.ceil(wanted))
     clocks = {name: order.clock() for name in runs}
     for _ in range(order.rounds):
         for name, run in runs.items():
