@@ -56,7 +56,7 @@ def throughput(
     """Steps per second and CPU per step, against TensorFlow's strategy and a single process.
 
     Trains a Fashion-MNIST classifier and a model of 60 variables in six ways, which take turns on
-    one cluster: about 25 minutes on two cores, a few with --quick. Two workers with 60 variables
+    one cluster: about 20 minutes on two cores, a few with --quick. Two workers with 60 variables
     are measured only where both options ask for them.
     """
     from rich.console import Console
