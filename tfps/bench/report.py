@@ -44,17 +44,26 @@ class Bar:
     Args:
         name: what is compared, in words.
         value: the measured number; None when its cases were not run.
-        aim: the smallest value that is good.
+        aim: the smallest value that is good; of a cost the largest.
+        is_cost: less is better.
     """
 
     name: str
     value: float | None
     aim: float
+    is_cost: bool = False
 
     @property
     def holds(self) -> bool | None:
         """Whether the aim is reached; None when nothing was measured."""
-        return None if self.value is None else self.value >= self.aim
+        if self.value is None:
+            return None
+        return self.value <= self.aim if self.is_cost else self.value >= self.aim
+
+    @property
+    def limit(self) -> str:
+        """The aim in words."""
+        return f"{'at most' if self.is_cost else 'at least'} {self.aim:g}"
 
     def as_json(self) -> dict[str, Any]:
         """Give the form in the report."""

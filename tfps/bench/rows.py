@@ -1,4 +1,11 @@
-"""The four ways to train one model, each as a function that can run measured epochs."""
+"""The ways to train one model, each as a class that can run measured epochs.
+
+All rows train on the same images, shuffled. The rows with `fit` get them as arrays, in the very
+same call: `fit(x, y, batch_size=...)`. A single process keeps them in its memory; tf_keras turns
+them into a dataset function of its own for TensorFlow's strategy, so every worker holds all of
+them; tfps copies them to every worker too. Nobody moves images while an epoch is measured. A custom
+loop takes no arrays: both of them get one dataset function that does what Keras does with arrays.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfps.bench.usage import EpochClock
-from tfps.bench.workload import Model
+from tfps.bench.workload import Images, Model, split
 
 LEARNING_RATE = 1e-3
 
@@ -18,16 +25,16 @@ class Setting:
 
     Args:
         model: which one.
-        dataset: makes the input, on each worker.
+        images: the input.
         steps_per_execution: steps between two returns to the training loop's Python.
     """
 
     model: Model
-    dataset: Callable[..., Any]
+    images: Images
     steps_per_execution: int
 
 
-# Runs so many epochs of so many steps and lets the clock see each of them.
+# Runs so many epochs of about so many steps and lets the clock see each of them.
 Epochs = Callable[[int, int, EpochClock], None]
 
 
@@ -40,7 +47,7 @@ class SingleProcessFit:
 
         model = setting.model.build(keras)
         _compile(keras, model, setting)
-        return _fit(keras, model, setting.dataset())
+        return _fit(keras, model, setting.images)
 
     def details(self) -> dict[str, Any]:
         """Nothing to add."""
@@ -60,8 +67,7 @@ class StockFit:
         with self._strategy.scope():
             model = setting.model.build(tf_keras)
             _compile(tf_keras, model, setting)
-        creator = tf_keras.utils.experimental.DatasetCreator(setting.dataset)
-        return _fit(tf_keras, model, creator)
+        return _fit(tf_keras, model, setting.images, names_steps=True)
 
     def details(self) -> dict[str, Any]:
         """Nothing to add."""
@@ -72,55 +78,13 @@ class StockLoop:
     """TensorFlow's strategy with a loop of one's own, after TensorFlow's tutorial."""
 
     def __init__(self) -> None:
-        import tensorflow as tf
-
         self._strategy = _stock_strategy()
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
 
     def prepare(self, setting: Setting) -> Epochs:
         """Trace a step function and return what schedules it."""
-        import tensorflow as tf
         import tf_keras
 
-        strategy, coordinator = self._strategy, self._coordinator
-        with strategy.scope():
-            model = setting.model.build(tf_keras)
-            optimizer = tf_keras.optimizers.Adam(LEARNING_RATE)
-            optimizer.build(model.trainable_variables)
-            accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
-            # The strategy wants to be told how losses of replicas are reduced: not at all.
-            loss_function = tf_keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction=tf_keras.losses.Reduction.NONE
-            )
-
-        def replica_step(images: Any, labels: Any) -> Any:
-            with tf.GradientTape() as tape:
-                logits = model(images, training=True)
-                loss = tf.reduce_mean(loss_function(labels, logits))
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-            accuracy.update_state(labels, logits)
-            return loss
-
-        @tf.function
-        def step(iterator: Any) -> Any:
-            for _ in tf.range(setting.steps_per_execution - 1):
-                strategy.run(replica_step, args=next(iterator))
-            return strategy.run(replica_step, args=next(iterator))
-
-        iterator = iter(coordinator.create_per_worker_dataset(setting.dataset))
-
-        def run(epochs: int, steps: int, clock: EpochClock) -> None:
-            for _ in range(epochs):
-                clock.begin()
-                accuracy.reset_states()
-                for _ in range(steps // setting.steps_per_execution):
-                    coordinator.schedule(step, args=(iterator,))
-                coordinator.join()
-                accuracy.result().numpy()
-                clock.end(steps)
-
-        return run
+        return _loop(tf_keras, self._strategy, setting)
 
     def details(self) -> dict[str, Any]:
         """Nothing to add."""
@@ -128,12 +92,14 @@ class StockLoop:
 
 
 class TfpsFit:
-    """This library's strategy with Keras 3."""
+    """This library's strategy with Keras 3, by the carrier that it chooses itself."""
+
+    transport = "auto"
 
     def __init__(self) -> None:
         import tfps
 
-        self._strategy = tfps.ParameterServerStrategy()
+        self._strategy = tfps.ParameterServerStrategy(transport=self.transport)
 
     def prepare(self, setting: Setting) -> Epochs:
         """Compile a model in the strategy's scope and return what trains it."""
@@ -142,7 +108,7 @@ class TfpsFit:
         with self._strategy.scope():
             model = setting.model.build(keras)
             _compile(keras, model, setting)
-        return _fit(keras, model, setting.dataset)
+        return _fit(keras, model, setting.images)
 
     def details(self) -> dict[str, Any]:
         """Say which way the steps took."""
@@ -150,24 +116,53 @@ class TfpsFit:
         return {"fallback_steps": stats.fallback_steps, "carriers": stats.carriers}
 
 
-# In the order of tables and plots.
-ROWS: dict[str, type[Any]] = {
-    "single_fit": SingleProcessFit,
-    "stock_fit": StockFit,
-    "stock_loop": StockLoop,
-    "tfps_fit": TfpsFit,
+class TfpsGrpcFit(TfpsFit):
+    """The same over TensorFlow's RPC, which reaches any `tf.distribute.Server`."""
+
+    transport = "grpc"
+
+
+class TfpsLoop(TfpsFit):
+    """The same loop of one's own as `StockLoop`, line by line, with Keras 3."""
+
+    def prepare(self, setting: Setting) -> Epochs:
+        """Trace a step function and return what schedules it."""
+        import keras
+
+        return _loop(keras, self._strategy, setting)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A way to train.
+
+    Args:
+        title: in tables and plots.
+        kind: makes it, in a process of its own.
+        needs_tf_keras: TensorFlow's own strategy trains with no other Keras.
+        longest_only: it is not measured at the shorter lengths of execution: there a loop's pace
+            is that of `schedule`, and `grpc` is the carrier that nobody chooses for speed.
+    """
+
+    title: str
+    kind: type[Any]
+    needs_tf_keras: bool = False
+    longest_only: bool = False
+
+
+# In the order of tables and plots. "Stock" is TensorFlow's own strategy; tables and plots say so.
+ROWS = {
+    "single_fit": Row("single process fit", SingleProcessFit),
+    "stock_fit": Row("stock fit", StockFit, needs_tf_keras=True),
+    "stock_loop": Row("stock custom loop", StockLoop, needs_tf_keras=True, longest_only=True),
+    "tfps_fit": Row("tfps fit", TfpsFit),
+    "tfps_fit_grpc": Row("tfps fit, grpc", TfpsGrpcFit, longest_only=True),
+    "tfps_loop": Row("tfps custom loop", TfpsLoop, longest_only=True),
 }
-# "Stock" is TensorFlow's own strategy; tables and plots explain it once.
-TITLES = {
-    "single_fit": "single process fit",
-    "stock_fit": "stock fit",
-    "stock_loop": "stock custom loop",
-    "tfps_fit": "tfps fit",
-}
+TITLES = {name: row.title for name, row in ROWS.items()}
 LEGEND = (
     "Single process and tfps: Keras 3. Stock: TensorFlow's own ParameterServerStrategy, tf_keras."
 )
-NEEDS_TF_KERAS = ("stock_fit", "stock_loop")
 
 
 def _stock_strategy() -> Any:
@@ -186,15 +181,83 @@ def _compile(keras: Any, model: Any, setting: Setting) -> None:
     )
 
 
-def _fit(keras: Any, model: Any, x: Any) -> Epochs:
+def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool = False) -> Epochs:
+    """Train on arrays; an epoch of the clock is one or several of Keras's.
+
+    Args:
+        keras: `keras` or `tf_keras`.
+        model: compiled.
+        images: the input.
+        names_steps: the strategy cannot count the batches of arrays, and wants to be told.
+    """
+
     def run(epochs: int, steps: int, clock: EpochClock) -> None:
+        rounds, epoch_steps = split(steps)
+        x, y = images.arrays(epoch_steps)
+
         class Measure(keras.callbacks.Callback):
             def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-                clock.begin()
+                if epoch % rounds == 0:
+                    clock.begin()
 
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                clock.end(steps)
+                if epoch % rounds == rounds - 1:
+                    clock.end(rounds * epoch_steps)
 
-        model.fit(x, epochs=epochs, steps_per_epoch=steps, verbose=0, callbacks=[Measure()])
+        model.fit(
+            x,
+            y,
+            batch_size=images.batch_size,
+            epochs=epochs * rounds,
+            steps_per_epoch=epoch_steps if names_steps else None,
+            verbose=0,
+            callbacks=[Measure()],
+        )
+
+    return run
+
+
+def _loop(keras: Any, strategy: Any, setting: Setting) -> Epochs:
+    """The loop of TensorFlow's tutorial; for tfps the coordinator is tfps's by the same name."""
+    import tensorflow as tf
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        model = setting.model.build(keras)
+        optimizer = keras.optimizers.Adam(LEARNING_RATE)
+        optimizer.build(model.trainable_variables)
+        accuracy = keras.metrics.SparseCategoricalAccuracy()
+        # TensorFlow's strategy wants to be told how losses of replicas are reduced: not at all.
+        loss_function = keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="none"
+        )
+
+    def replica_step(images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            loss = tf.reduce_mean(loss_function(labels, logits))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        accuracy.update_state(labels, logits)
+        return loss
+
+    @tf.function
+    def step(iterator: Any) -> Any:
+        for _ in tf.range(setting.steps_per_execution - 1):
+            strategy.run(replica_step, args=next(iterator))
+        return strategy.run(replica_step, args=next(iterator))
+
+    dataset = coordinator.create_per_worker_dataset(setting.images.dataset_function())
+    iterator = iter(dataset)
+
+    def run(epochs: int, steps: int, clock: EpochClock) -> None:
+        for _ in range(epochs):
+            clock.begin()
+            accuracy.reset_state()
+            for _ in range(steps // setting.steps_per_execution):
+                coordinator.schedule(step, args=(iterator,))
+            coordinator.join()
+            float(accuracy.result())
+            clock.end(steps)
 
     return run

@@ -12,13 +12,12 @@ from matplotlib import pyplot
 
 from tfps.bench.report import Spread
 from tfps.bench.rows import LEGEND, ROWS, TITLES
-from tfps.bench.throughput import OURS, Case, Results, Shape
+from tfps.bench.style import BLUE, GREY, INK, quiet_axis
+from tfps.bench.throughput_results import Case, Results
+from tfps.bench.throughput_shapes import Shape
 
-# Grey for what is compared with, blue for this library; lighter for the shortest execution.
-GREY = ("#c9ced6", "#7d8794")
-BLUE = ("#a9c8f0", "#1f6fd0")
 BAR_HEIGHT = 0.38
-INK = "#22272e"
+LEGEND_INCHES = 10.5  # of the legend in one line
 
 
 def write_plot(results: Results, path: Path) -> Path:
@@ -61,8 +60,9 @@ def _panel(axis: Any, cases: list[Case], rows: list[str], *, quantity: str) -> N
     for case in cases:
         spread: Spread = getattr(case, quantity)
         shade = 0 if case.steps_per_execution == lengths[0] and len(lengths) > 1 else 1
-        # The longest execution is the upper bar of its row.
-        offset = (len(lengths) - 1) / 2 - lengths.index(case.steps_per_execution)
+        # The longest execution is the upper bar of its row; one alone stands in the middle.
+        measured = [other.steps_per_execution for other in cases if other.row == case.row]
+        offset = (len(measured) - 1) / 2 - sorted(measured).index(case.steps_per_execution)
         y = rows.index(case.row) + offset * BAR_HEIGHT
         axis.barh(y, spread.median, BAR_HEIGHT, color=_hue(case.row)[shade])
         axis.hlines(y, spread.minimum, spread.maximum, color=INK, linewidth=1)
@@ -79,15 +79,13 @@ def _panel(axis: Any, cases: list[Case], rows: list[str], *, quantity: str) -> N
     axis.set_xlim(left=0)
     axis.set_yticks(range(len(rows)), [TITLES[row] for row in rows], fontsize=9)
     axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.tick_params(axis="y", length=0)
-    axis.tick_params(axis="x", labelsize=8, colors="#57606a")
     axis.locator_params(axis="x", nbins=4)
-    axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.spines["bottom"].set_color("#c9ced6")
+    quiet_axis(axis)
 
 
 def _hue(row: str) -> tuple[str, str]:
-    return BLUE if row == OURS else GREY
+    """Lighter and darker; the lighter one is for the shortest execution."""
+    return BLUE if row.startswith("tfps") else GREY
 
 
 def _number(value: float) -> str:
@@ -103,11 +101,15 @@ def _legend(figure: Any, lengths: list[int]) -> None:
         f"{length} step{'s' if length > 1 else ''} per execution" for length in reversed(lengths)
     ]
     patches.append(matplotlib.lines.Line2D([], [], color=INK, linewidth=1))
+    # Beside the first entries where there is room, else below them; one more handle without a line.
+    wide = figure.get_figwidth() > LEGEND_INCHES
+    patches.append(matplotlib.lines.Line2D([], [], linewidth=0))
+    explained = LEGEND if wide else LEGEND.replace(". ", ".\n")
     figure.legend(
         patches,
-        [*labels, f"minimum to maximum.  {LEGEND}"],
+        [*labels, "minimum to maximum", explained],
         loc="outside lower center",
-        ncols=len(patches),
+        ncols=len(patches) if wide else 1,
         frameon=False,
         fontsize=8.5,
     )

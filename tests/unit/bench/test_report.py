@@ -22,6 +22,11 @@ def test_a_bar_holds_from_its_aim_on(value: float | None, holds: bool | None) ->
     assert Bar("rate", value, aim=1.5).holds is holds
 
 
+@pytest.mark.parametrize(("value", "holds"), [(1.6, True), (1.61, False), (None, None)])
+def test_a_cost_holds_up_to_its_aim(value: float | None, holds: bool | None) -> None:
+    assert Bar("cost", value, aim=1.6, is_cost=True).holds is holds
+
+
 def test_the_file_has_the_fields_of_every_benchmark(tmp_path: Path) -> None:
     report = Report("demo", {"repetitions": 2}, [{"row": "a"}], [Bar("rate", 1.23456, aim=1.0)])
     path = report.write(tmp_path / "new" / "folder")

@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from rich.console import Console
 
 from tfps.bench import throughput
-from tfps.bench.throughput import SHAPES, Case, Results, Shape, Throughput
+from tfps.bench.throughput import Throughput
 from tfps.bench.throughput_plot import write_plot
+from tfps.bench.throughput_results import Case, Results
+from tfps.bench.throughput_shapes import SHAPES, Shape
 from tfps.bench.throughput_table import tables
+from tfps.bench.workload import EPOCH_STEPS, split
 from tfps.errors import ConfigError
 
 MLP = SHAPES[0]
@@ -26,6 +31,7 @@ def turn(steps_per_s: float, cpu_ms: float = 2.0, other_cores: float = 0.0) -> d
         "seconds": 100 / steps_per_s,
         "cpu_seconds": 0.1 * cpu_ms,
         "other_cpu_seconds": other_cores * 100 / steps_per_s,
+        "group_cpu_seconds": {},
     }
     return {"samples": {"1": [sample], "50": [sample]}, "details": {}}
 
@@ -63,15 +69,16 @@ def test_rows_stand_in_the_order_of_the_rows_not_of_the_turns(results: Results) 
 
 
 def test_bars_compare_medians_and_know_what_was_not_measured(results: Results) -> None:
-    bars = results.bars()
-    assert [bar.aim for bar in bars] == [1.5, 2.0, 3.0]
-    assert [bar.holds for bar in bars] == [True, None, None]
-    assert bars[0].value == pytest.approx(2.0)
+    measured = [bar for bar in results.bars() if bar.value is not None]
+    assert [bar.aim for bar in measured] == [4.0, 5.0, 0.75, 1.6]
+    assert [bar.value for bar in measured] == pytest.approx([2.0, 2.0, 0.5, 1.0])
+    assert [bar.holds for bar in measured] == [False, False, False, True]
+    assert len(results.bars()) > len(measured)
     assert results.ratio(cases(results, MLP)["stock_fit", 1], "stock_loop") is None
 
 
 def test_the_report_holds_every_case_with_its_ratios(results: Results, tmp_path: Path) -> None:
-    path = results.report(Throughput()).write(tmp_path)
+    path = results.report(Throughput().as_json()).write(tmp_path)
     written = {
         (case["row"], case["steps_per_execution"]): case
         for case in json.loads(path.read_text())["cases"]
@@ -90,6 +97,7 @@ def test_the_table_fits_an_ordinary_terminal(results: Results) -> None:
     assert "…" not in text
     assert "200 (180-220)" in text
     assert "tfps fit over stock fit: 2.00" in text
+    assert "(aim at most 1.6, reached)" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -116,3 +124,25 @@ def test_without_tf_keras_the_error_says_what_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
     with pytest.raises(ConfigError, match=r"pip install 'tfps\[bench\]'"):
         throughput.run(Throughput(), progress=print, log_dir=tmp_path)
+
+
+def test_carriers_and_loops_are_measured_at_the_longest_execution_only() -> None:
+    lengths = {row: tuple(Throughput().lengths(row)) for row in Throughput().rows}
+    assert lengths["tfps_fit"] == lengths["stock_fit"] == lengths["single_fit"] == (1, 50)
+    assert lengths["tfps_fit_grpc"] == lengths["tfps_loop"] == lengths["stock_loop"] == (50,)
+
+
+def test_every_aim_is_about_a_row_at_a_length_that_is_measured() -> None:
+    settings = Throughput()
+    for shape in settings.shapes:
+        for aim in shape.aims:
+            for row in (aim.row, aim.with_row):
+                assert aim.steps_per_execution in settings.lengths(row)
+
+
+@given(steps=st.integers(1, 200).map(lambda units: 100 * units))
+def test_a_stretch_is_split_into_epochs_that_cut_no_execution_short(steps: int) -> None:
+    rounds, epoch_steps = split(steps)
+    assert epoch_steps % 100 == 0
+    assert epoch_steps <= EPOCH_STEPS
+    assert steps <= rounds * epoch_steps < steps + EPOCH_STEPS

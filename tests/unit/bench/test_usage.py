@@ -26,7 +26,7 @@ def test_the_clock_counts_the_cpu_of_the_cluster_with_its_children() -> None:
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
-        clock = EpochClock([task.pid])
+        clock = EpochClock([task.pid], groups={"ps": [task.pid], "worker": []})
         clock.begin()
         assert task.stdout is not None
         child = int(task.stdout.readline())
@@ -39,6 +39,9 @@ def test_the_clock_counts_the_cpu_of_the_cluster_with_its_children() -> None:
     (sample,) = clock.samples
     assert sample.steps == 10
     assert 0.25 < sample.cpu_seconds < 3
+    assert sample.group_cpu_seconds["worker"] == 0
+    assert 0.25 < sample.group_cpu_seconds["ps"] <= sample.cpu_seconds
+    assert sample.group_cpu_ms_per_step("ps") == 100 * sample.group_cpu_seconds["ps"]
 
 
 def _cpu_s(process: int) -> float:
