@@ -17,11 +17,11 @@ import tfps
 from tests.cluster.counting import Visits, mean_output, numbered
 from tfps.launch import LocalCluster
 
-EXAMPLES, BATCH = 400, 2
+EXAMPLES, BATCH = 100, 2
 STEPS = EXAMPLES // BATCH
 X, LABELS = numbered(EXAMPLES)
-# 2 MB for each of two servers: a step takes milliseconds, most of them within the exchange.
-ITEMS = 500_000
+# The second server's push is long: much of a step lies between the ends of the two pushes.
+ITEMS = {"first": 10_000, "second": 3_000_000}
 # A task takes seconds to start again, on a busy machine tens of them.
 COMES_BACK_S = 120.0
 LOOK_EVERY_S = 0.002
@@ -32,8 +32,8 @@ class WideCounters(keras.layers.Layer):
 
     def build(self, input_shape: Any) -> None:
         self.wide = [
-            self.add_weight(shape=(ITEMS,), initializer="zeros", name=name)
-            for name in ("first", "second")
+            self.add_weight(shape=(items,), initializer="zeros", name=name)
+            for name, items in ITEMS.items()
         ]
 
     def call(self, inputs: Any) -> Any:
