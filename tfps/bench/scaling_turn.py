@@ -85,6 +85,10 @@ def _slow(order: Order) -> Any:
             output_types=[tf.float32, tf.int32],
             output_shapes=[images.shape, labels.shape],
         )
-        return tf.data.experimental.from_variant(variant, batches.element_spec)
+        slow = tf.data.experimental.from_variant(variant, batches.element_spec)
+        options = tf.data.Options()
+        # TensorFlow adds a prefetch by itself, and the sleep would pass beside the step.
+        options.experimental_optimization.inject_prefetch = False
+        return slow.with_options(options)
 
     return dataset
