@@ -8,13 +8,11 @@ clusters that both run all the time, idle when it is not their turn.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.images import write_images
 from tfps.bench.scaling_results import Results
 from tfps.bench.scaling_turn import Order
 from tfps.bench.turn import Turn, processes
@@ -71,28 +69,25 @@ def run(settings: Scaling, *, progress: Callable[[str], None], log_dir: Path) ->
     log_dir.mkdir(parents=True, exist_ok=True)
     results = Results(settings.ps)
     with (
-        tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder,
         LocalCluster(1, settings.ps, log_dir=log_dir / "cluster-1") as one,
         LocalCluster(
             settings.workers, settings.ps, log_dir=log_dir / f"cluster-{settings.workers}"
         ) as many,
     ):
-        images_path = write_images(Path(folder))
         for _ in range(settings.repetitions):
             for workers, cluster in ((1, one), (settings.workers, many)):
                 progress(f"{workers} worker{'s' if workers > 1 else ''} + {settings.ps} ps")
-                turn = _turn(settings, workers, cluster, images_path)
+                turn = _turn(settings, workers, cluster)
                 results.add(workers, turn.run(cluster, log_dir=log_dir))
     return results
 
 
-def _turn(settings: Scaling, workers: int, cluster: LocalCluster, images_path: Path) -> Turn:
+def _turn(settings: Scaling, workers: int, cluster: LocalCluster) -> Turn:
     order = Order(
         steps=workers * settings.steps_per_worker,
         epochs=settings.epochs,
         sleep_ms=settings.sleep_ms,
         batch_size=settings.batch_size,
-        images_path=str(images_path),
         groups={role: processes(cluster, role) for role in ("worker", "ps")},
     )
     return Turn(f"scaling_{workers}", "tfps.bench.scaling_turn", asdict(order))

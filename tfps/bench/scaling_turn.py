@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from tfps.bench.usage import EpochClock
-from tfps.bench.workload import MODELS, Images
+from tfps.bench.workload import MODELS
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,6 @@ class Order:
         epochs: measured ones; a warm-up epoch precedes them.
         sleep_ms: of each step.
         batch_size: examples in one worker's step.
-        images_path: the data, an .npz file.
         groups: the cluster's process numbers by role.
     """
 
@@ -28,7 +26,6 @@ class Order:
     epochs: int
     sleep_ms: float
     batch_size: int
-    images_path: str
     groups: Mapping[str, Sequence[int]]
 
 
@@ -54,9 +51,8 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             clock.end(order.steps)
 
-    images = Images.load(Path(order.images_path), batch_size=order.batch_size)
     model.fit(
-        _slow(images, order.sleep_ms),
+        _slow(order),
         epochs=1 + order.epochs,
         steps_per_epoch=order.steps,
         verbose=0,
@@ -68,27 +64,31 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"samples": samples, "details": details}
 
 
-def _slow(images: Images, sleep_ms: float) -> Any:
+def _slow(order: Order) -> Any:
     """A dataset function whose every batch takes a while without using a processor.
 
     The sleep is one of TensorFlow's own operations, at the end of the pipeline with nothing to
     fetch ahead: it comes after one step and before the next, on a thread of the worker that runs
-    no Python.
+    no Python. The images are blank: what is in a dataset function's graph goes to every worker
+    once per worker, and real images would fill the machine's memory.
     """
-    fast = images.dataset_function()
 
-    def dataset(context: Any) -> Any:
+    def dataset() -> Any:
         import tensorflow as tf
 
-        batches = fast(context)
-        types = tf.nest.map_structure(lambda spec: spec.dtype, batches.element_spec)
-        shapes = tf.nest.map_structure(lambda spec: spec.shape, batches.element_spec)
+        images = tf.zeros([order.batch_size, 28, 28])
+        labels = tf.zeros([order.batch_size], tf.int32)
+        batches = tf.data.Dataset.from_tensors((images, labels)).repeat()
         variant = tf.raw_ops.SleepDataset(
             input_dataset=tf.data.experimental.to_variant(batches),
-            sleep_microseconds=tf.constant(int(1e3 * sleep_ms), tf.int64),
-            output_types=tf.nest.flatten(types),
-            output_shapes=tf.nest.flatten(shapes),
+            sleep_microseconds=tf.constant(int(1e3 * order.sleep_ms), tf.int64),
+            output_types=[tf.float32, tf.int32],
+            output_shapes=[images.shape, labels.shape],
         )
-        return tf.data.experimental.from_variant(variant, batches.element_spec)
+        slow = tf.data.experimental.from_variant(variant, batches.element_spec)
+        options = tf.data.Options()
+        # TensorFlow adds a prefetch by itself, and the sleep would pass beside the step.
+        options.experimental_optimization.inject_prefetch = False
+        return slow.with_options(options)
 
     return dataset
