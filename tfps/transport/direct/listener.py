@@ -52,13 +52,13 @@ class Listener:
     >>> from tfps.transport.direct import Plain, connect
     >>> secret, arrived = secrets.token_bytes(32), queue.Queue()
     >>> listener = Listener(
-    ...     host="", port=0, secret=secret, encryption=Plain(),
+    ...     host="", port=0, secret_of=lambda _: secret, encryption=Plain(),
     ...     on_connection=lambda connection, hello: arrived.put((connection, hello)),
     ... )
     >>> endpoint = listener.endpoint("localhost")
     >>> hello = Hello(job=7, slot=0, incarnation=1)
     >>> client = connect(endpoint, hello, secret=secret, encryption=Plain())
-    >>> server, heard = arrived.get()
+    >>> server, heard = arrived.get(timeout=10)
     >>> heard.slot, server.peer
     (0, 'worker 0 at this machine')
     >>> for part in (client, server, listener):
