@@ -40,8 +40,12 @@ class ResidentArrays:
             tf.cast(tf.convert_to_tensor(_plain(array)), spec.dtype)
             for array, spec in zip(present, specs, strict=True)
         ]
+        # Keras's own order. Where it is drawn as a whole, it comes as a whole: workers wait for it.
+        by_batch = adapter._shuffle == "batch"
         self._order = ArrayDataAdapter(
-            np.arange(self._examples), batch_size=self._batch_size, shuffle=adapter._shuffle
+            np.arange(self._examples),
+            batch_size=self._batch_size if by_batch else self._examples,
+            shuffle=adapter._shuffle,
         ).get_tf_dataset()
 
     @staticmethod
