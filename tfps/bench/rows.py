@@ -95,11 +95,15 @@ class TfpsFit:
     """This library's strategy with Keras 3, by the carrier that it chooses itself."""
 
     transport = "auto"
+    pipeline_steps = 0
 
     def __init__(self) -> None:
         import tfps
 
-        self._strategy = tfps.ParameterServerStrategy(transport=self.transport)
+        self._strategy = tfps.ParameterServerStrategy(
+            transport=self.transport,
+            consistency=tfps.Asynchronous(pipeline_steps=self.pipeline_steps),
+        )
 
     def prepare(self, setting: Setting) -> Epochs:
         """Compile a model in the strategy's scope and return what trains it."""
@@ -120,6 +124,12 @@ class TfpsGrpcFit(TfpsFit):
     """The same over TensorFlow's RPC, which reaches any `tf.distribute.Server`."""
 
     transport = "grpc"
+
+
+class TfpsPipelinedFit(TfpsFit):
+    """The same with each exchange beside the computation of the next gradient."""
+
+    pipeline_steps = 1
 
 
 class TfpsLoop(TfpsFit):
@@ -157,6 +167,7 @@ ROWS = {
     "stock_loop": Row("stock custom loop", StockLoop, needs_tf_keras=True, longest_only=True),
     "tfps_fit": Row("tfps fit", TfpsFit),
     "tfps_fit_grpc": Row("tfps fit, grpc", TfpsGrpcFit, longest_only=True),
+    "tfps_fit_pipelined": Row("tfps fit, pipelined", TfpsPipelinedFit, longest_only=True),
     "tfps_loop": Row("tfps custom loop", TfpsLoop, longest_only=True),
 }
 TITLES = {name: row.title for name, row in ROWS.items()}
