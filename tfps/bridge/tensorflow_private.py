@@ -6,6 +6,7 @@ TensorFlow promises nothing about these names, so they are collected here under 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 import threading
@@ -18,7 +19,7 @@ from tensorflow.python.distribute import distribute_lib
 from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
 from tensorflow.python.eager import context, record
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
+from tensorflow.python.eager.polymorphic_function import atomic_function, polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util_v2, resource_variable_ops, script_ops
 from tensorflow.python.saved_model import save_context
@@ -170,6 +171,34 @@ def keep_functional(graph: Any) -> None:
     for operation in graph.get_operations():
         if operation.type in ("While", "If", "Case"):
             control_flow_util_v2.maybe_set_lowering_attr(operation, lower_using_switch_merge=False)
+
+
+_held_back: collections.deque[tuple[Any, str]] = collections.deque()
+
+
+def hold_back_removals() -> None:
+    """Keep functions that are collected registered until `remove_held_back`.
+
+    TensorFlow tells every task of a removal, without a deadline and holding the interpreter's lock:
+    with one task stopped, a collection at any moment would freeze this process.
+    """
+    if getattr(context.Context, "_tfps_patched", False):
+        return
+
+    def remove_function(self: Any, name: str) -> None:
+        _held_back.append((self, name))
+
+    context.Context._tfps_remove_function = context.Context.remove_function
+    context.Context.remove_function = remove_function
+    context.Context._tfps_patched = True
+
+
+def remove_held_back() -> None:
+    """Remove the functions that were collected; call it when all tasks answer."""
+    while _held_back:
+        where, name = _held_back.popleft()
+        if (where.function_scope_id, name) not in atomic_function.RUNTIME_FUNCTION_REFS:
+            where._tfps_remove_function(name)
 
 
 def worker_index() -> int:

@@ -83,6 +83,11 @@ class Guard:
         """What is known of a task."""
         return self._liveness.verdict((task_type, index))
 
+    @property
+    def everybody_answers(self) -> bool:
+        """Whether no task is known to hang."""
+        return not self._silent and all(server.lost is None for server in self._runtime.servers)
+
     def wait_for_silent_workers(self) -> None:
         """Wait here for workers that hang, before TensorFlow does.
 

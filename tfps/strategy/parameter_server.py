@@ -136,6 +136,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         )
         self._extended._tfps_register = self._primitives.register
         keras_patches.install(Trainer())
+        private.hold_back_removals()
         self._guard = Guard(self.runtime, policy=probe_policy)
         self._finalizer = weakref.finalize(self, _close, self.runtime, self._guard)
         atexit.register(self._finalizer)
@@ -282,6 +283,12 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     def watch_tasks(self) -> None:
         """Probe the tasks from now on, until the strategy is closed."""
         self._guard.start(private.closure_queue(self.coordinator))
+
+    def free_unused(self) -> None:
+        """Free what nothing refers to any more, as far as no task that hangs has to be asked."""
+        self.runtime.collect()
+        if self._guard.everybody_answers:
+            private.remove_held_back()
 
     def wait_for_hung_workers(self) -> None:
         """Wait for workers that hang; called before functions are traced for all of them."""

@@ -47,7 +47,7 @@ def _chain(node: ast.expr) -> list[str]:
 
 CHAINS = sorted({tuple(_chain(n)) for n in ast.walk(TREE) if isinstance(n, ast.Attribute)})
 # What the file itself puts on TensorFlow's objects.
-OURS = ("_tfps_patched", "_nested_functions")
+OURS = ("_tfps_patched", "_tfps_remove_function", "_nested_functions")
 OF_MODULES = [chain for chain in CHAINS if chain[0] in MODULES and chain[-1] not in OURS]
 PRIVATE_OF_OBJECTS = sorted(
     {
