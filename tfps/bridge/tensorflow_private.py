@@ -147,6 +147,11 @@ def current_graph() -> Any:
     return ops.get_default_graph()
 
 
+def keep_with_graph(thing: Any) -> None:
+    """Keep an object alive as long as the function that is being traced."""
+    ops.get_default_graph().add_to_collection("tfps_kept", thing)
+
+
 def run_independently(operation: Any) -> None:
     """Take an operation out of automatic control dependencies: only data order it.
 

@@ -47,7 +47,7 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
 
     secret, encryption = secret_from_environment(), encryption_from_environment()
     if spec.task_type == "worker":
-        Links(secret=secret, encryption=encryption).register()
+        Links(encryption=encryption).register()
         return
     assert spec.task_index is not None
     host, _ = split_address(spec.address("ps", spec.task_index))

@@ -38,6 +38,7 @@ def trace_packed(function: Callable[..., Any], args: Any, kwargs: Any, *, strate
         CustomServer(program, runtime=strategy.runtime, server=server, update_of=strategy.update_of)
         for server in strategy.runtime.servers
     ]
+    private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
     step = CustomStep(program, servers=servers, runtime=strategy.runtime)
     step.pull()
     with StepScope(step):

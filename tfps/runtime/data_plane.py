@@ -238,7 +238,7 @@ def _service_graph(functions: Sequence[Any], *, hot: int, device: str) -> bytes:
 @functools.cache
 def _links_of_this_process() -> Links:
     """The coordinator exchanges too, when it pulls and pushes itself."""
-    links = Links(secret=secret_from_environment(), encryption=encryption_from_environment())
+    links = Links(encryption=encryption_from_environment())
     links.register()
     return links
 

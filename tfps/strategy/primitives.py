@@ -200,6 +200,8 @@ class Primitives:
                 for server in self._runtime.servers
             ]
             self._compiled[key] = (parameters, servers)
+        if not tf.executing_eagerly():
+            private.keep_with_graph(self._compiled[key][1])
         return self._compiled[key]
 
     def _forget_outdated(self) -> None:

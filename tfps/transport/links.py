@@ -24,6 +24,7 @@ from tfps.transport.direct import (
     Hello,
     connect,
     fingerprint,
+    secret_from_environment,
 )
 from tfps.transport.message import REPLY_FIELDS, Reply, Request
 from tfps.transport.service import MAX_IDS
@@ -65,12 +66,11 @@ class Links:
     serves. One that failed in any way is closed, never used again.
 
     Args:
-        secret: of every job; None takes the one that the coordinator sent.
         encryption: of connections to other machines.
     """
 
-    def __init__(self, *, secret: bytes | None, encryption: Encryption) -> None:
-        self._secret, self._encryption = secret, encryption
+    def __init__(self, *, encryption: Encryption) -> None:
+        self._encryption = encryption
         self._lock = threading.Lock()
         self._idle: dict[tuple[int, int, int], list[Connection]] = {}
         self._busy: dict[Connection, tuple[int, int, int]] = {}
@@ -185,7 +185,7 @@ class Links:
         return connect(
             peers.endpoints[server],
             Hello(job=job_id, slot=slot, incarnation=NO_INCARNATION, plan=str(plan_id)),
-            secret=self._secret or bytes.fromhex(peers.secret),
+            secret=bytes.fromhex(peers.secret) or secret_from_environment() or b"",
             encryption=self._encryption,
             timeout_s=CONNECT_TIMEOUT_S,
         )
@@ -205,7 +205,7 @@ class Links:
         return (text if job == int(job_id) else "").encode()
 
     def _fingerprint(self, job_id: np.ndarray) -> bytes:
-        return fingerprint(self._secret, job=int(job_id))
+        return fingerprint(secret_from_environment(), job=int(job_id))
 
     def _note_failure(self, sender: tuple[int, int, int]) -> None:
         if sender[2] != NO_INCARNATION:

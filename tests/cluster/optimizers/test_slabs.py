@@ -140,6 +140,7 @@ def _is_compiled(function: Any) -> bool:
     return any(f.attr["_XlaMustCompile"].b for f in library)
 
 
+@pytest.mark.slow
 def test_recompile_with_another_optimizer_keeps_values(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

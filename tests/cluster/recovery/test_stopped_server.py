@@ -73,6 +73,7 @@ def test_fit_raises_and_the_next_strategy_trains(
     fresh.close()
 
 
+@pytest.mark.slow
 def test_evaluate_raises(tasks: Callable[..., LocalCluster]) -> None:
     cluster = tasks(workers=1, ps=2)
     strategy = _strategy(cluster)

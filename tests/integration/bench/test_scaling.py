@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.bench.command import is_spread, run_benchmark
 
 
+@pytest.mark.slow
 def test_quick_compares_several_workers_with_one(tmp_path: Path) -> None:
     content, _ = run_benchmark("scaling", "--workers", "2", output=tmp_path, timeout_s=270)
     assert [(case["workers"], case["ps"]) for case in content["cases"]] == [(1, 2), (2, 2)]

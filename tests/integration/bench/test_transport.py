@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.integration.bench.command import is_spread, run_benchmark
 
 MLP_BYTES = 407_080
 
 
+@pytest.mark.slow
 def test_quick_writes_every_carrier_and_what_the_books_cost(tmp_path: Path) -> None:
     content, printed = run_benchmark("transport", output=tmp_path, timeout_s=270)
     carriers = ["unix", "tcp", *(["tls"] if shutil.which("openssl") else []), "grpc"]
