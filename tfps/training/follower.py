@@ -43,6 +43,7 @@ class Follower:
         self._program: Program | None = None
         self._metrics_before: list[np.ndarray[Any, Any]] = []
         self._logs: dict[str, Any] = {}
+        self._taken_samples = 0  # of the round, that the model's metrics have taken over
 
     def __call__(self, asked: Any) -> Any:
         request = asked if isinstance(asked, RoundRequest) else _one_batch(asked)
@@ -108,6 +109,7 @@ class Follower:
             np.asarray(v._value.numpy(), np.float64) for v in compiled.program.metrics
         ]
         self._logs = {}
+        self._taken_samples = 0
         self._request = request
         self._round = Round(
             compiled,
@@ -172,8 +174,10 @@ class Follower:
     def _bring_home(self) -> None:
         """Metric totals into the model's metrics, and the logs that Keras shows."""
         program, round_ = self._program, self._round
-        if program is None or round_ is None:
+        # A sample may answer for many calls; what it says is written once.
+        if program is None or round_ is None or round_.samples == self._taken_samples:
             return
+        self._taken_samples = round_.samples
         self._take(program, round_)
 
     def _finish(self, round_: Round) -> None:

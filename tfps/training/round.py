@@ -66,6 +66,7 @@ class Round:
         self._completed_before = int(self.cells[server.books.COMPLETED])
         self._began_s = self._sampled_s = time.monotonic()
         self.completed = 0
+        self.samples = 0
         self.metrics = np.zeros([compiled.program.metric_items])
         self.outputs = np.zeros([compiled.program.output_items])
         self.running = False
@@ -136,6 +137,7 @@ class Round:
     def sample(self) -> None:
         """Read progress, metric totals and outputs from the ticket server."""
         self.cells, self.metrics, self.outputs = self._compiled.report()
+        self.samples += 1
         self._sampled_s = time.monotonic()
         books = self._runtime.ticket_server.books
         self.completed = int(self.cells[books.COMPLETED]) - self._completed_before

@@ -46,7 +46,9 @@ def _model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize("index", [0, 1], ids=["hands out tickets", "another"])
+@pytest.mark.parametrize(
+    "index", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["hands out tickets", "another"]
+)
 def test_fit_raises_and_the_next_strategy_trains(
     index: int, tasks: Callable[..., LocalCluster]
 ) -> None:
@@ -138,6 +140,7 @@ print("trained", int(model.optimizer.iterations.numpy()), strategy.tasks["worker
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stopped", "status"), [(("ps", 0), 1), (("worker", 1), 0)])
 def test_a_script_ends_while_a_task_is_stopped(
     stopped: tuple[str, int], status: int, tmp_path: Path

@@ -44,7 +44,8 @@ def chunked_cluster() -> Iterator[LocalCluster]:
             yield cluster
 
 
-@pytest.fixture(scope="module", params=["grpc", "direct"])
+# The replies themselves are brought by `grpc` in both cases; what differs is who trains.
+@pytest.fixture(scope="module", params=["grpc", pytest.param("direct", marks=pytest.mark.slow)])
 def strategy(
     chunked_cluster: LocalCluster, request: pytest.FixtureRequest
 ) -> Iterator[tfps.ParameterServerStrategy]:

@@ -225,7 +225,7 @@ class TicketMachine(RuleBasedStateMachine):
         assert sorted([*server.accounts(), *closed, *server.finished]) == handed_out
         assert server[Books.NEXT] <= self.end or not self.end
         assert set(server.issued) == set(handed_out)
-        assert 0 <= server[Books.RETURNED] <= 2 * self.slots
+        assert 0 <= server[Books.RETURNED] <= self.books.most_returned
         if self.halted:
             assert server[Books.NEXT] == server[Books.LIMIT]
 

@@ -191,7 +191,9 @@ class Listener:
             sock.settimeout(None)
             connection = Connection(sock, peer=f"{hello.role} {hello.slot} at {source}{port}")
         except OSError as error:
-            reason = f"too many handshakes, more than {MAX_HANDSHAKES}" if dropped else str(error)
+            reason = str(error)
+            if dropped and not self._closing.is_set():
+                reason = f"too many handshakes, more than {MAX_HANDSHAKES}"
             # Before the peer can know, so that whoever sees it refused finds the reason.
             if isinstance(error, HandshakeError) or not self._closing.is_set():
                 self._refuse(source, reason)
