@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.recovery.connections import cut_connections
 from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
@@ -83,11 +84,6 @@ class Guard:
         """What is known of a task."""
         return self._liveness.verdict((task_type, index))
 
-    @property
-    def everybody_answers(self) -> bool:
-        """Whether no task is known to hang."""
-        return not self._silent and all(server.lost is None for server in self._runtime.servers)
-
     def wait_for_silent_workers(self) -> None:
         """Wait here for workers that hang, before TensorFlow does.
 
@@ -136,6 +132,9 @@ class Guard:
             if self._evict(worker):
                 self._queue.give_back(worker)
         self._say_if_nobody_answers(self._queue)
+        if all(seen.answered for seen in observations.values()):
+            # Every task has answered within the last milliseconds, so none keeps this waiting.
+            private.remove_held_back()
 
     def _judge_server(self, queue: ClosureQueue, server: Any) -> None:
         verdict = self.verdict("ps", server.index)

@@ -284,12 +284,6 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """Probe the tasks from now on, until the strategy is closed."""
         self._guard.start(private.closure_queue(self.coordinator))
 
-    def free_unused(self) -> None:
-        """Free what nothing refers to any more, as far as no task that hangs has to be asked."""
-        self.runtime.collect()
-        if self._guard.everybody_answers:
-            private.remove_held_back()
-
     def wait_for_hung_workers(self) -> None:
         """Wait for workers that hang; called before functions are traced for all of them."""
         self._guard.wait_for_silent_workers()

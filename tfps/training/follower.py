@@ -100,7 +100,7 @@ class Follower:
     def _start(self, request: RoundRequest) -> None:
         self.end_of_epoch()
         self._strategy.watch_tasks()
-        self._strategy.free_unused()
+        self._strategy.runtime.collect()
         compiled = self._compile(request)
         self._program = compiled.program
         for update in self._strategy.updates_of(compiled.program):
