@@ -1,0 +1,138 @@
+"""What the guard does about a verdict, with probes and servers that the test plays."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tfps.bridge.closure_queue import ClosureQueue
+from tfps.recovery.guard import Guard
+from tfps.recovery.liveness import ProbePolicy
+from tfps.recovery.probe import Observation
+
+POLICY = ProbePolicy(misses=2)
+ANSWER = Observation(answered=True, silent=False, sent_s=1.0, judged_s=1.0)
+SILENCE = Observation(answered=False, silent=True, sent_s=1.0, judged_s=1.0)
+REFUSAL = Observation(answered=False, silent=False, sent_s=1.0, judged_s=1.0)
+
+
+class Runtime:
+    """Two workers and a server that is told who is evicted."""
+
+    workers, worker_addresses = 2, ("127.0.0.1:1", "127.0.0.1:2")
+
+    def __init__(self) -> None:
+        self.servers = [SimpleNamespace(index=0, address="127.0.0.1:3", lost=None)]
+        self.hung_up: list[int] = []
+        self.evicted: list[tuple[int, int]] = []
+        self.reachable = True
+
+    def hang_up(self, server: int) -> None:
+        self.hung_up.append(server)
+
+    def latest_incarnation(self, slot: int) -> int:
+        return 7 + slot
+
+    def evict(self, slot: int, incarnation: int, *, patience_s: float) -> None:
+        if not self.reachable:
+            raise tf.errors.UnavailableError(None, None, "busy")
+        self.evicted.append((slot, incarnation))
+
+
+class Closure:
+    tag = None
+
+    def mark_cancelled(self) -> None:
+        raise AssertionError("nobody cancels it")
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime()
+
+
+@pytest.fixture
+def queue() -> ClosureQueue:
+    return ClosureQueue()
+
+
+@pytest.fixture
+def guard(runtime: Runtime, queue: ClosureQueue) -> Guard:
+    played: Any = runtime
+    guard = Guard(played, policy=POLICY)
+    guard._queue = queue
+    return guard
+
+
+def _probe(guard: Guard, *, times: int = 2, **seen: Observation) -> None:
+    answers = {("worker", 0): ANSWER, ("worker", 1): ANSWER, ("ps", 0): ANSWER}
+    given = {(name[:-1], int(name[-1])): observation for name, observation in seen.items()}
+    for _ in range(times):
+        guard._judge({**answers, **given})
+
+
+def test_a_closure_goes_back_once_the_servers_know(
+    guard: Guard, queue: ClosureQueue, runtime: Runtime
+) -> None:
+    closure = Closure()
+    queue.put(closure)
+    assert queue.get(tag=1) is closure
+    runtime.reachable = False
+    _probe(guard, times=3, worker1=SILENCE)
+    assert queue.barred == {1}
+    assert queue.inflight_closure_count == 1
+    runtime.reachable = True
+    _probe(guard, times=2, worker1=SILENCE)
+    assert runtime.evicted == [(1, 8)]
+    assert queue.inflight_closure_count == 0
+    assert queue.get(tag=0) is closure
+    _probe(guard, times=1)
+    assert queue.barred == frozenset()
+
+
+def test_one_miss_changes_nothing(guard: Guard, queue: ClosureQueue, runtime: Runtime) -> None:
+    for _ in range(5):
+        _probe(guard, times=1, worker0=SILENCE, ps0=REFUSAL)
+        _probe(guard, times=1)
+    assert queue.barred == frozenset()
+    assert runtime.servers[0].lost is None
+
+
+def test_a_lost_server_fails_the_queue_until_it_answers(
+    guard: Guard, queue: ClosureQueue, runtime: Runtime
+) -> None:
+    _probe(guard, times=4, ps0=SILENCE)
+    assert runtime.hung_up == [0]
+    assert "task:0 at 127.0.0.1:3" in runtime.servers[0].lost
+    for _ in range(2):
+        with pytest.raises(tf.errors.UnavailableError, match=r"task:0 at 127\.0\.0\.1:3"):
+            queue.done()
+    _probe(guard, times=1)
+    assert runtime.servers[0].lost is None
+    assert queue.done()
+
+
+def test_waiting_for_who_hangs_not_for_who_is_gone(guard: Guard) -> None:
+    _probe(guard, worker0=REFUSAL)
+    guard.wait_for_silent_workers()
+    _probe(guard, worker1=SILENCE)
+    waiter = threading.Thread(target=guard.wait_for_silent_workers)
+    waiter.start()
+    waiter.join(0.3)
+    assert waiter.is_alive()
+    _probe(guard, times=1)
+    waiter.join(30)
+    assert not waiter.is_alive()
+
+
+def test_that_nobody_answers_is_said_once(guard: Guard, caplog: pytest.LogCaptureFixture) -> None:
+    _probe(guard, times=5, worker0=SILENCE, worker1=REFUSAL)
+    _probe(guard, times=1)
+    _probe(guard, times=5, worker0=SILENCE, worker1=REFUSAL)
+    said = [record.message for record in caplog.records if "no worker answers" in record.message]
+    assert len(said) == 2
+    assert "worker 0 at 127.0.0.1:1, worker 1 at 127.0.0.1:2" in said[0]
