@@ -192,6 +192,8 @@ class Round:
                 with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
                     self._runtime.evict(slot, incarnation)
                 raise
+            if self._runtime.closed:
+                return  # with its connections; nobody waits for this round any more
             # The connection to a server broke. If the server is there, the worker enters anew.
             self._runtime.evict(slot, incarnation)
             logger.warning(
