@@ -53,7 +53,7 @@ lint: ## Check style, types and the layers of the packages.
 
 bench: ## Measure: steps per second and CPU per step against TensorFlow's own strategy.
 	@.ci/environment bench 4
-	@.ci/step 4/4 'Measure: $(strip tfps bench throughput $(SHOWN)) (about 20 minutes)' \
+	@.ci/step 4/4 'Measure: $(strip tfps bench throughput $(SHOWN)) (about half an hour)' \
 		$(BIN)/tfps bench throughput $(ARGS)
 
 lock: ## Write constraints.txt anew; needs python3.11, python3.12 and python3.13.

@@ -11,7 +11,7 @@ matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
 from tfps.bench.report import Spread
-from tfps.bench.scaling_results import SERVER_CPU_AIM_MS, Case, Results
+from tfps.bench.scaling_results import SERVER_CPU_AIM_MS, Results, ScalingCase
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
 
 
@@ -72,7 +72,7 @@ def _value(axis: Any, y: int, spread: Spread, suffix: str, *, beside: float) -> 
     )
 
 
-def _finish(axis: Any, cases: list[Case], *, title: str, label: str) -> None:
+def _finish(axis: Any, cases: list[ScalingCase], *, title: str, label: str) -> None:
     names = [f"{case.workers} worker" + ("s" if case.workers > 1 else "") for case in cases]
     axis.set_yticks(range(len(cases)), [f"{name}\n{cases[0].ps} ps" for name in names], fontsize=9)
     axis.set_ylim(len(cases) - 0.4, -0.65)

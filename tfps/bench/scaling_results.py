@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from tfps.bench.case import Case, most_other_cores
 from tfps.bench.report import Bar, Report, Spread
-from tfps.bench.usage import Sample
 
 KEPT_AIM = 0.95  # of the sum of what the workers would do alone
 SERVER_CPU_AIM_MS = 0.4  # per push: one message to one server
 
 
 @dataclass
-class Case:
+class ScalingCase(Case):
     """The samples of one number of workers."""
 
     workers: int
     ps: int
-    samples: list[Sample] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def steps_per_s(self) -> Spread:
-        """Of all workers together."""
-        return Spread.of([sample.steps_per_s for sample in self.samples])
-
-    @property
-    def cpu_ms_per_step(self) -> Spread:
-        """Summed over all processes."""
-        return Spread.of([sample.cpu_ms_per_step for sample in self.samples])
 
     @property
     def server_cpu_ms_per_push(self) -> Spread:
         """Of one server for one push; a step pushes to every server."""
         return Spread.of([sample.group_cpu_ms_per_step("ps") / self.ps for sample in self.samples])
-
-    @property
-    def other_cores(self) -> float:
-        """Cores that something else kept busy meanwhile, in the median."""
-        return Spread.of([sample.other_cores for sample in self.samples]).median
 
 
 class Results:
@@ -48,25 +31,24 @@ class Results:
 
     def __init__(self, ps: int) -> None:
         self._ps = ps
-        self._cases: dict[int, Case] = {}
+        self._cases: dict[int, ScalingCase] = {}
 
     def add(self, workers: int, result: Mapping[str, Any]) -> None:
         """Take the result of one turn."""
-        case = self._cases.setdefault(workers, Case(workers, self._ps))
-        case.samples += [Sample(**sample) for sample in result["samples"]]
-        case.details = result["details"]
+        case = self._cases.setdefault(workers, ScalingCase(workers, self._ps))
+        case.add(result["samples"], result["details"])
 
     @property
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[ScalingCase]:
         """By the number of workers."""
         return [self._cases[workers] for workers in sorted(self._cases)]
 
     @property
     def other_cores(self) -> float:
         """Cores that something else kept busy, in the worst case."""
-        return max((case.other_cores for case in self.cases), default=0.0)
+        return most_other_cores(self.cases)
 
-    def kept(self, case: Case) -> float | None:
+    def kept(self, case: ScalingCase) -> float | None:
         """The median rate over so many times that of one worker."""
         alone = self._cases.get(1)
         if alone is None:

@@ -13,7 +13,7 @@ from matplotlib import pyplot
 from tfps.bench.report import Spread
 from tfps.bench.rows import LEGEND, ROWS, TITLES
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
-from tfps.bench.throughput_results import Case, Results
+from tfps.bench.throughput_results import Results, ThroughputCase
 from tfps.bench.throughput_shapes import Shape
 
 BAR_HEIGHT = 0.38
@@ -46,7 +46,7 @@ def write_plot(results: Results, path: Path) -> Path:
     return path
 
 
-def _all(results: Results) -> list[Case]:
+def _all(results: Results) -> list[ThroughputCase]:
     return [case for shape in results.shapes for case in results.of_shape(shape)]
 
 
@@ -55,7 +55,7 @@ def _two_lines(shape: Shape) -> str:
     return f"{model}\n{tasks}"
 
 
-def _panel(axis: Any, cases: list[Case], rows: list[str], *, quantity: str) -> None:
+def _panel(axis: Any, cases: list[ThroughputCase], rows: list[str], *, quantity: str) -> None:
     lengths = sorted({case.steps_per_execution for case in cases})
     for case in cases:
         spread: Spread = getattr(case, quantity)

@@ -3,66 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from tfps.bench.case import Case, most_other_cores
 from tfps.bench.report import Bar, Report, Spread
 from tfps.bench.rows import ROWS, TITLES
 from tfps.bench.throughput_shapes import SHAPES, Aim, Shape
-from tfps.bench.usage import Sample
 
 BASELINE = "stock_fit"
 SINGLE = "single_fit"
 
 
 @dataclass
-class Case:
+class ThroughputCase(Case):
     """The samples of one row at one length of execution on one shape."""
 
     shape: Shape
     row: str
     steps_per_execution: int
-    samples: list[Sample] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def steps_per_s(self) -> Spread:
-        """Of all workers together."""
-        return Spread.of([sample.steps_per_s for sample in self.samples])
-
-    @property
-    def other_cores(self) -> float:
-        """Cores that something else kept busy meanwhile, in the median."""
-        return Spread.of([sample.other_cores for sample in self.samples]).median
-
-    @property
-    def cpu_ms_per_step(self) -> Spread:
-        """Summed over all processes."""
-        return Spread.of([sample.cpu_ms_per_step for sample in self.samples])
 
 
 class Results:
     """The cases of a run, found by what they are."""
 
     def __init__(self) -> None:
-        self._cases: dict[tuple[Shape, str, int], Case] = {}
+        self._cases: dict[tuple[Shape, str, int], ThroughputCase] = {}
 
     def add(self, shape: Shape, row: str, result: Mapping[str, Any]) -> None:
         """Take the result of one turn."""
         for length, samples in result["samples"].items():
             key = (shape, row, int(length))
-            case = self._cases.setdefault(key, Case(*key))
-            case.samples += [Sample(**sample) for sample in samples]
-            case.details = result["details"]
+            case = self._cases.setdefault(key, ThroughputCase(*key))
+            case.add(samples, result["details"])
 
-    def of_shape(self, shape: Shape) -> list[Case]:
+    def of_shape(self, shape: Shape) -> list[ThroughputCase]:
         """The cases of one shape, in the order of the rows."""
         return sorted(
             (case for case in self._cases.values() if case.shape == shape),
             key=lambda case: (list(ROWS).index(case.row), case.steps_per_execution),
         )
 
-    def ratio(self, case: Case, row: str, quantity: str = "steps_per_s") -> float | None:
+    def ratio(self, case: ThroughputCase, row: str, quantity: str = "steps_per_s") -> float | None:
         """The case's median of a quantity over that of another row, all else equal."""
         other = self._cases.get((case.shape, row, case.steps_per_execution))
         if other is None:
@@ -79,7 +61,7 @@ class Results:
     @property
     def other_cores(self) -> float:
         """Cores that something else kept busy, in the worst case."""
-        return max((case.other_cores for case in self._cases.values()), default=0.0)
+        return most_other_cores(self._cases.values())
 
     def report(self, settings: Mapping[str, Any]) -> Report:
         """Put the results into the form that all benchmarks share."""

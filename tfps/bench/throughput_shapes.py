@@ -39,7 +39,7 @@ class Shape:
         model: a key of `MODELS`.
         workers: tasks that compute gradients.
         ps: tasks that keep parameters.
-        aims: what is to be reached; a shape without any is measured only where it is asked for.
+        aims: what is to be reached.
     """
 
     model: str

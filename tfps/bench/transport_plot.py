@@ -15,8 +15,8 @@ from tfps.bench.transport_results import (
     CARRIERS,
     MLP_BYTES,
     ROWS,
-    Case,
     Results,
+    TransportCase,
     size_text,
 )
 
@@ -29,7 +29,9 @@ def write_plot(results: Results, path: Path) -> Path:
     """Write a PNG: time and CPU of an exchange over its size, and what a server's work adds."""
     figure, axes = pyplot.subplots(1, 3, figsize=(13.5, 5.0), layout="constrained")
     _by_size(axes[0], results, quantity="ms", title="Time of an exchange, ms")
-    _by_size(axes[1], results, quantity="cpu_ms", title="CPU of an exchange, ms, all processes")
+    _by_size(
+        axes[1], results, quantity="cpu_ms_per_step", title="CPU of an exchange, ms, all processes"
+    )
     _by_work(axes[2], results.steps)
     _legend(axes[0])
     _legend(axes[2])
@@ -87,18 +89,18 @@ def _by_size(axis: Any, results: Results, *, quantity: str, title: str) -> None:
     quiet_axis(axis)
 
 
-def _by_work(axis: Any, cases: list[Case]) -> None:
+def _by_work(axis: Any, cases: list[TransportCase]) -> None:
     """Two bars a row: the clock, and the CPU with the server's part of it."""
     for position, case in enumerate(cases):
         server = case.group_cpu_ms("ps").median
         bars = [
             (position - 0.2, case.ms.median, BLUE[1], "time"),
-            (position + 0.2, case.cpu_ms.median, GREY[0], "CPU, all processes"),
+            (position + 0.2, case.cpu_ms_per_step.median, GREY[0], "CPU, all processes"),
             (position + 0.2, server, GREY[1], "CPU, parameter server"),
         ]
         for y, value, colour, label in bars:
             axis.barh(y, value, 0.36, color=colour, label=label if position == 0 else None)
-        for y, spread in ((position - 0.2, case.ms), (position + 0.2, case.cpu_ms)):
+        for y, spread in ((position - 0.2, case.ms), (position + 0.2, case.cpu_ms_per_step)):
             axis.hlines(y, spread.minimum, spread.maximum, color=INK, linewidth=1)
             axis.annotate(
                 f"{spread.median:.3g}",

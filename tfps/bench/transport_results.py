@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from tfps.bench.case import Case, most_other_cores
 from tfps.bench.report import Report, Spread
-from tfps.bench.usage import Sample
 from tfps.bench.workload import MODELS
 
 MLP_BYTES = MODELS["mlp"].size_bytes
@@ -37,56 +37,45 @@ ROWS = {"echo": "echo", "books": "+ books", "adam": "+ Adam update"}
 
 
 @dataclass
-class Case:
+class TransportCase(Case):
     """The samples of one carrier at one size, with what the server did."""
 
     row: str
     carrier: str
     size_bytes: int
-    samples: list[Sample] = field(default_factory=list)
 
     @property
     def ms(self) -> Spread:
         """Of one exchange."""
         return Spread.of([1e3 / sample.steps_per_s for sample in self.samples])
 
-    @property
-    def cpu_ms(self) -> Spread:
-        """Of one exchange, all processes."""
-        return Spread.of([sample.cpu_ms_per_step for sample in self.samples])
-
     def group_cpu_ms(self, group: str) -> Spread:
         """Of one exchange, the processes of one role: ``"worker"`` or ``"ps"``."""
         return Spread.of([sample.group_cpu_ms_per_step(group) for sample in self.samples])
-
-    @property
-    def other_cores(self) -> float:
-        """Cores that something else kept busy meanwhile, in the median."""
-        return Spread.of([sample.other_cores for sample in self.samples]).median
 
 
 class Results:
     """The cases of a run, found by what they are."""
 
     def __init__(self) -> None:
-        self._cases: dict[tuple[str, str, int], Case] = {}
+        self._cases: dict[tuple[str, str, int], TransportCase] = {}
 
     def add(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Take the result of one turn."""
         for entry in entries:
             key = (entry["row"], entry["carrier"], entry["size_bytes"])
-            case = self._cases.setdefault(key, Case(*key))
-            case.samples.append(Sample(**entry["sample"]))
+            case = self._cases.setdefault(key, TransportCase(*key))
+            case.add([entry["sample"]], {})
 
     @property
-    def echoes(self) -> list[Case]:
+    def echoes(self) -> list[TransportCase]:
         """Bare exchanges of the sizes that were asked for: by size, then in CARRIERS' order."""
         cases = [case for case in self._cases.values() if case.row == "echo"]
         order = list(CARRIERS)
         return sorted(cases, key=lambda case: (case.size_bytes, order.index(case.carrier)))
 
     @property
-    def steps(self) -> list[Case]:
+    def steps(self) -> list[TransportCase]:
         """What a push of the MLP's size costs, from the bare exchange to the whole of it."""
         found = (self._cases.get((row, "unix", MLP_BYTES)) for row in ROWS)
         return [case for case in found if case is not None]
@@ -94,7 +83,7 @@ class Results:
     @property
     def other_cores(self) -> float:
         """Cores that something else kept busy, in the worst case."""
-        return max((case.other_cores for case in self._cases.values()), default=0.0)
+        return most_other_cores(self._cases.values())
 
     def report(self, settings: Mapping[str, Any]) -> Report:
         """Put the results into the form that all benchmarks share; nothing here has an aim."""
@@ -104,7 +93,7 @@ class Results:
                 "carrier": case.carrier,
                 "size_bytes": case.size_bytes,
                 "ms_per_exchange": case.ms.as_json(),
-                "cpu_ms_per_exchange": case.cpu_ms.as_json(),
+                "cpu_ms_per_exchange": case.cpu_ms_per_step.as_json(),
                 "worker_cpu_ms_per_exchange": case.group_cpu_ms("worker").as_json(),
                 "ps_cpu_ms_per_exchange": case.group_cpu_ms("ps").as_json(),
                 "other_cores": round(case.other_cores, 2),

@@ -8,7 +8,14 @@ from rich.console import Group
 from rich.table import Table
 
 from tfps.bench.table import note, number_text, plain_table, spread_text
-from tfps.bench.transport_results import CARRIERS, MLP_BYTES, ROWS, Case, Results, size_text
+from tfps.bench.transport_results import (
+    CARRIERS,
+    MLP_BYTES,
+    ROWS,
+    Results,
+    TransportCase,
+    size_text,
+)
 
 NUMBERS = ("ms per\nexchange", "CPU ms", "worker's", "ps's")
 
@@ -25,7 +32,7 @@ def tables(results: Results) -> Group:
     return Group(_sizes(results.echoes), _steps(results.steps), explained)
 
 
-def _sizes(cases: Sequence[Case]) -> Table:
+def _sizes(cases: Sequence[TransportCase]) -> Table:
     table = plain_table("One exchange with one parameter server", ("size", *NUMBERS))
     previous = 0
     for case in cases:
@@ -35,7 +42,7 @@ def _sizes(cases: Sequence[Case]) -> Table:
     return table
 
 
-def _steps(cases: Sequence[Case]) -> Table:
+def _steps(cases: Sequence[TransportCase]) -> Table:
     title = f"What a server does with {size_text(MLP_BYTES)}, direct over a unix socket"
     table = plain_table(title, NUMBERS)
     for case in cases:
@@ -43,6 +50,6 @@ def _steps(cases: Sequence[Case]) -> Table:
     return table
 
 
-def _numbers(case: Case) -> list[str]:
+def _numbers(case: TransportCase) -> list[str]:
     roles = [number_text(case.group_cpu_ms(role).median) for role in ("worker", "ps")]
-    return [spread_text(case.ms), spread_text(case.cpu_ms), *roles]
+    return [spread_text(case.ms), spread_text(case.cpu_ms_per_step), *roles]
