@@ -10,13 +10,22 @@ from pathlib import Path
 import pytest
 
 from tfps.launch import LocalCluster
+from tfps.launch.environment import common_environment
 from tfps.launch.process import last_lines
+from tfps.launch.starter import starter
 from tfps.strategy.arguments import TRANSPORT_VARIABLE
 from tfps.testing import watch_leftovers
 
 SHOWN_LINES = 40
 
 _open_clusters: list[LocalCluster] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kept_fork_server() -> Iterator[None]:
+    """Let the clusters of all tests start from one process that has imported TensorFlow."""
+    with watch_leftovers(), starter(common_environment()):
+        yield
 
 
 @pytest.fixture(scope="module")

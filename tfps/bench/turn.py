@@ -13,7 +13,7 @@ from typing import Any
 from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
 from tfps.launch.environment import task_environment
-from tfps.launch.process import TaskProcess, describe_status
+from tfps.launch.process import describe_status, start_program
 
 TURN_TIMEOUT_S = 600.0  # a turn takes half a minute; one that hangs must not keep the others
 
@@ -49,7 +49,7 @@ class Turn:
             order_path, result_path = Path(folder) / "order.json", Path(folder) / "result.json"
             order_path.write_text(json.dumps(dict(self.order)))
             module = ["-P", "-m", "tfps.bench.chief", self.module]
-            chief = TaskProcess(
+            chief = start_program(
                 name=f"chief for {self.name}",
                 command=[sys.executable, *module, str(order_path), str(result_path)],
                 environment=environment,
@@ -59,8 +59,10 @@ class Turn:
                 status = chief.wait(TURN_TIMEOUT_S)
             finally:
                 chief.kill()
+            if status is None:
+                raise TaskFailed(chief.report(f"did not end within {TURN_TIMEOUT_S:.0f} s"))
             if status != 0:
-                raise TaskFailed(_failure(chief, status))
+                raise TaskFailed(chief.report(describe_status(status)))
             return json.loads(result_path.read_text())
 
 
@@ -68,11 +70,3 @@ def processes(cluster: LocalCluster, *task_types: str) -> list[int]:
     """The process numbers of a cluster's tasks, in their order."""
     tasks = cluster.spec.tasks(*task_types)
     return [cluster.pid(task_type, index) for task_type, index, _ in tasks]
-
-
-def _failure(chief: TaskProcess, status: int | None) -> str:
-    end = (
-        f"did not end within {TURN_TIMEOUT_S:.0f} s" if status is None else describe_status(status)
-    )
-    lines = [f"  | {line}" for line in chief.last_lines()] or ["  | (it wrote nothing)"]
-    return "\n".join([f"{chief.name} {end}; its last lines:", *lines, f"Its log: {chief.log_path}"])

@@ -41,12 +41,29 @@ def task_environment(
     >>> task_environment(spec, "ps", 0, base={})["TFPS_TASK"]
     'ps 0'
     """
+    environment = common_environment(base=base)
+    environment |= {
+        "TF_CONFIG": json.dumps(spec.tf_config(task_type, task_index)),
+        TASK_NAME: f"{task_type} {task_index}",
+    }
+    if task_type == "ps":
+        environment["CUDA_VISIBLE_DEVICES"] = "-1"  # parameters live in the server's main memory
+    return environment | dict(extra or {})
+
+
+def common_environment(
+    *, base: Mapping[str, str] | None = None, extra: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return what the environments of all tasks on this machine have in common.
+
+    Args:
+        base: what to start from; `os.environ` if None.
+        extra: variables of the user's choice, stronger than ours.
+    """
     environment = dict(os.environ if base is None else base)
     for name in HARMFUL_VARIABLES:
         environment.pop(name, None)
     environment |= {
-        "TF_CONFIG": json.dumps(spec.tf_config(task_type, task_index)),
-        TASK_NAME: f"{task_type} {task_index}",
         PARENT_PID: str(os.getpid()),
         SUPERVISED: "1",
         # The parent's end ends the task; until then a notebook may take hours to connect.
@@ -58,8 +75,6 @@ def task_environment(
         # Several tasks share the machine's GPUs: none may take all the memory at its start.
         "TF_FORCE_GPU_ALLOW_GROWTH": environment.get("TF_FORCE_GPU_ALLOW_GROWTH", "true"),
     }
-    if task_type == "ps":
-        environment["CUDA_VISIBLE_DEVICES"] = "-1"  # parameters live in the server's main memory
     environment["PYTHONPATH"] = _import_path(environment.get("PYTHONPATH", ""))
     return environment | dict(extra or {})
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import signal as signals
-import sys
 import tempfile
 from collections.abc import Mapping
 from functools import cached_property
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from tfps.cluster import ClusterSpec, lease_ports, wait_for_tasks
 from tfps.errors import ClusterError, ConfigError, TaskFailed
-from tfps.launch.environment import task_environment
+from tfps.launch.environment import common_environment, task_environment
 from tfps.launch.process import TaskProcess, describe_status
+from tfps.launch.starter import starter
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -29,8 +30,9 @@ START_TIMEOUT_S = 300.0  # importing TensorFlow takes seconds on an idle machine
 class LocalCluster:
     """Workers and parameter servers as processes of this machine; this process is the chief.
 
-    The tasks are real processes (`python -m tfps serve`), so it works from a notebook, standard
-    input and a script without a ``__main__`` guard, and a task can be killed like a lost machine.
+    The tasks are real processes that do what `python -m tfps serve` does, so it works from a
+    notebook, standard input and a script without a ``__main__`` guard, and a task can be killed
+    like a lost machine.
     They listen on loopback ports that stay reserved until the cluster is closed. Leaving the
     ``with`` block kills and reaps the tasks; they also end when this process does, however.
 
@@ -81,10 +83,13 @@ class LocalCluster:
             task_index=0,
         )
         self._lease.share_with_this_process()  # which listens on the chief's port
+        self._stack = contextlib.ExitStack()
         self.log_dir = _log_dir(log_dir)
         self._temporary_logs = log_dir is None
         atexit.register(self.close)
         try:
+            common = common_environment(extra=self._extra)
+            self._starter = self._stack.enter_context(starter(common))
             for task_type, index, _ in self.spec.tasks(*SERVED):
                 self._start(task_type, index)
             if wait:
@@ -163,9 +168,9 @@ class LocalCluster:
     def failures(self) -> list[TaskFailed]:
         """Return an error for every task that ended without having been asked to."""
         return [
-            _failure(task)
+            TaskFailed(task.report(describe_status(status)))
             for task in self._tasks.values()
-            if task.status() is not None and not task.expected_to_end
+            if (status := task.status()) is not None and not task.expected_to_end
         ]
 
     def close(self) -> None:
@@ -175,6 +180,7 @@ class LocalCluster:
         failed = bool(self.failures())
         for task in self._tasks.values():
             task.kill()
+        self._stack.close()
         self._lease.close()
         atexit.unregister(self.close)
         if self._temporary_logs and not failed:
@@ -202,10 +208,8 @@ class LocalCluster:
         name = f"{task_type} {index}"
         if not self._lease.shared:
             self._lease.release(int(self.spec.address(task_type, index).rpartition(":")[2]))
-        self._tasks[task_type, index] = TaskProcess(
+        self._tasks[task_type, index] = self._starter.start(
             name=name,
-            # -P: a user's file with the name of a module does not stand for it.
-            command=[sys.executable, "-P", "-m", "tfps", "serve"],
             environment=task_environment(self.spec, task_type, index, extra=self._extra),
             log_path=self.logs[name],
         )
@@ -219,6 +223,7 @@ class LocalCluster:
         )
 
     def _raise_failure(self) -> None:
+        self._starter.check()
         failures = self.failures()
         if failures:
             raise failures[0]
@@ -239,11 +244,3 @@ def _log_dir(path: str | os.PathLike[str] | None) -> Path:
         return Path(tempfile.mkdtemp(prefix="tfps-"))
     Path(path).mkdir(parents=True, exist_ok=True)
     return Path(path)
-
-
-def _failure(task: TaskProcess) -> TaskFailed:
-    status = task.status()
-    assert status is not None
-    lines = [f"  | {line}" for line in task.last_lines()] or ["  | (it wrote nothing)"]
-    head = f"{task.name} {describe_status(status)}; its last lines:"
-    return TaskFailed("\n".join([head, *lines, f"Its log: {task.log_path}"]))

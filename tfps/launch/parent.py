@@ -15,10 +15,13 @@ PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 POLL_S = 1.0  # only matters where the kernel sends no signal
 
 
-def end_with_parent() -> bool:
+def end_with_parent(*, watch: bool = True) -> bool:
     """Make this process end when the one named in `TFPS_PARENT_PID` does; return whether it is set.
 
     Linux sends a signal by itself; elsewhere a thread looks at the parent's number every second.
+
+    Args:
+        watch: start that thread.
     """
     expected = os.environ.pop(PARENT_PID, "")
     if not expected:
@@ -27,7 +30,8 @@ def end_with_parent() -> bool:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = int(expected)
     _end_if_orphaned(parent)  # the parent may have ended before the call above
-    threading.Thread(target=_watch, args=(parent,), name="tfps-parent", daemon=True).start()
+    if watch:
+        threading.Thread(target=_watch, args=(parent,), name="tfps-parent", daemon=True).start()
     return True
 
 

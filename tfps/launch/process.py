@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import psutil
 
@@ -28,44 +28,39 @@ _starter_lock = threading.Lock()
 _starter: threading.Thread | None = None
 
 
+class Process(Protocol):
+    """What leads a process group: like a `subprocess.Popen`, which is one."""
+
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    def poll(self) -> int | None:
+        """Return its exit status (negative: a signal), None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return its status; raise `subprocess.TimeoutExpired`."""
+
+
 class TaskProcess:
-    """A task that runs as a child of this process, in a session of its own.
+    """A task that runs on this machine for as long as this process, in a process group of its own.
 
     A terminal's Ctrl-C reaches only the parent, which decides what it means for the tasks.
 
     Args:
         name: for example ``worker 0``.
-        command: the program and its arguments.
-        environment: all its variables.
-        log_path: its output is appended to this file, unless `stdout` and `stderr` are given.
-        stdin: a file number or a constant of `subprocess`; None is this process's own.
-        stdout: a file number or a constant of `subprocess` in the place of the log.
-        stderr: the same for the error output.
+        process: leads the group.
+        log_path: has its output.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        log_path: Path,
-        stdin: int | None = subprocess.DEVNULL,
-        stdout: int | None = None,
-        stderr: int | None = None,
-    ) -> None:
+    def __init__(self, *, name: str, process: Process, log_path: Path) -> None:
         self.name = name
         self.log_path = log_path
         self.expected_to_end = False  # its end is no failure once somebody asked for it
-        with open(log_path, "ab") as log:
-            self._process = _start(
-                args=list(command),
-                env=dict(environment),
-                stdin=stdin,
-                stdout=log if stdout is None else stdout,
-                stderr=log if stderr is None else stderr,
-                start_new_session=True,
-            )
+        self._process = process
 
     @property
     def pid(self) -> int:
@@ -117,7 +112,7 @@ class TaskProcess:
     def kill(self) -> int | None:
         """End it at once, with all that it started, and reap it; return its status."""
         self.expected_to_end = True
-        # Also once it ended: processes that it started may have stayed in its session.
+        # Also once it ended: processes that it started may have stayed in its group.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signals.SIGKILL)
         return self.wait(REAP_TIMEOUT_S)
@@ -125,6 +120,40 @@ class TaskProcess:
     def last_lines(self, count: int = LAST_LINES) -> list[str]:
         """Return the end of its log."""
         return last_lines(self.log_path, count)
+
+    def report(self, how: str) -> str:
+        """Say how it ended, as in ``ended by SIGKILL``, and what it wrote last."""
+        lines = [f"  | {line}" for line in self.last_lines()] or ["  | (it wrote nothing)"]
+        head = f"{self.name} {how}; its last lines:"
+        return "\n".join([head, *lines, f"Its log: {self.log_path}"])
+
+
+def start_program(
+    *,
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log_path: Path,
+    **streams: Any,
+) -> TaskProcess:
+    """Start a program as a child of this process, in a session of its own.
+
+    Args:
+        name: for example ``worker 0``.
+        command: the program and its arguments.
+        environment: all its variables.
+        log_path: its output is appended to this file, unless `streams` say otherwise.
+        streams: ``stdin``, ``stdout``, ``stderr`` and ``pass_fds`` of `subprocess.Popen`; without
+            them it reads nothing, writes to the log, and inherits no other file.
+    """
+    with open(log_path, "ab") as log:
+        process = _start(
+            args=list(command),
+            env=dict(environment),
+            start_new_session=True,
+            **{"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **streams},
+        )
+    return TaskProcess(name=name, process=process, log_path=log_path)
 
 
 def describe_status(status: int) -> str:

@@ -20,7 +20,7 @@ from tfps.errors import ConnectTimeout
 from tfps.launch.environment import LOG_FILE, task_environment
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.output import LogFollower, prefix_stream, say
-from tfps.launch.process import TaskProcess, describe_status
+from tfps.launch.process import describe_status, start_program
 
 LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the script is noticed
 GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
@@ -76,7 +76,7 @@ class _Chief:
         log_path = cluster.log_dir / "chief-0.log"
         pipes = [None if os.isatty(number) else subprocess.PIPE for number in (1, 2)]
         extra = {LOG_FILE: str(log_path)}
-        self.process = TaskProcess(
+        self.process = start_program(
             name="chief",
             command=[sys.executable, "-P", "-m", "tfps", "run", script, *arguments],
             environment=task_environment(cluster.spec, "chief", 0, extra=extra),

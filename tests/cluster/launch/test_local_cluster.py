@@ -74,7 +74,7 @@ def test_tasks_are_processes_with_logs(local: LocalCluster) -> None:
     assert list(local.logs) == ["worker 0", "worker 1", "ps 0"]
     for name, path in local.logs.items():
         assert f"tfps: {name} serves at 127.0.0.1:" in path.read_text()
-    own = {child.pid for child in psutil.Process().children()}
+    own = {child.pid for child in psutil.Process().children(recursive=True)}
     assert {local.pid("worker", 0), local.pid("worker", 1), local.pid("ps", 0)} <= own
     with pytest.raises(ClusterError, match="no process worker 2; it has worker 0, worker 1, ps 0"):
         local.pid("worker", 2)

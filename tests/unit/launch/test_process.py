@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tfps.launch.process import TaskProcess, describe_status, last_lines
+from tfps.launch.process import TaskProcess, describe_status, last_lines, start_program
 from tfps.testing import Command, watch_leftovers
 
 
 def _task(code: str, log_path: Path) -> TaskProcess:
-    return TaskProcess(
+    return start_program(
         name="worker 0",
         command=[sys.executable, "-c", code],
         environment=dict(os.environ),
@@ -69,10 +69,10 @@ def test_a_task_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
 PARENT = """
 import os, subprocess, sys, time
 from pathlib import Path
-from tfps.launch.process import TaskProcess
+from tfps.launch.process import start_program
 code = ("from tfps.launch.parent import end_with_parent; import os, time;"
         "assert end_with_parent(); print(os.getpid(), flush=True); time.sleep(60)")
-task = TaskProcess(name="worker 0", command=[sys.executable, "-c", code],
+task = start_program(name="worker 0", command=[sys.executable, "-c", code],
                    environment={**os.environ, "TFPS_PARENT_PID": str(os.getpid())},
                    log_path=Path(sys.argv[1]))
 while not task.last_lines():
@@ -102,7 +102,7 @@ def test_a_task_that_starts_after_its_parent_ended_ends(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        TaskProcess(name="x", command=["/no/such"], environment={}, log_path=tmp_path / "log")
+        start_program(name="x", command=["/no/such"], environment={}, log_path=tmp_path / "log")
 
 
 def test_descriptions() -> None:

@@ -1,0 +1,244 @@
+"""Tasks of a local cluster start as forks of one process that has imported TensorFlow.
+
+Importing TensorFlow costs four seconds of CPU, a task that serves needs nothing else for its start,
+and a fork shares the memory. So the first cluster of a process starts a *fork server*, which
+imports it once and forks a process per task; the last cluster that closes ends it.
+
+Why not `multiprocessing`'s fork server: it imports the user's script into every child (so scripts
+need a ``__main__`` guard), there is one per process whatever the environment, and its children
+share one output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import IO, Any
+
+from tfps.errors import TaskFailed
+from tfps.launch.environment import PARENT_PID
+from tfps.launch.process import LOOK_EVERY_S, TaskProcess, describe_status, start_program
+
+# Libraries read variables with these beginnings when they are imported, not when they are used.
+READ_AT_IMPORT = (
+    "CUDA_",
+    "GLIBC_",
+    "GRPC_",
+    "KERAS_",
+    "KMP_",
+    "LD_",
+    "MALLOC_",
+    "MKL_",
+    "NVIDIA_",
+    "OMP_",
+    "OPENBLAS_",
+    "PYTHON",
+    "TF2_",
+    "TF_",
+    "XLA_",
+)
+# These differ between the tasks of a cluster, and are read late enough.
+READ_LATER = ("CUDA_VISIBLE_DEVICES", "TF_CONFIG")
+
+
+class ForkServer:
+    """A process that has imported TensorFlow and forks tasks from itself.
+
+    Args:
+        environment: all its variables; a task gets its own.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.users = 0
+        self._environment = {**environment, PARENT_PID: str(os.getpid())}
+        self._folder = Path(tempfile.mkdtemp(prefix="tfps-fork-server-"))
+        self._ids = itertools.count()
+        self._lock = threading.Lock()
+        self._processes: dict[int, ForkedProcess] = {}
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = start_program(
+                name="fork server",
+                command=[
+                    *(sys.executable, "-P", "-m", "tfps.launch.fork_server_main"),
+                    str(theirs.fileno()),
+                ],
+                environment=self._environment,
+                log_path=self._folder / "log",
+                pass_fds=[theirs.fileno()],
+            )
+
+    def start(self, *, name: str, environment: Mapping[str, str], log_path: Path) -> TaskProcess:
+        """Start a task, as `tfps.launch.process.start_program` starts ``tfps serve``.
+
+        It starts once the fork server has imported TensorFlow; this does not wait for it.
+
+        Args:
+            name: for example ``worker 0``.
+            environment: all its variables.
+            log_path: its output is appended to this file.
+        """
+        log_path.touch()
+        number = next(self._ids)
+        process = self._processes[number] = ForkedProcess(self, number)
+        differences = {
+            variable: environment.get(variable)
+            for variable in {*environment, *self._environment}
+            if environment.get(variable) != self._environment.get(variable)
+        }
+        self._ask(
+            id=number,
+            environment=differences,
+            log_path=str(log_path.resolve()),
+            folder=os.getcwd(),
+        )
+        return ForkedTask(name=name, process=process, log_path=log_path)
+
+    def cancel(self, number: int) -> None:
+        """End a task that may not have started yet."""
+        self._ask(cancel=number)
+
+    def look(self) -> None:
+        """Take in what became of the tasks."""
+        with self._lock:
+            try:
+                while self._connection.poll():
+                    message = json.loads(self._connection.recv_bytes())
+                    self._processes[message["id"]].take(message)
+            except (EOFError, OSError):
+                # The tasks ended with their server.
+                for process in self._processes.values():
+                    process.take({"status": -signal.SIGKILL})
+
+    def check(self) -> None:
+        """Raise what kept it from starting tasks.
+
+        Raises:
+            TaskFailed: it ended; the message has its status and last lines.
+        """
+        if (status := self._process.status()) is not None:
+            raise TaskFailed(self._process.report(describe_status(status)))
+
+    def close(self) -> None:
+        """End it, and with it the tasks that it started."""
+        self._process.kill()
+        self._connection.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ask(self, **request: Any) -> None:
+        with self._lock, contextlib.suppress(BrokenPipeError):  # `look` and `check` tell of its end
+            self._connection.send_bytes(json.dumps(request).encode())
+
+
+class ForkedProcess:
+    """A child of a fork server; a `tfps.launch.process.Process`."""
+
+    stdout: IO[bytes] | None = None  # its output is in its log
+    stderr: IO[bytes] | None = None
+
+    def __init__(self, server: ForkServer, number: int) -> None:
+        self._server, self._number = server, number
+        self._pid: int | None = None
+        self._status: int | None = None
+
+    def take(self, message: Mapping[str, int]) -> None:
+        """Take in a message about this process; the first status counts."""
+        self._pid = message.get("pid", self._pid)
+        if self._status is None:
+            self._status = message.get("status")
+
+    @property
+    def pid(self) -> int:
+        """Its number; waits until it has one.
+
+        Raises:
+            ProcessLookupError: it ended before it had one.
+        """
+        while self.poll() is None and self._pid is None:
+            time.sleep(LOOK_EVERY_S)
+        if self._pid is None:
+            raise ProcessLookupError(f"task {self._number} of the fork server never started")
+        return self._pid
+
+    def poll(self) -> int | None:
+        """Return its exit status (negative: a signal), None until it has one."""
+        if self._status is None:
+            self._server.look()
+        return self._status
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return its status.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs.
+        """
+        ends_at = None if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if ends_at is not None and time.monotonic() > ends_at:
+                raise subprocess.TimeoutExpired("tfps serve", timeout or 0.0)
+            time.sleep(LOOK_EVERY_S)
+        return status
+
+    def withdraw(self) -> bool:
+        """Take the wish for this process back if it has no number yet; return whether it was."""
+        if self.poll() is None and self._pid is None:
+            self._server.cancel(self._number)
+            self.take({"status": -signal.SIGKILL})
+        return self._pid is None
+
+
+class ForkedTask(TaskProcess):
+    """A task that may not have started yet when it is to end."""
+
+    _process: ForkedProcess
+
+    def kill(self) -> int | None:
+        """End it, or see to it that it never starts; return its status."""
+        self.expected_to_end = True
+        return self.status() if self._process.withdraw() else super().kill()
+
+
+_servers: dict[frozenset[tuple[str, str]], ForkServer] = {}
+_servers_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer]:
+    """Use this process's fork server for an environment; the last one that leaves ends it.
+
+    Args:
+        environment: of the tasks to be; those that differ only in what no library reads when it
+            is imported come from one server.
+    """
+    key = frozenset(
+        (name, value)
+        for name, value in environment.items()
+        if name.startswith(READ_AT_IMPORT) and name not in READ_LATER
+    )
+    # A fork of this process does not share the connection with it.
+    owned = key | {("", str(os.getpid()))}
+    with _servers_lock:
+        server = _servers.get(owned)
+        if server is None:
+            server = _servers[owned] = ForkServer(environment)
+        server.users += 1
+    try:
+        yield server
+    finally:
+        with _servers_lock:
+            server.users -= 1
+            if server.users == 0:
+                del _servers[owned]
+                server.close()

@@ -1,0 +1,144 @@
+"""`python -m tfps.launch.fork_server_main FILE_NUMBER`: forks tasks that have TensorFlow already.
+
+See `tfps.launch.fork_server`, which starts it and speaks with it over the connection that it
+inherits under that number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from tfps.cluster import prepare_process
+from tfps.launch.environment import PARENT_PID, TASK_NAME
+from tfps.launch.parent import end_with_parent
+
+PR_SET_NAME = 15  # from <linux/prctl.h>; keeps 15 bytes
+ARGUMENTS = ["serve"]  # of the command `tfps`: what every task does
+
+
+def main(file_number: int) -> None:
+    """Import TensorFlow, then start and reap tasks until the other end hangs up."""
+    end_with_parent(watch=False)  # what forks has one thread only
+    prepare_process("worker")
+    # What a task would otherwise import when it starts to serve; none of it starts a thread.
+    import tensorflow as tf  # noqa: F401
+
+    import tfps.launch.serving
+    import tfps.transport.data_server
+    import tfps.transport.links  # noqa: F401
+
+    gc.collect()
+    gc.freeze()  # a collection in a task would copy every page of what all of them share
+    connection = Connection(file_number)
+    ends, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # it need only wake the wait below
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    running: dict[int, int] = {}  # process -> the request that started it
+    while True:
+        if ends in wait([connection, ends]):
+            os.read(ends, 4096)
+        try:
+            _answer(connection, running)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return  # the tasks end with this process
+        for pid, request in [*running.items()]:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                del running[pid]
+                _tell(connection, id=request, status=os.waitstatus_to_exitcode(status))
+
+
+def _answer(connection: Connection, running: dict[int, int]) -> None:
+    """Do what was asked for; a start that was cancelled before its turn never happens."""
+    requests = []
+    while connection.poll():
+        requests.append(json.loads(connection.recv_bytes()))
+    cancelled = {request["cancel"] for request in requests if "cancel" in request}
+    for request in requests:
+        if "cancel" in request:
+            for pid in (pid for pid, number in running.items() if number == request["cancel"]):
+                os.killpg(pid, signal.SIGKILL)
+        elif request["id"] not in cancelled:
+            with warnings.catch_warnings():
+                # Python counts the threads of NumPy's OpenBLAS, which a fork makes anew.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+            if pid == 0:
+                _become(request, connection)
+            # The child does the same; whoever is first, nobody finds it without its own group.
+            _lead_a_group(pid)
+            running[pid] = request["id"]
+            _tell(connection, id=request["id"], pid=pid)
+
+
+def _tell(connection: Connection, **message: int) -> None:
+    connection.send_bytes(json.dumps(message).encode())
+
+
+def _lead_a_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        os.setpgid(pid, pid)
+
+
+def _become(request: Mapping[str, Any], connection: Connection) -> None:
+    """Be the task; never returns."""
+    status = 1
+    try:
+        _lead_a_group(0)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        connection.close()
+        log = os.open(request["log_path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        for standard in (1, 2):
+            os.dup2(log, standard)
+        os.chdir(request["folder"])
+        for name, value in request["environment"].items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        os.environ[PARENT_PID] = str(os.getppid())
+        _show_name(os.environ[TASK_NAME])
+        _draw_new_seeds()
+        sys.argv = ["tfps", *ARGUMENTS]
+
+        from tfps.cli import main as command
+
+        command(ARGUMENTS, prog_name="tfps")
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(bool(end.code))
+    except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _show_name(name: str) -> None:
+    """Let `top` and ``ps -e`` tell the tasks apart."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
+
+
+def _draw_new_seeds() -> None:
+    """Python draws its own seed anew after a fork; NumPy does not."""
+    import numpy as np
+
+    np.random.seed()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

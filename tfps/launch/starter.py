@@ -1,0 +1,54 @@
+"""How the tasks of a local cluster start: each as a fork, or as a program of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from tfps.launch.environment import PARENT_PID
+from tfps.launch.fork_server import fork_server
+from tfps.launch.process import TaskProcess, start_program
+
+
+class Starter(Protocol):
+    """Starts tasks that serve."""
+
+    def start(self, *, name: str, environment: Mapping[str, str], log_path: Path) -> TaskProcess:
+        """Start the task that ``TF_CONFIG`` in an environment names."""
+
+    def check(self) -> None:
+        """Raise `TaskFailed` if no task can start."""
+
+
+class Programs:
+    """Starts every task as ``python -m tfps serve``."""
+
+    def start(self, *, name: str, environment: Mapping[str, str], log_path: Path) -> TaskProcess:
+        """Start a program."""
+        return start_program(
+            name=name,
+            # -P: a user's file with the name of a module does not stand for it.
+            command=[sys.executable, "-P", "-m", "tfps", "serve"],
+            environment={**environment, PARENT_PID: str(os.getpid())},
+            log_path=log_path,
+        )
+
+    def check(self) -> None:
+        """Nothing that they have in common can fail."""
+
+
+def starter(environment: Mapping[str, str]) -> contextlib.AbstractContextManager[Starter]:
+    """Choose how tasks start; leaving the context ends what only starting needed.
+
+    Args:
+        environment: what all of them have in common, at least.
+    """
+    # Elsewhere a fork of a process with Apple's frameworks crashes, and nothing ends orphans.
+    if platform.system() == "Linux":
+        return fork_server(environment)
+    return contextlib.nullcontext(Programs())
