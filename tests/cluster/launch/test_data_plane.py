@@ -7,12 +7,11 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfps
+from tests.cluster.launch.small_fit import small_fit
 from tfps.cluster import lease_ports
 from tfps.errors import ConfigError, TaskFailed
 from tfps.launch import LocalCluster
@@ -43,24 +42,13 @@ def _strategy(cluster: LocalCluster) -> tfps.ParameterServerStrategy:
     return tfps.ParameterServerStrategy(cluster.cluster_resolver, transport="direct")
 
 
-def _train(strategy: tfps.ParameterServerStrategy) -> keras.Model:
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-    x = np.ones((32, 4), "float32")
-    losses = model.fit(x, x.sum(axis=1), batch_size=8, epochs=2, verbose=0).history["loss"]
-    assert losses[1] < losses[0]
-    assert strategy.stats().versions == (8,)
-    return model
-
-
 def test_a_secret_and_a_port_of_their_own(
     guarded: LocalCluster, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFPS_JOB_SECRET", "correct horse")
     with contextlib.closing(_strategy(guarded)) as strategy:
         assert strategy.runtime.data_plane.endpoints[0].port == port
-        model = _train(strategy)
+        model = small_fit(strategy)
         values, _ = strategy.pull()  # the coordinator's own way to the servers
         assert values[model.optimizer.iterations.path] == 8
 
@@ -84,7 +72,7 @@ def test_a_task_that_comes_back_with_another_secret(
         monkeypatch.setitem(guarded._extra, "TFPS_JOB_SECRET", "battery staple")
         guarded.restart("worker", 0)
         with pytest.raises(tf.errors.UnavailableError, match="TFPS_JOB_SECRET"):
-            _train(strategy)
+            small_fit(strategy)
     log = guarded.logs["ps 0"].read_text()
     assert "refused a connection from this machine: wrong secret" in log
     monkeypatch.undo()

@@ -5,21 +5,15 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 
-import tfps
-from tests.cluster.counting import Visits, mean_output, numbered
+from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tfps.launch import LocalCluster
 
-EXAMPLES, BATCH = 100, 2
-STEPS = EXAMPLES // BATCH
-X, LABELS = numbered(EXAMPLES)
 # The second server's push is long: much of a step lies between the ends of the two pushes.
 ITEMS = {"first": 10_000, "second": 3_000_000}
 # A task takes seconds to start again, on a busy machine tens of them.
@@ -40,32 +34,14 @@ class WideCounters(keras.layers.Layer):
         return 0.0 * inputs[:, :1] + sum(keras.ops.sum(weight) for weight in self.wide)
 
 
-class Job:
-    """A strategy over two servers with a model that counts visits and applied updates."""
+def torn_pushes(job: CountingJob) -> int:
+    """How often a server had applied a ticket that another one had not.
 
-    def __init__(self, cluster: LocalCluster) -> None:
-        self.cluster = cluster
-        self.strategy = tfps.ParameterServerStrategy(
-            cluster.cluster_resolver, placement="round_robin", batch_callbacks="sampled"
-        )
-        with self.strategy.scope():
-            self.visits = Visits(EXAMPLES)
-            self.model = keras.Sequential([keras.Input((4,)), WideCounters()])
-            self.model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=[self.visits])
-
-    def updates(self) -> set[int]:
-        """As every item of the weights, the optimizer and both servers have counted them."""
-        weights = {int(item) for weight in self.model.get_weights() for item in np.unique(weight)}
-        return weights | {int(self.model.optimizer.iterations), *self.strategy.stats().versions}
-
-    def torn_pushes(self) -> int:
-        """How often a server had applied a ticket that another one had not.
-
-        Such a ticket comes again, and only one of the two has seen it before.
-        """
-        servers = self.strategy.runtime.servers
-        first, second = (server.cells()[server.books.DUPLICATES] for server in servers)
-        return abs(int(first) - int(second))
+    Such a ticket comes again, and only one of the two has seen it before.
+    """
+    servers = job.strategy.runtime.servers
+    first, second = (server.cells()[server.books.DUPLICATES] for server in servers)
+    return abs(int(first) - int(second))
 
 
 class Killer(threading.Thread):
@@ -76,7 +52,7 @@ class Killer(threading.Thread):
         seeds: one per kill; decides the while, between nothing and two of the worker's steps.
     """
 
-    def __init__(self, job: Job, seeds: range) -> None:
+    def __init__(self, job: CountingJob, seeds: range) -> None:
         super().__init__(name="killer", daemon=True)
         self.job, self.seeds = job, seeds
         self.kills = 0
@@ -116,24 +92,23 @@ class Killer(threading.Thread):
         return self.job.strategy.stats().worker_steps[1]
 
 
-class UntilStopped(keras.callbacks.Callback):
+class UntilStopped(EpochsOfOneVisit):
     """Ends `fit` after the epoch in which the killer is done; compares every epoch's visits."""
 
-    def __init__(self, job: Job, killer: Killer) -> None:
-        super().__init__()
-        self.job, self.killer = job, killer
-        self.wrong_epochs: dict[int, Counter[int]] = {}
+    def __init__(self, job: CountingJob, killer: Killer) -> None:
+        super().__init__(job)
+        self.killer = killer
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        visits = Counter(self.job.visits.counts())
-        if visits != {1: EXAMPLES}:
-            self.wrong_epochs[epoch] = visits
+        super().on_epoch_end(epoch, logs)
         self.model.stop_training = self.killer.stopped.is_set()
 
 
 @pytest.fixture(scope="module")
-def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Job]:
-    job = Job(cluster(workers=2, ps=2))
+def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[CountingJob]:
+    job = CountingJob(
+        cluster(workers=2, ps=2), examples=100, counters=WideCounters, placement="round_robin"
+    )
     yield job
     job.strategy.close()
 
@@ -142,20 +117,17 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Job]:
 @pytest.mark.parametrize(
     "seeds", [range(3), pytest.param(range(3, 53), marks=pytest.mark.slow)], ids=["3", "50"]
 )
-def test_updates_are_atomic(job: Job, seeds: range) -> None:
-    (before,) = job.updates()
-    torn_before = job.torn_pushes()
+def test_updates_are_atomic(job: CountingJob, seeds: range) -> None:
+    before, torn_before = job.updates(), torn_pushes(job)
     killer = Killer(job, seeds)
     callback = UntilStopped(job, killer)
     killer.start()
-    history = job.model.fit(
-        X, LABELS, batch_size=BATCH, epochs=100_000, verbose=0, callbacks=[callback]
-    )
+    epochs = job.fit(callback, epochs=100_000)
     killer.join()
     if killer.error is not None:
         raise killer.error
     assert killer.kills == len(seeds)
     assert callback.wrong_epochs == {}
-    assert job.updates() == {before + len(history.epoch) * STEPS}
-    torn = job.torn_pushes() - torn_before
+    assert job.updates() == job.updates_after(before, epochs=epochs)
+    torn = torn_pushes(job) - torn_before
     print(f"{torn} of {len(seeds)} kills fell between the pushes to two servers")

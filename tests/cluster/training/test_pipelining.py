@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.training.test_lost_worker import EXAMPLES, STEPS, Job, KillWorker
+from tests.cluster.counting_job import CountingJob
+from tests.cluster.kill_worker import KillWorker
 from tfps.launch import LocalCluster
 
 BATCH, BATCHES = 8, 12
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
-def job(cluster: Callable[..., LocalCluster]) -> Iterator[Job]:
-    job = Job(cluster(workers=2, ps=2), consistency=tfps.Asynchronous(pipeline_steps=1))
+def job(cluster: Callable[..., LocalCluster]) -> Iterator[CountingJob]:
+    job = CountingJob(cluster(workers=2, ps=2), consistency=tfps.Asynchronous(pipeline_steps=1))
     yield job
     job.strategy.close()
 
@@ -70,21 +71,21 @@ def _delayed_by_one() -> list[np.ndarray]:
         return model.get_weights()
 
 
-def test_two_workers_lose_nothing(job: Job) -> None:
-    before, seen = job.updates()[0], job.strategy.stats().examples_seen
+def test_two_workers_lose_nothing(job: CountingJob) -> None:
+    before, seen = job.updates(), job.strategy.stats().examples_seen
     assert job.fit(epochs=2) == 2
-    assert job.updates() == [before + 2 * STEPS] * 4
+    assert job.updates() == job.updates_after(before, epochs=2)
     assert set(job.visits.counts()) == {1}
-    assert job.strategy.stats().examples_seen - seen == 2 * EXAMPLES
+    assert job.strategy.stats().examples_seen - seen == 2 * job.examples
 
 
-def test_a_killed_worker_takes_nothing_with_it(job: Job) -> None:
-    before = job.updates()[0]
+def test_a_killed_worker_takes_nothing_with_it(job: CountingJob) -> None:
+    before = job.updates()
     killer = KillWorker(job, restart=False)
     assert job.fit(killer, epochs=2) == 2
     assert killer.steps_at_death is not None
     assert killer.wrong_epochs == {}
-    assert job.updates() == [before + 2 * STEPS] * 4
+    assert job.updates() == job.updates_after(before, epochs=2)
     job.cluster.restart("worker", 1)
 
 
@@ -96,7 +97,9 @@ class TwoOptimizers(keras.Sequential):
         return super().train_step(data)
 
 
-def test_what_cannot_be_pipelined_says_so(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_pipelined_says_so(
+    job: CountingJob, caplog: pytest.LogCaptureFixture
+) -> None:
     with job.strategy.scope():
         model = TwoOptimizers([keras.Input((4,)), keras.layers.Dense(3)])
         model.compile(keras.optimizers.SGD(0.1), "mse")

@@ -7,7 +7,6 @@ import signal
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,87 +15,59 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfps
-from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
+from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tfps.cluster import data_connections
 from tfps.launch import LocalCluster
 
-EXAMPLES, BATCH, STEPS = 2000, 2, 1000
-X, LABELS = numbered(EXAMPLES)
+STEPS = 1000
 # Shorter than what a probe takes for a lost task.
 PAUSE_S = 1.0
 
 pytestmark = pytest.mark.timeout(180)
 
 
-class Job:
-    """A strategy over two servers with a model that counts visits and applied updates."""
+class Disturbance(EpochsOfOneVisit):
+    """Disturbs every so many steps."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
-        self.cluster = cluster
-        self.strategy = tfps.ParameterServerStrategy(
-            cluster.cluster_resolver, transport="direct", batch_callbacks="sampled"
-        )
-        with self.strategy.scope():
-            self.visits = Visits(EXAMPLES)
-            self.model = keras.Sequential([keras.Input((4,)), UnitGradients()])
-            self.model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=[self.visits])
-
-    def updates(self) -> list[int]:
-        """As both weights, the optimizer and all servers have counted them."""
-        counts = [*self.model.get_weights(), self.model.optimizer.iterations.numpy()]
-        return [int(count) for count in counts] + list(self.strategy.stats().versions)
-
-    def fit(self, disturb: Callable[[], None], *, every_steps: int, epochs: int = 2) -> int:
-        """Train while something happens every so many steps; answers how often it did."""
-        before = self.updates()
-        disturbance = Disturbance(self, disturb, every_steps=every_steps)
-        self.model.fit(
-            X, LABELS, batch_size=BATCH, epochs=epochs, verbose=0, callbacks=[disturbance]
-        )
-        assert disturbance.wrong_epochs == {}
-        assert self.updates() == [count + epochs * STEPS for count in before]
-        return disturbance.times
-
-
-class Disturbance(keras.callbacks.Callback):
-    """Disturbs every so many steps, and compares each epoch's visits with one per example."""
-
-    def __init__(self, job: Job, disturb: Callable[[], None], *, every_steps: int) -> None:
-        super().__init__()
-        self.job, self.disturb, self.every_steps = job, disturb, every_steps
+    def __init__(self, job: CountingJob, disturb: Callable[[], None], *, every_steps: int) -> None:
+        super().__init__(job)
+        self.disturb, self.every_steps = disturb, every_steps
         self.times = 0
-        self.wrong_epochs: dict[int, Counter[int]] = {}
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch and batch % self.every_steps == 0:
             self.times += 1
             self.disturb()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        visits = Counter(self.job.visits.counts())
-        if visits != {1: EXAMPLES}:
-            self.wrong_epochs[epoch] = visits
+
+def fit(job: CountingJob, disturb: Callable[[], None], *, every_steps: int, epochs: int = 2) -> int:
+    """Train while something happens every so many steps; answers how often it did."""
+    before = job.updates()
+    disturbance = Disturbance(job, disturb, every_steps=every_steps)
+    job.fit(disturbance, epochs=epochs)
+    assert disturbance.wrong_epochs == {}
+    assert job.updates() == job.updates_after(before, epochs=epochs)
+    return disturbance.times
 
 
 @pytest.fixture(scope="module")
-def job(cluster: Callable[..., LocalCluster]) -> Iterator[Job]:
-    job = Job(cluster(workers=2, ps=2))
+def job(cluster: Callable[..., LocalCluster]) -> Iterator[CountingJob]:
+    job = CountingJob(cluster(workers=2, ps=2), transport="direct")
     yield job
     job.strategy.close()
 
 
 @pytest.mark.parametrize("server", [0, 1])
-def test_broken_connections_are_made_anew(job: Job, server: int) -> None:
+def test_broken_connections_are_made_anew(job: CountingJob, server: int) -> None:
     """In the middle of an exchange, on all workers at once; no task starts again."""
     pids = [job.cluster.pid("worker", index) for index in range(2)]
     hang_up = job.strategy.runtime.data_plane.hang_up
-    assert job.fit(lambda: hang_up(server), every_steps=200) > 2
+    assert fit(job, lambda: hang_up(server), every_steps=200) > 2
     assert [job.cluster.pid("worker", index) for index in range(2)] == pids
     assert job.strategy.stats().carriers == ("direct", "direct")
 
 
-def test_a_custom_loop_survives_broken_connections(job: Job) -> None:
+def test_a_custom_loop_survives_broken_connections(job: CountingJob) -> None:
     """A scheduled function that lost its connection in the middle asks again: at least once."""
     strategy, hang_up = job.strategy, job.strategy.runtime.data_plane.hang_up
     with strategy.scope():
@@ -121,7 +92,7 @@ def test_a_custom_loop_survives_broken_connections(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_more_plans_than_a_server_has_threads(job: Job) -> None:
+def test_more_plans_than_a_server_has_threads(job: CountingJob) -> None:
     """Every set of names is a plan, and each plan has a connection that keeps a thread waiting."""
     spec = job.strategy.cluster
     with job.strategy.scope():
@@ -131,11 +102,11 @@ def test_more_plans_than_a_server_has_threads(job: Job) -> None:
         for number, name in enumerate(names):
             values, _ = job.strategy.pull([name])
             assert values == {name: number}
-    assert job.fit(lambda: None, every_steps=STEPS // 2, epochs=1) == 1
+    assert fit(job, lambda: None, every_steps=job.epoch_steps // 2, epochs=1) == 1
     assert len(variables) == len(names)
 
 
-def test_strangers_change_nothing(job: Job) -> None:
+def test_strangers_change_nothing(job: CountingJob) -> None:
     """Clients that send garbage, half a greeting, or nothing at all and stay."""
     endpoints = job.strategy.runtime.data_plane.endpoints
     strangers: list[socket.socket] = []
@@ -147,13 +118,13 @@ def test_strangers_change_nothing(job: Job) -> None:
                 stranger.sendall(data)
                 strangers.append(stranger)
 
-    assert job.fit(knock, every_steps=200) > 2
+    assert fit(job, knock, every_steps=200) > 2
     for stranger in strangers:
         stranger.close()
 
 
 @pytest.mark.parametrize(("task", "index"), [("worker", 1), ("ps", 0), ("ps", 1)])
-def test_a_pause_of_a_task(job: Job, task: str, index: int) -> None:
+def test_a_pause_of_a_task(job: CountingJob, task: str, index: int) -> None:
     """A reader that is slow in the middle of a message is waited for."""
     pid = job.cluster.pid(task, index)
 
@@ -162,7 +133,7 @@ def test_a_pause_of_a_task(job: Job, task: str, index: int) -> None:
         threading.Timer(PAUSE_S, os.kill, (pid, signal.SIGCONT)).start()
 
     try:
-        assert job.fit(pause, every_steps=450) > 1
+        assert fit(job, pause, every_steps=450) > 1
     finally:
         time.sleep(PAUSE_S)
         os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,82 @@
+"""A job whose numbers tell whether `fit` visited each example once and applied each update once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import keras
+import numpy as np
+
+import tfps
+from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
+from tfps.launch import LocalCluster
+
+
+class CountingJob:
+    """A strategy with a model that counts visits of examples and applied updates.
+
+    Args:
+        cluster: has the tasks.
+        examples: of an epoch.
+        batch_size: of a worker's step.
+        counters: a layer whose weights grow by one with each update of SGD at rate -1.
+        options: of the strategy.
+    """
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        *,
+        examples: int = 2000,
+        batch_size: int = 2,
+        counters: type[keras.layers.Layer] = UnitGradients,
+        **options: Any,
+    ) -> None:
+        self.cluster, self.examples, self.batch_size = cluster, examples, batch_size
+        self.epoch_steps = examples // batch_size
+        self.strategy = tfps.ParameterServerStrategy(
+            cluster.cluster_resolver, batch_callbacks="sampled", **options
+        )
+        with self.strategy.scope():
+            self.visits = Visits(examples)
+            self.model = keras.Sequential([keras.Input((4,)), counters()])
+            self.model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=[self.visits])
+
+    def fit(self, *callbacks: keras.callbacks.Callback, epochs: int) -> int:
+        """Train; answers how many epochs it took."""
+        x, labels = numbered(self.examples)
+        history = self.model.fit(
+            x,
+            labels,
+            batch_size=self.batch_size,
+            epochs=epochs,
+            verbose=0,
+            callbacks=list(callbacks),
+        )
+        return len(history.epoch)
+
+    def updates(self) -> list[int]:
+        """As every item of the weights, the optimizer and the servers' books have counted them."""
+        weights = [int(item) for weight in self.model.get_weights() for item in np.unique(weight)]
+        stats = self.strategy.stats()
+        iterations = int(self.model.optimizer.iterations)
+        return [*weights, iterations, *stats.versions, stats.updates_applied]
+
+    def updates_after(self, before: list[int], *, epochs: int) -> list[int]:
+        """What `updates` must answer so many epochs after it answered this."""
+        return [count + epochs * self.epoch_steps for count in before]
+
+
+class EpochsOfOneVisit(keras.callbacks.Callback):
+    """Compares each epoch's visits with one per example."""
+
+    def __init__(self, job: CountingJob) -> None:
+        super().__init__()
+        self.job = job
+        self.wrong_epochs: dict[int, Counter[int]] = {}
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        visits = Counter(self.job.visits.counts())
+        if visits != {1: self.job.examples}:
+            self.wrong_epochs[epoch] = visits
