@@ -122,23 +122,24 @@ class ForkServer:
                 for process in self._processes.values():
                     process.take({"status": -signal.SIGKILL})
 
-    def check(self) -> None:
-        """Raise what kept it from starting tasks.
-
-        Raises:
-            TaskFailed: it ended; the message has its status and last lines.
-        """
-        if (status := self._process.status()) is not None:
-            raise TaskFailed(self._process.report(describe_status(status)))
+    def failures(self) -> list[TaskFailed]:
+        """Return an error if it ended without having been asked to."""
+        status = self._process.status()
+        if status is None or self._process.expected_to_end:
+            return []
+        return [TaskFailed(self._process.report(describe_status(status)))]
 
     def close(self) -> None:
-        """End it, and with it the tasks that it started."""
+        """End it, and with it the tasks that it started; its log stays after a failure."""
+        failed = self.failures()
         self._process.kill()
         self._connection.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if not failed:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _ask(self, **request: Any) -> None:
-        with self._lock, contextlib.suppress(BrokenPipeError):  # `look` and `check` tell of its end
+        # `look` and `failures` tell of its end.
+        with self._lock, contextlib.suppress(BrokenPipeError):
             self._connection.send_bytes(json.dumps(request).encode())
 
 

@@ -83,13 +83,13 @@ class LocalCluster:
             task_index=0,
         )
         self._lease.share_with_this_process()  # which listens on the chief's port
-        self._stack = contextlib.ExitStack()
         self.log_dir = _log_dir(log_dir)
         self._temporary_logs = log_dir is None
+        self._stack = contextlib.ExitStack()
+        common = common_environment(extra=self._extra)
+        self._starter = self._stack.enter_context(starter(common))
         atexit.register(self.close)
         try:
-            common = common_environment(extra=self._extra)
-            self._starter = self._stack.enter_context(starter(common))
             for task_type, index, _ in self.spec.tasks(*SERVED):
                 self._start(task_type, index)
             if wait:
@@ -167,7 +167,7 @@ class LocalCluster:
 
     def failures(self) -> list[TaskFailed]:
         """Return an error for every task that ended without having been asked to."""
-        return [
+        return self._starter.failures() + [
             TaskFailed(task.report(describe_status(status)))
             for task in self._tasks.values()
             if (status := task.status()) is not None and not task.expected_to_end
@@ -223,7 +223,6 @@ class LocalCluster:
         )
 
     def _raise_failure(self) -> None:
-        self._starter.check()
         failures = self.failures()
         if failures:
             raise failures[0]

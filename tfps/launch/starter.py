@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from tfps.errors import TaskFailed
 from tfps.launch.environment import PARENT_PID
 from tfps.launch.fork_server import fork_server
 from tfps.launch.process import TaskProcess, start_program
@@ -21,8 +22,8 @@ class Starter(Protocol):
     def start(self, *, name: str, environment: Mapping[str, str], log_path: Path) -> TaskProcess:
         """Start the task that ``TF_CONFIG`` in an environment names."""
 
-    def check(self) -> None:
-        """Raise `TaskFailed` if no task can start."""
+    def failures(self) -> list[TaskFailed]:
+        """Return what keeps every task from starting."""
 
 
 class Programs:
@@ -38,8 +39,9 @@ class Programs:
             log_path=log_path,
         )
 
-    def check(self) -> None:
+    def failures(self) -> list[TaskFailed]:
         """Nothing that they have in common can fail."""
+        return []
 
 
 def starter(environment: Mapping[str, str]) -> contextlib.AbstractContextManager[Starter]:

@@ -78,9 +78,13 @@ def test_tasks_end_with_their_server(tmp_path: Path) -> None:
         server = psutil.Process(cluster.pid("worker", 0)).parent()
         assert server is not None
         server.kill()
-        while len(cluster.failures()) < 2:
+        while len(cluster.failures()) < 3:
             time.sleep(0.02)
-        assert "worker 0 ended by SIGKILL" in str(cluster.failures()[0])
+        said = [str(failure).splitlines()[0] for failure in cluster.failures()]
+        assert said == [
+            f"{name} ended by SIGKILL; its last lines:"
+            for name in ("fork server", "worker 0", "ps 0")
+        ]
 
 
 SCRIPT = """

@@ -158,9 +158,7 @@ def test_a_task_that_dies_is_reported(script: Path) -> None:
     arguments = [*TFPS, "run", "--workers", "2", str(script)]
     with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
         command.wait_for("counted")
-        [worker] = [
-            task for task in command.children() if task.environ().get("TFPS_TASK") == "worker 1"
-        ]
+        [worker] = [task for task in command.children() if task.name() == "worker 1"]
         worker.send_signal(signal.SIGKILL)
         command.wait_for(r"tfps: worker 1 ended by SIGKILL; its last lines:\n")
         command.wait_for(r"  \| .*\n")
@@ -176,7 +174,7 @@ def test_a_job_without_workers_ends(script: Path) -> None:
     with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
         command.wait_for("counted")
         for task in command.children():
-            if task.environ().get("TFPS_TASK") == "worker 0":
+            if task.name() == "worker 0":
                 task.send_signal(signal.SIGKILL)
         assert command.wait() == 1
         assert "no worker is left" in command.errors
@@ -190,15 +188,15 @@ def test_a_task_that_does_not_start(script: Path) -> None:
         environment={**ALONE, "TF_GRPC_REUSE_PORT": "true", "PYTHONPATH": _broken(script.parent)},
     )
     assert result.returncode == 1
-    assert re.search(r"Error: (worker|ps) \d ended with status 1; its last lines:", result.stderr)
+    assert "Error: fork server ended with status 1; its last lines:" in result.stderr
     assert "this module is broken" in result.stderr
 
 
 def _broken(folder: Path) -> str:
-    """Return a PYTHONPATH with a numpy that only workers and servers fail to import."""
+    """Return a PYTHONPATH with a module that the command imports, and its tasks cannot."""
     (folder / "broken").mkdir()
     (folder / "broken" / "portpicker.py").write_text(
-        "import os\nif os.environ.get('TFPS_TASK', '')[:2] in ('wo', 'ps'):\n"
+        "import sys\nif 'tfps.launch.fork_server_main' in sys.orig_argv:\n"
         "    raise ImportError('this module is broken')\n"
         "def pick_unused_port():\n    import socket\n"
         "    with socket.socket() as s:\n        s.bind(('', 0)); return s.getsockname()[1]\n"
