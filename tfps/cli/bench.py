@@ -62,9 +62,9 @@ def throughput(
     Trains a Fashion-MNIST classifier and a model of 60 variables in seven ways, which take turns
     on one cluster: about half an hour on two cores, a few minutes with --quick.
     """
-    from tfps.bench.throughput import Throughput, run
-    from tfps.bench.throughput_plot import write_plot
-    from tfps.bench.throughput_table import tables
+    from tfps.bench.throughput.benchmark import Throughput, run
+    from tfps.bench.throughput.plot import write_plot
+    from tfps.bench.throughput.table import tables
 
     settings = _settings(Throughput(), quick=quick, repetitions=repetitions, epoch_s=epoch_seconds)
     shapes = [
@@ -83,9 +83,9 @@ def transport(*, quick: bool, output: Path, repetitions: int | None) -> None:
     Says too what a server's books and its optimizer add to an exchange: about 5 minutes on two
     cores. With the `openssl` command there are rows for encrypted connections.
     """
-    from tfps.bench.transport import Transport, run
-    from tfps.bench.transport_plot import write_plot
-    from tfps.bench.transport_table import tables
+    from tfps.bench.transport.benchmark import Transport, run
+    from tfps.bench.transport.plot import write_plot
+    from tfps.bench.transport.table import tables
 
     settings = _settings(Transport(), quick=quick, repetitions=repetitions)
     results = _followed(run, settings, output=output)
@@ -100,9 +100,9 @@ def scaling(*, quick: bool, output: Path, repetitions: int | None, workers: int 
     A step sleeps 50 ms, so workers of one machine do not fight for its cores: about 6 minutes on
     two cores, with 21 processes of half a GB.
     """
-    from tfps.bench.scaling import Scaling, run
-    from tfps.bench.scaling_plot import write_plot
-    from tfps.bench.scaling_table import tables
+    from tfps.bench.scaling.benchmark import Scaling, run
+    from tfps.bench.scaling.plot import write_plot
+    from tfps.bench.scaling.table import tables
 
     settings = _settings(Scaling(), quick=quick, repetitions=repetitions, workers=workers)
     results = _followed(run, settings, output=output)

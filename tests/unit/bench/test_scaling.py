@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from tfps.bench.scaling import Scaling
-from tfps.bench.scaling_plot import write_plot
-from tfps.bench.scaling_results import Results
-from tfps.bench.scaling_table import tables
+from tfps.bench.scaling.benchmark import Scaling
+from tfps.bench.scaling.plot import write_plot
+from tfps.bench.scaling.results import Results
+from tfps.bench.scaling.table import tables
 
 
 def turn(steps_per_s: float, ps_cpu_ms: float) -> dict[str, Any]:

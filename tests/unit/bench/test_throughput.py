@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from PIL import Image
 from rich.console import Console
 
-from tfps.bench import throughput
-from tfps.bench.throughput import Throughput
-from tfps.bench.throughput_plot import write_plot
-from tfps.bench.throughput_results import Results, ThroughputCase
-from tfps.bench.throughput_shapes import SHAPES, Shape
-from tfps.bench.throughput_table import tables
+from tfps.bench.throughput import benchmark as throughput
+from tfps.bench.throughput.benchmark import Throughput
+from tfps.bench.throughput.plot import write_plot
+from tfps.bench.throughput.results import Results, ThroughputCase
+from tfps.bench.throughput.shapes import SHAPES, Shape
+from tfps.bench.throughput.table import tables
 from tfps.bench.workload import EPOCH_STEPS, split
 from tfps.errors import ConfigError
 

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from tfps.bench.transport import Transport
-from tfps.bench.transport_plot import write_plot
-from tfps.bench.transport_results import CARRIERS, MLP_BYTES, Results, size_text
-from tfps.bench.transport_table import tables
+from tfps.bench.transport.benchmark import Transport
+from tfps.bench.transport.plot import write_plot
+from tfps.bench.transport.results import CARRIERS, MLP_BYTES, Results, size_text
+from tfps.bench.transport.table import tables
 from tfps.bench.workload import MODELS
 
 

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.scaling_results import Results
-from tfps.bench.scaling_turn import Order
+from tfps.bench.scaling.results import Results
+from tfps.bench.scaling.turn import Order
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
 
@@ -90,4 +90,4 @@ def _turn(settings: Scaling, workers: int, cluster: LocalCluster) -> Turn:
         batch_size=settings.batch_size,
         groups={role: processes(cluster, role) for role in ("worker", "ps")},
     )
-    return Turn(f"scaling_{workers}", "tfps.bench.scaling_turn", asdict(order))
+    return Turn(f"scaling_{workers}", "tfps.bench.scaling.turn", asdict(order))

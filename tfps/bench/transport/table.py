@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 
 from tfps.bench.table import note, number_text, plain_table, spread_text
-from tfps.bench.transport_results import (
+from tfps.bench.transport.results import (
     CARRIERS,
     MLP_BYTES,
     ROWS,

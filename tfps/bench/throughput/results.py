@@ -8,8 +8,8 @@ from typing import Any
 
 from tfps.bench.case import Case, most_other_cores
 from tfps.bench.report import Bar, Report, Spread
-from tfps.bench.rows import ROWS, TITLES
-from tfps.bench.throughput_shapes import SHAPES, Aim, Shape
+from tfps.bench.throughput.rows import ROWS, TITLES
+from tfps.bench.throughput.shapes import SHAPES, Aim, Shape
 
 BASELINE = "stock_fit"
 SINGLE = "single_fit"

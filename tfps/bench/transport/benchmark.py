@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tfps.bench.certificates import can_make_certificates, make_certificates
-from tfps.bench.transport_results import CARRIERS, MLP_BYTES, Results
+from tfps.bench.transport.results import CARRIERS, MLP_BYTES, Results
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
 from tfps.transport.direct.secret import SECRET_VARIABLE
@@ -106,7 +106,7 @@ class _Site:
             "groups": {role: processes(self.cluster, role) for role in ("worker", "ps")},
         }
         name = "transport_tls" if self.encrypts else "transport"
-        module = "tfps.bench.transport_turn"
+        module = "tfps.bench.transport.turn"
         return Turn(name=name, module=module, order=order, environment=self.environment)
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.rows import ROWS, Epochs, Setting
+from tfps.bench.throughput.rows import ROWS, Epochs, Setting
 from tfps.bench.usage import EpochClock, Sample
 from tfps.bench.workload import MODELS, Images
 

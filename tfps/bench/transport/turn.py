@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bench.still_model import still_fit
-from tfps.bench.transport_results import CARRIERS
+from tfps.bench.transport.results import CARRIERS
 from tfps.bench.usage import EpochClock, Sample
 from tfps.bench.workload import MODELS
 from tfps.runtime.server_function import server_function

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Group
 
-from tfps.bench.scaling_results import Results
+from tfps.bench.scaling.results import Results
 from tfps.bench.table import bar_lines, note, plain_table, ratio_text, spread_text
 
 COLUMNS = ("steps/s", "share\nkept", "CPU ms\nper step", "server CPU ms\nper push")

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tfps.bench.images import write_images
-from tfps.bench.rows import ROWS, TITLES
-from tfps.bench.throughput_results import SINGLE, Results
-from tfps.bench.throughput_shapes import SHAPES, Shape
-from tfps.bench.throughput_turn import Order
+from tfps.bench.throughput.results import SINGLE, Results
+from tfps.bench.throughput.rows import ROWS, TITLES
+from tfps.bench.throughput.shapes import SHAPES, Shape
+from tfps.bench.throughput.turn import Order
 from tfps.bench.turn import Turn, processes
 from tfps.errors import ConfigError
 from tfps.launch import LocalCluster
@@ -124,7 +124,7 @@ def _turn(order: Order) -> Turn:
     """One row, in a chief process of its own."""
     return Turn(
         name=order.row,
-        module="tfps.bench.throughput_turn",
+        module="tfps.bench.throughput.turn",
         order=asdict(order),
         needs_cluster=order.row != SINGLE,
         environment={"TF_USE_LEGACY_KERAS": "1"} if ROWS[order.row].needs_tf_keras else {},

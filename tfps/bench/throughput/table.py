@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.console import Group
 from rich.table import Table
 
-from tfps.bench.rows import LEGEND, TITLES
 from tfps.bench.table import bar_lines, note, plain_table, ratio_text, spread_text
-from tfps.bench.throughput_results import BASELINE, SINGLE, Results
-from tfps.bench.throughput_shapes import Shape
+from tfps.bench.throughput.results import BASELINE, SINGLE, Results
+from tfps.bench.throughput.rows import LEGEND, TITLES
+from tfps.bench.throughput.shapes import Shape
 
 COLUMNS = ("steps/\nexec.", "steps/s", "CPU ms\nper step", "vs.\nstock", "vs.\nsingle")
 

@@ -11,7 +11,7 @@ matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
-from tfps.bench.transport_results import (
+from tfps.bench.transport.results import (
     CARRIERS,
     MLP_BYTES,
     ROWS,

@@ -11,7 +11,7 @@ matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
 from tfps.bench.report import Spread
-from tfps.bench.scaling_results import SERVER_CPU_AIM_MS, Results, ScalingCase
+from tfps.bench.scaling.results import SERVER_CPU_AIM_MS, Results, ScalingCase
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
 
 

@@ -11,10 +11,10 @@ matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
 from tfps.bench.report import Spread
-from tfps.bench.rows import LEGEND, ROWS, TITLES
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
-from tfps.bench.throughput_results import Results, ThroughputCase
-from tfps.bench.throughput_shapes import Shape
+from tfps.bench.throughput.results import Results, ThroughputCase
+from tfps.bench.throughput.rows import LEGEND, ROWS, TITLES
+from tfps.bench.throughput.shapes import Shape
 
 BAR_HEIGHT = 0.38
 LEGEND_INCHES = 10.5  # of the legend in one line

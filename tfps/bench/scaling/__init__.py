@@ -1,0 +1,1 @@
+"""`tfps bench scaling`: many workers against one."""

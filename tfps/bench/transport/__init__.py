@@ -1,0 +1,1 @@
+"""`tfps bench transport`: one message to a parameter server and back."""
