@@ -20,11 +20,12 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tfps.cluster import prepare_process
+from tfps.errors import ConfigError
 from tfps.launch.environment import PARENT_PID, TASK_NAME
 from tfps.launch.parent import end_with_parent
+from tfps.launch.serving import serve
 
 PR_SET_NAME = 15  # from <linux/prctl.h>; keeps 15 bytes
-ARGUMENTS = ["serve"]  # of the command `tfps`: what every task does
 
 
 def main(file_number: int) -> None:
@@ -34,7 +35,6 @@ def main(file_number: int) -> None:
     # What a task would otherwise import when it starts to serve; none of it starts a thread.
     import tensorflow as tf  # noqa: F401
 
-    import tfps.launch.serving
     import tfps.transport.data_server
     import tfps.transport.links  # noqa: F401
 
@@ -112,13 +112,11 @@ def _become(request: Mapping[str, Any], connection: Connection) -> None:
         os.environ[PARENT_PID] = str(os.getppid())
         _show_name(os.environ[TASK_NAME])
         _draw_new_seeds()
-        sys.argv = ["tfps", *ARGUMENTS]
-
-        from tfps.cli import main as command
-
-        command(ARGUMENTS, prog_name="tfps")
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(bool(end.code))
+        sys.argv = ["tfps", "serve"]
+        end_with_parent()
+        status = serve()
+    except ConfigError as error:
+        print(f"Error: {error}", file=sys.stderr)
     except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
         traceback.print_exc()
     finally:
