@@ -362,6 +362,16 @@ def register_named_function(name: str, function: Callable[..., Any]) -> None:
         script_ops._py_funcs._funcs[name] = function
 
 
+def release_arrays() -> None:
+    """Let go of the arrays that were tensors' memory, where the tensors are gone.
+
+    A tensor ends on a thread without the interpreter's lock, so TensorFlow gives the array back
+    later: when a PyFunc ends, which is too late for one that needs the memory, or an eager tensor.
+    """
+    tensor = tf.constant(0)
+    del tensor
+
+
 def keep_stop_from_waiting(coordinator: Any, *, timeout_s: float = 1.0) -> None:
     """Let a coordinator stop, and so its process end, while a task is lost for good.
 

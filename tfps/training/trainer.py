@@ -66,7 +66,7 @@ class Trainer:
         for variable in model.variables:
             native = variable._value
             if isinstance(native, ServerVariable):
-                value = native.read_value()
+                value = native.numpy()  # in parts, where it is large
                 with private.placed_on(CHIEF_DEVICE), private.default_replica_context():
                     if id(variable) in local:
                         local[id(variable)].assign(value)
