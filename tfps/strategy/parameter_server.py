@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfps.bridge import keras_patches
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.function_registration import register_without_lock
 from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
     ClusterSpec,
@@ -137,6 +138,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._extended._tfps_register = self._primitives.register
         keras_patches.install(Trainer())
         private.hold_back_removals()
+        register_without_lock()
         self._guard = Guard(self.runtime, policy=probe_policy)
         self._finalizer = weakref.finalize(self, _close, self.runtime, self._guard)
         atexit.register(self._finalizer)
