@@ -61,7 +61,8 @@ class Trainer:
         """Weights come to the chief once; the stock Keras loop runs there."""
         strategy = model._distribute_strategy
         strategy.pause_tickets()
-        local = model.__dict__.setdefault("_tfps_chief_copies", {})
+        kept = model.__dict__.setdefault("_tfps_on_chief", _OnChief())
+        local = kept.copies
         replacements = []
         for variable in model.variables:
             native = variable._value
@@ -76,12 +77,12 @@ class Trainer:
         predict_function = model.predict_function
         attributes = model.__dict__
         attributes["_distribute_strategy"] = None
-        attributes["predict_function"] = attributes.get("_tfps_predict_function")
+        attributes["predict_function"] = kept.predict_function
         try:
             with values_replaced(replacements), private.default_replica_context():
                 yield
         finally:
-            attributes["_tfps_predict_function"] = attributes["predict_function"]
+            kept.predict_function = attributes["predict_function"]
             attributes["predict_function"] = predict_function
             attributes["_distribute_strategy"] = strategy
 
@@ -100,6 +101,18 @@ class Trainer:
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
         return False
+
+
+class _OnChief:
+    """What `predict` keeps with a model.
+
+    In an object of its own: TensorFlow puts every function that is an attribute of a model into a
+    SavedModel of it, and this one reads variables that are none of the model's.
+    """
+
+    def __init__(self) -> None:
+        self.copies: dict[int, tf.Variable] = {}  # by Keras variable
+        self.predict_function: Any = None
 
 
 class _CurrentRound:

@@ -13,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 from tfps.bridge import function_registration as registration
-from tfps.bridge.tensorflow_private import context
 
 LET_GO_AFTER_S = 0.2
 
@@ -48,12 +47,13 @@ def test_a_saved_model_brings_its_functions(tmp_path: Path) -> None:
     assert float(tf.saved_model.load(str(tmp_path)).double(4.0)) == 8.0
 
 
-def test_refusals_are_raised() -> None:
-    definition = tf.function(lambda: tf.constant(1)).get_concrete_function().function_def
-    other = type(definition).FromString(definition.SerializeToString())
-    other.node_def[0].attr["value"].tensor.int_val[0] = 2
-    with pytest.raises(tf.errors.InvalidArgumentError, match="already exists"):
-        context.context().add_function_def(other)
+def test_refusals_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = registration.runtime()._replace(
+        code=lambda _status: tf.errors.INVALID_ARGUMENT, message=lambda _status: b"is wrong"
+    )
+    monkeypatch.setattr(registration, "runtime", lambda: fake)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is wrong"):
+        tf.function(lambda: tf.constant(3))()
 
 
 @pytest.fixture
