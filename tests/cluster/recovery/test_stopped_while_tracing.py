@@ -57,6 +57,11 @@ class Onlooker(threading.Thread):
         self.act()
 
 
+@tf.function
+def _nothing() -> tf.Tensor:
+    return tf.constant(1)
+
+
 def _trace() -> tf.types.experimental.ConcreteFunction:
     return tf.function(lambda x: x + 1.0).get_concrete_function(tf.TensorSpec([]))
 
@@ -65,7 +70,7 @@ def _started(cluster: LocalCluster) -> tfps.ParameterServerStrategy:
     """A strategy whose tasks are probed."""
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
     coordinator = tfps.ClusterCoordinator(strategy)
-    coordinator.schedule(tf.function(lambda: tf.constant(1)))
+    coordinator.schedule(_nothing)
     coordinator.join()
     return strategy
 
@@ -85,9 +90,8 @@ def test_a_worker(
     assert onlooker.has_acted
     assert "SIGCONT" in caplog.text
     assert float(function(tf.constant(1.0))) == 2.0
-    coordinator = strategy.coordinator
-    value = coordinator.schedule(tf.function(lambda: function(tf.constant(2.0))))
-    assert float(coordinator.fetch(value)) == 3.0
+    value = strategy.coordinator.schedule(function, args=(tf.constant(2.0),))
+    assert float(strategy.coordinator.fetch(value)) == 3.0
     strategy.close()
 
 

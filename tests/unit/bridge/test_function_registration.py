@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
 import logging
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -56,36 +56,38 @@ def test_refusals_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         tf.function(lambda: tf.constant(3))()
 
 
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Registrations take until this event is set."""
-    answered, real = threading.Event(), registration.runtime()
+class SlowTasks:
+    """Registrations wait for an answer; a while after the first one began, something happens."""
 
-    def add_function(*arguments: Any) -> None:
-        assert answered.wait(timeout=30)
-        real.add_function(*arguments)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answered = threading.Event()
+        self.after_a_while: Callable[[], None] = self.answered.set
+        real = registration.runtime()
 
-    fake = real._replace(add_function=add_function)
-    monkeypatch.setattr(registration, "runtime", lambda: fake)
-    monkeypatch.setattr(registration, "SAID_AFTER_S", LET_GO_AFTER_S / 2)
-    return answered
+        def add_function(*arguments: Any) -> None:
+            threading.Timer(LET_GO_AFTER_S, self.after_a_while).start()
+            assert self.answered.wait(timeout=30)
+            real.add_function(*arguments)
 
-
-def _later(act: Callable[[], None]) -> None:
-    threading.Timer(LET_GO_AFTER_S, act).start()
+        fake = real._replace(add_function=add_function)
+        monkeypatch.setattr(registration, "runtime", lambda: fake)
+        monkeypatch.setattr(registration, "SAID_AFTER_S", LET_GO_AFTER_S / 4)
 
 
 def test_other_threads_run_while_one_waits(
-    slow: threading.Event, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _later(slow.set)
+    SlowTasks(monkeypatch)
     with caplog.at_level(logging.WARNING, logger="tfps"):
         assert int(tf.function(lambda: tf.constant(3))()) == 3
     assert "SIGCONT" in caplog.text
 
 
-def test_the_wait_can_be_interrupted(slow: threading.Event) -> None:
-    _later(_thread.interrupt_main)
+def test_the_wait_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = SlowTasks(monkeypatch)
+    main = threading.main_thread().ident
+    assert main is not None
+    tasks.after_a_while = lambda: signal.pthread_kill(main, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         tf.function(lambda: tf.constant(3))()
-    slow.set()
+    tasks.answered.set()

@@ -26,12 +26,14 @@ def test_memory_of_the_message_before(reclaims: bool, buffers: int) -> None:
     register_named_function("test_reclaimed_buffers", receive)
     with tf.Graph().as_default():
 
-        def step(number: tf.Tensor, _before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def step(number: tf.Tensor, before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             (received,) = tf.raw_ops.PyFunc(
                 input=[number], token="test_reclaimed_buffers", Tout=[tf.uint8]
             )
             received.set_shape([SIZE_BYTES])
-            return number + 1, received
+            with tf.control_dependencies([received]):  # the worker's parameters until then
+                following = number + 1 + 0 * tf.cast(before[0], tf.int32)
+            return following, received
 
         zeros = tf.zeros([SIZE_BYTES], tf.uint8)
         _, last = tf.while_loop(
