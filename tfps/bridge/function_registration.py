@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.tensorflow_private import context
+from tfps.bridge.tensorflow_private import Context
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def register_without_lock() -> None:
     interpreter's lock meanwhile: with one task stopped at that moment, nothing in this process
     would run any more, neither Ctrl-C nor the probes that find out what is wrong.
     """
-    if getattr(context.Context, "_tfps_registers", False):
+    if getattr(Context, "_tfps_registers", False):
         return
     runtime()  # here, where it can fail with everybody watching
 
@@ -82,9 +82,9 @@ def register_without_lock() -> None:
         where, text = _pointer_of_capsule(self._handle), definition.SerializeToString()
         _aside(lambda status: runtime().add_definition(where, text, len(text), status))
 
-    context.Context.add_c_function = add_c_function
-    context.Context.add_function_def = add_function_def
-    context.Context._tfps_registers = True
+    Context.add_c_function = add_c_function
+    Context.add_function_def = add_function_def
+    Context._tfps_registers = True
 
 
 def _aside(call: Callable[[int], None]) -> None:

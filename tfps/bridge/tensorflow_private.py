@@ -34,6 +34,7 @@ if not tf.__version__.startswith(SUPPORTED_TENSORFLOW + "."):
     )
 
 BaseResourceVariable = resource_variable_ops.BaseResourceVariable
+Context = context.Context
 ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue
 ClosureInputError = cluster_coordinator.ClosureInputError

@@ -87,7 +87,7 @@ def test_saved_before_and_after_everything_else(model: keras.Model, tmp_path: Pa
 
     np.save(tmp_path / "x.npy", X)
     paths = [tmp_path / name for name in expected]
-    arguments = ["-c", PLAIN_PROGRAM, tmp_path / "x.npy", tmp_path, *paths]
+    arguments: list[str | Path] = ["-c", PLAIN_PROGRAM, tmp_path / "x.npy", tmp_path, *paths]
     result = run_command([sys.executable, *arguments], deadline_s=120)
     assert result.returncode == 0, result
     for name, answer in expected.items():

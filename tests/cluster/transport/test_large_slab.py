@@ -71,4 +71,4 @@ def test_fit(transport: str) -> None:
     grown = np.flatnonzero(value.any(axis=1))
     np.testing.assert_array_equal(grown, np.unique(IDS))
     for row in grown:
-        np.testing.assert_array_equal(value[row], EPOCHS * IDS.count(row) / BATCH_SIZE)
+        np.testing.assert_array_equal(value[row], EPOCHS * IDS.count(int(row)) / BATCH_SIZE)
