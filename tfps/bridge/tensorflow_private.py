@@ -147,6 +147,11 @@ def current_graph() -> Any:
     return ops.get_default_graph()
 
 
+def graph_of_call(operation: Any) -> Any:
+    """The graph of the function that a call in a traced function runs."""
+    return operation.graph._get_function(operation.get_attr("f").name).graph
+
+
 def keep_with_graph(thing: Any) -> None:
     """Keep an object alive as long as the function that is being traced."""
     ops.get_default_graph().add_to_collection("tfps_kept", thing)

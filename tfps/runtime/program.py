@@ -14,6 +14,7 @@ from tfps.bridge.step_scope import StepScope, outside_the_step
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_STAGES
 from tfps.errors import UnsupportedError
+from tfps.runtime.step_results import StepResults
 
 Step = Callable[[Any], Any]
 
@@ -51,6 +52,7 @@ class Program:
         seeds: seed generators, and how often a step draws from each.
         stages: the optimizer calls in order; empty for a step that trains nothing.
         outputs: the structure that the step returns, as specs.
+        results: those of its outputs that are results of metrics.
         pipelined: the worker computes a step while the push of the one before is on its way.
     """
 
@@ -66,6 +68,7 @@ class Program:
     draws_per_step: list[int] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     outputs: Any = None
+    results: StepResults | None = None
     pipelined: bool = False
 
     @property
@@ -183,6 +186,11 @@ def discover(program: Program, strategy: Any) -> Program:
     program.seeds = [v for v in discovery.order if is_seed(v)]
     program.draws_per_step = [discovery.draws.get(id(v), 0) for v in program.seeds]
     program.stages = stages
+    program.results = StepResults(
+        tf.nest.flatten(concrete.structured_outputs),
+        handles=[discovery.copies[id(v)].handle for v in program.metrics],
+        specs=[tf.TensorSpec(tuple(v.shape), v._dtype) for v in program.metrics],
+    )
     program.outputs = tf.nest.map_structure(
         lambda t: tf.TensorSpec(t.shape, t.dtype) if tf.is_tensor(t) else t,
         concrete.structured_outputs,

@@ -68,6 +68,8 @@ class WorkerStep:
         self.report: dict[str, tf.Tensor] = {}
         self.push_microseconds: tf.Tensor = tf.constant(NOT_MEASURED, tf.int64)
         self._stage = 0
+        self._graph: Any = None
+        self._nested_versions: Any = None
         self._counts_before: dict[int, tf.Tensor] = {}
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
@@ -98,7 +100,6 @@ class WorkerStep:
             optimizer,
             values,
             variables=[v for _, v in pairs],
-            servers=len(self.servers),
             value_of=self.value_of,
         )
         self._exchange({gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)})
@@ -147,6 +148,7 @@ class WorkerStep:
             fields: header fields about the step before.
         """
         self.ticket, self._stage = ticket, 0
+        self._graph, self._nested_versions = private.current_graph(), None
         self.versions = tf.unstack(versions, num=len(self.servers))
         self.report, self.fields = dict(report), dict(fields)
         for metric, base in zip(self.program.metrics, self.program.metric_bases, strict=True):
@@ -193,10 +195,26 @@ class WorkerStep:
 
     def _exchange(self, gradients: Mapping[str, tf.Tensor]) -> None:
         stage, self._stage = self._stage, self._stage + 1
+        is_nested = private.current_graph() is not self._graph
+        if is_nested and self._nested_versions is None:
+            self._nested_versions = self._versions_as_variable()
+        if self._nested_versions is not None:
+            self.versions = tf.unstack(self._nested_versions.read_value())
         pushed = self._push(stage, self._payloads(stage, gradients))
         self._load(stage, pushed.payloads)
+        if self._nested_versions is not None:
+            self._nested_versions.assign(tf.stack(pushed.versions), read_value=False)
+        if is_nested:
+            return  # its tensors end with the branch; the step's last exchange is outside of it
         self.push_microseconds, self.versions = pushed.microseconds, pushed.versions
         self.accepted, self.next_ticket = pushed.accepted, pushed.next_ticket
+
+    def _versions_as_variable(self) -> Any:
+        """Of the parameters that are loaded; a branch that may not be taken can change it."""
+        with self._graph.as_default():
+            variable = private.anonymous_variable(shape=[len(self.servers)], dtype=tf.int64)
+            variable.assign(tf.stack(self.versions), read_value=False)
+        return variable
 
     def _payloads(self, stage: int, gradients: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """What a stage sends to each server."""

@@ -14,6 +14,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.program import Program, discover
 from tfps.training.epoch_iterator import RoundRequest
+from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.one_batch import OneBatch
 from tfps.training.round import Round
 
@@ -202,23 +203,29 @@ class Follower:
             self._logs.update(self._read_logs(program, round_))
 
     def _read_logs(self, program: Program, round_: Round) -> dict[str, Any]:
-        outputs = program.outputs
-        results = self._model.get_metrics_result()
-        if not isinstance(outputs, dict) or set(outputs) == set(results):
-            return dict(results)
-        flat = tf.nest.flatten(outputs)
-        reported = program.numeric_outputs
+        """What the step's logs are for the whole round; other values are those of its last step."""
+        outputs, results = program.outputs, program.results
+        if not isinstance(outputs, dict) or results is None:
+            return dict(self._model.get_metrics_result())
+        with private.placed_on(CHIEF_DEVICE):
+            known = results.compute([v._value.read_value() for v in program.metrics])
+        reported = {id(spec) for spec in program.numeric_outputs}
         values: list[Any] = []
         offset = 0
-        for spec in flat:
-            if any(spec is item for item in reported):
+        for position, spec in enumerate(tf.nest.flatten(outputs)):
+            value = None
+            if id(spec) in reported:
                 size = int(np.prod(spec.shape))
-                values.append(round_.outputs[offset : offset + size].reshape(spec.shape))
+                value = round_.outputs[offset : offset + size].reshape(spec.shape)
                 offset += size
-            else:
-                values.append(None)
+            values.append(known.get(position, value))
         logs = dict(tf.nest.pack_sequence_as(outputs, values))
-        logs.update({name: value for name, value in results.items() if name in logs})
+        if results.others:
+            mine = self._model.get_metrics_result()
+            others = tf.nest.pack_sequence_as(
+                outputs, [position in results.others for position in range(len(values))]
+            )
+            logs.update({name: mine[name] for name in mine if others.get(name) is True})
         return {name: value for name, value in logs.items() if value is not None}
 
 
