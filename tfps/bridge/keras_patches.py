@@ -53,6 +53,12 @@ class TrainerHooks(Protocol):
     def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """While it is open, Keras predicts on the chief with the weights of the servers."""
 
+    def eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """While it is open, Keras runs the steps of a model with ``run_eagerly`` on the chief."""
+
+    def check_stranger(self, model: Any) -> None:
+        """A model that is not of our strategy is about to train or to be evaluated."""
+
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         """Look through a `CallbackList` that was just made."""
 
@@ -63,6 +69,11 @@ class TrainerHooks(Protocol):
 def variable_under_construction() -> Any:
     """The Keras variable that this thread is creating, or None for a raw `tf.Variable`."""
     return getattr(_building, "variable", None)
+
+
+def runs_eagerly(model: Any) -> bool:
+    """Whether a model of our strategy runs a step eagerly on the chief right now."""
+    return "_tfps_eager_strategy" in model.__dict__
 
 
 def install(hooks: TrainerHooks) -> None:
@@ -143,15 +154,22 @@ def _patch_trainer(hooks: TrainerHooks) -> None:
     def make(kind: str) -> Callable[..., Any]:
         def make_function(original: Any, self: Any, force: bool = False) -> Any:
             if not ours(self):
+                hooks.check_stranger(self)
                 return original(self, force)
             return hooks.make_function(self, kind, force)
 
         return make_function
 
     def build(original: Any, self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
-        if not ours(self):
+        if not ours(self) and not runs_eagerly(self):
             return original(self, iterator=iterator, data_batch=data_batch)
         return hooks.build(self, iterator, data_batch)
+
+    def run(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not ours(self) or not self.run_eagerly:
+            return original(self, *args, **kwargs)
+        with hooks.eagerly(self):
+            return original(self, *args, **kwargs)
 
     def predict(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if not ours(self):
@@ -162,6 +180,8 @@ def _patch_trainer(hooks: TrainerHooks) -> None:
     _wrap(trainer, "make_train_function", make("train"))
     _wrap(trainer, "make_test_function", make("test"))
     _wrap(trainer, "_maybe_symbolic_build", build)
+    for method in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
+        _wrap(trainer, method, run)
     _wrap(trainer, "predict", predict)
     _wrap(trainer, "predict_on_batch", predict)
 

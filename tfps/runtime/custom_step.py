@@ -105,7 +105,6 @@ class CustomStep:
             optimizer,
             values,
             variables=[v for _, v in pairs],
-            servers=len(self.servers),
             value_of=self.value_of,
         )
         named = {gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)}

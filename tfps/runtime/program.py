@@ -200,6 +200,6 @@ def discover(program: Program, strategy: Any) -> Program:
             raise UnsupportedError(
                 f"the variable {variable.path} was not created under strategy.scope(), so it lives "
                 "on no parameter server. Create the model, its layers and its optimizer inside "
-                "`with strategy.scope():`."
+                "`with strategy.scope():`, and call enable_lora() and quantize() there."
             )
     return program

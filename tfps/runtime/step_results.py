@@ -139,7 +139,7 @@ class _Copy:
         return made.outputs[tensor.value_index]
 
     def _state(self, handle: tf.Tensor, calls: Calls, read: tf.Tensor) -> tf.Tensor:
-        while handle.op.type == "Placeholder":
+        while handle.ref() not in self._handles and handle.op.type == "Placeholder":
             handle, calls = _outside(handle, calls)
         position = self._handles.get(handle.ref())
         if position is None:

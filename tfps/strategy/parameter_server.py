@@ -213,6 +213,15 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         for member in members(optimizer):
             member.__dict__["_distribution_strategy"] = self
 
+    def apply_eagerly(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+        """An optimizer call on the chief, outside of `fit` and of scheduled functions."""
+        self.pause_tickets()
+        self.adopt_optimizer(optimizer)
+        if not optimizer.built:
+            with self.scope():
+                optimizer.build(variables)
+        self._primitives.apply(optimizer, gradients, variables)
+
     def announce_input(self, iterator: Any) -> None:
         """Say once per `fit` how the data reach the workers."""
         if iterator is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,14 +12,17 @@ import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_patches import values_replaced
+from tfps.bridge.keras_patches import runs_eagerly, values_replaced
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
+from tfps.runtime.program import is_metric
 from tfps.training.batch_callbacks import needs_lock_step
 from tfps.training.epoch_iterator import TicketIterator
 from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.follower import Follower
 from tfps.training.progress import TrainingProgress
+
+logger = logging.getLogger(__name__)
 
 # Overriding one of these takes the training out of the library's hands.
 HOOKED_METHODS = ("fit", "evaluate", "make_train_function", "make_test_function")
@@ -32,6 +36,8 @@ class Trainer:
 
     def make_function(self, model: Any, kind: str, force: bool) -> None:
         attribute = f"{kind}_function"
+        if _asks_for_xla(model):
+            say_once(model, "jit_compile", JIT_IGNORED, model.name)
         if getattr(model, attribute) is None or force:
             function = Follower(model, strategy=model._distribute_strategy, step=kind)
             setattr(model, attribute, function)
@@ -39,6 +45,9 @@ class Trainer:
             model.train_function.lock_step = model.__dict__.get("_tfps_lock_step", False)
 
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
+        if runs_eagerly(model):
+            self._build_for_eager_steps(model, iterator, data_batch)
+            return
         _check_not_overridden(model)
         strategy = model._distribute_strategy
         strategy.announce_input(iterator)
@@ -46,11 +55,18 @@ class Trainer:
             data_batch = iterator.batch_spec
         if model.optimizer is not None:
             strategy.adopt_optimizer(model.optimizer)
-        with strategy.scope():
-            model._symbolic_build(data_batch=data_batch)
+        _build_symbolically(model, strategy, data_batch)
         if iterator is not None:
             # Keras's loop ends through the iterator, which then ends the round.
             iterator.function = _CurrentRound(strategy)
+
+    def _build_for_eager_steps(self, model: Any, iterator: Any, data_batch: Any) -> None:
+        strategy = model.__dict__["_tfps_eager_strategy"]
+        if iterator is not None:
+            data_batch = iterator._distributed_dataset.element_spec
+        if model.optimizer is not None:
+            strategy.adopt_optimizer(model.optimizer)
+        _build_symbolically(model, strategy, data_batch)
 
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
         strategy.wait_for_hung_workers()
@@ -73,6 +89,7 @@ class Trainer:
                     else:
                         local[id(variable)] = tf.Variable(value, trainable=variable.trainable)
                 replacements.append((variable, local[id(variable)]))
+        known = {id(variable) for variable in model.variables}
         predict_function = model.predict_function
         attributes = model.__dict__
         attributes["_distribute_strategy"] = None
@@ -84,6 +101,41 @@ class Trainer:
             attributes["_tfps_predict_function"] = attributes["predict_function"]
             attributes["predict_function"] = predict_function
             attributes["_distribute_strategy"] = strategy
+            for variable in model.variables:
+                if id(variable) not in known and not is_metric(variable):
+                    local[id(variable)] = variable._value  # the trace of predict knows this one
+                    with strategy.scope():
+                        variable._initialize(variable.numpy())
+
+    @contextlib.contextmanager
+    def eagerly(self, model: Any) -> Iterator[None]:
+        """The stock Keras loop runs here; reads and updates go to the servers one by one."""
+        _check_not_overridden(model)
+        strategy = model._distribute_strategy
+        strategy.pause_tickets()
+        say_once(model, "run_eagerly", RUNS_EAGERLY, model.name)
+        attributes = model.__dict__
+        functions = {name: attributes.pop(name) for name in ("train_function", "test_function")}
+        attributes.update(train_function=None, test_function=None, _distribute_strategy=None)
+        attributes["_tfps_eager_strategy"] = strategy
+        try:
+            yield
+        finally:
+            del attributes["_tfps_eager_strategy"]
+            attributes.update(functions, _distribute_strategy=strategy)
+
+    def check_stranger(self, model: Any) -> None:
+        if runs_eagerly(model) or not model.variables:
+            return
+        optimizer = model.optimizer
+        compiled_in_scope = self.is_ours(getattr(optimizer, "_distribution_strategy", None))
+        native = model.variables[0]._value
+        if compiled_in_scope and not isinstance(native, ServerVariable):
+            raise UnsupportedError(
+                f"the model {model.name} was compiled under strategy.scope() but created outside "
+                "of it, so its weights lie in this process and on no parameter server. Create the "
+                "model inside `with strategy.scope():` as well."
+            )
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         strategy = model._distribute_strategy
@@ -99,7 +151,40 @@ class Trainer:
         )
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
-        return False
+        """On the chief, between scheduled functions: the servers apply it like any push."""
+        if not tf.executing_eagerly():
+            return False
+        variables = list(variables if variables is not None else optimizer._trainable_variables)
+        native = getattr(variables[0], "_value", None) if variables else None
+        if not isinstance(native, ServerVariable):
+            return False
+        native._distribute_strategy.apply_eagerly(optimizer, list(gradients), variables)
+        return True
+
+
+JIT_IGNORED = (
+    "jit_compile=True of %s is ignored: in the middle of a step stands the exchange with the "
+    "parameter servers, which XLA cannot compile. Put tf.function(jit_compile=True) around the "
+    "expensive part of call() to compile that."
+)
+RUNS_EAGERLY = (
+    "run_eagerly=True: the steps of %s run eagerly in this process, one after the other, and the "
+    "workers rest. That is for debugging; compile the model without it to train on the workers."
+)
+
+
+def say_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
+    """Log a warning, the first time for a model."""
+    said = model.__dict__.setdefault("_tfps_said", set())
+    if topic not in said:
+        said.add(topic)
+        logger.warning(message, *arguments)
+
+
+def _asks_for_xla(model: Any) -> bool:
+    """Whether the user did; Keras's "auto" turns it on for most models."""
+    compiled = getattr(model, "_compile_config", None)
+    return compiled is not None and compiled.config.get("jit_compile") is True
 
 
 class _CurrentRound:
@@ -112,6 +197,13 @@ class _CurrentRound:
         follower = self._strategy.active_follower
         if follower is not None:
             follower.end_of_epoch()
+
+
+def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:
+    """Not where a step of the user's own never calls the model; that builds what it uses."""
+    if type(model).call is not keras.Model.call:
+        with strategy.scope():
+            model._symbolic_build(data_batch=data_batch)
 
 
 def _check_not_overridden(model: Any) -> None:
