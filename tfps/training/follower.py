@@ -54,7 +54,9 @@ class Follower:
         assert round_ is not None
         strategy = self._strategy
         try:
-            round_.run_to(request.upto_steps if self.lock_step else None)
+            # Whoever asked to stop before the epoch gets the one execution that Keras still runs.
+            stops = self._kind == "train" and self._model.stop_training
+            round_.run_to(request.upto_steps if self.lock_step or stops else None)
             strategy.active_round, strategy.active_follower = round_, self
             reached = round_.wait_for(request.upto_steps)
         except BaseException as error:

@@ -36,7 +36,7 @@ def _folder(parent: Path) -> Path:
     return folder
 
 
-class Interrupt(callbacks.Callback):
+class Interrupt(keras.callbacks.Callback):
     """Ends training as Ctrl-C does."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -167,7 +167,7 @@ def test_every_hook_can_stop_the_training(comparison: Comparison) -> None:
     comparison.run(use=use)
 
 
-class Busy(callbacks.Callback):
+class Busy(keras.callbacks.Callback):
     """Looks at everything, and changes something, in the middle of an epoch."""
 
     def __init__(self, folder: Path) -> None:
@@ -209,7 +209,7 @@ def test_fit_again_after_ctrl_c(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = compiled()
 
-    class CtrlC(callbacks.Callback):
+    class CtrlC(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             if epoch == 1:
                 threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
@@ -227,7 +227,7 @@ def test_error_in_a_hook_keeps_its_type_and_the_model_trains_on(
     with strategy.scope():
         model = compiled()
 
-    class Failing(callbacks.Callback):
+    class Failing(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch == 1:
                 raise LookupError("mine")

@@ -188,7 +188,7 @@ class Outputs(keras.metrics.Metric):
         return {"largest": tf.reduce_max(mean), "examples": self.count}
 
 
-class Scaled(layers.Layer):
+class Scaled(keras.layers.Layer):
     """Weights with a regularizer and a constraint, and a count of its calls."""
 
     def build(self, input_shape: Any) -> None:
