@@ -112,5 +112,6 @@ def test_exported_model(comparison: Comparison, tmp_path: Path) -> None:
     fit(model)
     model.export(str(tmp_path / "exported"), verbose=False)
     with tf.device(LOCAL):
-        served = tf.saved_model.load(str(tmp_path / "exported")).serve(X)
+        loaded = tf.saved_model.load(str(tmp_path / "exported"))
+        served = loaded.serve(X)
     np.testing.assert_allclose(served.numpy(), model.predict(X, verbose=0), atol=1e-5)
