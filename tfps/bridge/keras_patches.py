@@ -50,6 +50,9 @@ class TrainerHooks(Protocol):
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
         """The iterator of one `fit` or `evaluate`."""
 
+    def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
+        """`model.predict`, with Keras's own as the last resort."""
+
     def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """While it is open, Keras predicts on the chief with the weights of the servers."""
 
@@ -156,6 +159,13 @@ def _patch_trainer(hooks: TrainerHooks) -> None:
     def predict(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if not ours(self):
             return original(self, *args, **kwargs)
+        names = ("x", "batch_size", "verbose", "steps", "callbacks")
+        options = {**dict(zip(names, args, strict=False)), **kwargs}
+        return hooks.predict(self, original, options.pop("x"), options)
+
+    def predict_on_batch(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not ours(self):
+            return original(self, *args, **kwargs)
         with hooks.predicting(self):
             return original(self, *args, **kwargs)
 
@@ -163,7 +173,7 @@ def _patch_trainer(hooks: TrainerHooks) -> None:
     _wrap(trainer, "make_test_function", make("test"))
     _wrap(trainer, "_maybe_symbolic_build", build)
     _wrap(trainer, "predict", predict)
-    _wrap(trainer, "predict_on_batch", predict)
+    _wrap(trainer, "predict_on_batch", predict_on_batch)
 
 
 def _patch_epoch_iterator(hooks: TrainerHooks) -> None:

@@ -78,6 +78,8 @@ class CustomStep:
         runtime: the job.
     """
 
+    position = None  # a scheduled function has no ticket
+
     def __init__(
         self, program: Program, *, servers: Sequence[CustomServer], runtime: Runtime
     ) -> None:

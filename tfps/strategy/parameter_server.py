@@ -117,6 +117,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self.active_round: Any = None
         self.last_round: Any = None
         self.active_follower: Any = None
+        self.input_source: Any = None  # of the newest `fit` or `evaluate`
+        self.predictor: Any = None  # while `predict` runs on the workers
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
         job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
         self.runtime = Runtime(
@@ -212,11 +214,6 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """An optimizer made outside the scope: its state moves when it is built or used."""
         for member in members(optimizer):
             member.__dict__["_distribution_strategy"] = self
-
-    def announce_input(self, iterator: Any) -> None:
-        """Say once per `fit` how the data reach the workers."""
-        if iterator is not None:
-            logger.info("input: %s", iterator.source.description)
 
     def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Any], Any]:
         """Read parameters, one request per server; see `strategy.primitives.Primitives.pull`."""

@@ -28,6 +28,7 @@ class ResidentArrays:
     """
 
     is_per_worker = False
+    failure: Exception | None = None
 
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         self._batch_size = int(adapter._batch_size)
@@ -70,7 +71,8 @@ class ResidentArrays:
 
     def new_pass(self) -> tf.Tensor:
         """The order of one pass: int64 indices of all examples."""
-        return tf.concat([tree.flatten(indices)[0] for indices in self._order], 0)
+        parts = [tree.flatten(indices)[0] for indices in self._order]
+        return tf.concat(parts, 0) if parts else tf.zeros([0], tf.int64)
 
     def arguments(self, order: tf.Tensor, offset_steps: int) -> Any:
         """What a closure receives: arrays, order, and where in the pass its round begins."""

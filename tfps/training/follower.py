@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.metrics.merging import merging_of, not_additive
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.program import Program, discover
 from tfps.training.epoch_iterator import RoundRequest
@@ -47,6 +48,8 @@ class Follower:
 
     def __call__(self, asked: Any) -> Any:
         request = asked if isinstance(asked, RoundRequest) else _one_batch(asked)
+        if request.tickets == 0:
+            raise StopIteration  # an empty input is no mistake to Keras
         if request is not self._request:
             self._start(request)
         round_ = self._round
@@ -56,8 +59,11 @@ class Follower:
             round_.run_to(request.upto_steps if self.lock_step else None)
             strategy.active_round, strategy.active_follower = round_, self
             reached = round_.wait_for(request.upto_steps)
+            self._refuse_metrics(round_)
         except BaseException as error:
             self._abandon(round_, error)
+            if request.source.failure is not None:
+                raise request.source.failure from None
             raise
         if self.lock_step:
             round_.pause()
@@ -129,6 +135,7 @@ class Follower:
                 step=self._step(),
                 batch_spec=request.source.batch_spec,
                 trains=self._kind == "train",
+                merging=merging_of(self._model.metrics),
             )
             with strategy.scope():
                 discover(program, strategy)
@@ -184,19 +191,22 @@ class Follower:
         program = self._program
         if program is None:
             return
+        self._refuse_metrics(round_)
         self._take(program, round_)
         for variable, draws in zip(program.seeds, program.draws_per_step, strict=True):
             state = variable._value.numpy()
             state[1] += np.array(round_.completed * draws).astype(state.dtype)
             variable._value.assign(state)
 
+    def _refuse_metrics(self, round_: Round) -> None:
+        """Stop at once where the states of a metric turned out not to add up."""
+        if self._program is not None and (refused := self._program.totals.refused(round_.metrics)):
+            raise not_additive(refused[0])
+
     def _take(self, program: Program, round_: Round) -> None:
-        offset = 0
-        for variable, before in zip(program.metrics, self._metrics_before, strict=True):
-            size = before.size
-            total = before + round_.metrics[offset : offset + size].reshape(before.shape)
-            variable._value.assign(total.astype(variable._dtype))
-            offset += size
+        values = program.totals.values(round_.metrics, self._metrics_before)
+        for variable, value in zip(program.metrics, values, strict=True):
+            variable._value.assign(value.astype(variable._dtype))
         if round_.completed:
             self._logs.clear()
             self._logs.update(self._read_logs(program, round_))

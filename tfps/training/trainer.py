@@ -9,15 +9,27 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from keras.src.trainers.data_adapters import get_data_adapter
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_patches import values_replaced
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
+from tfps.runtime.program import is_metric, is_seed
 from tfps.training.batch_callbacks import needs_lock_step
+from tfps.training.dataset_function import is_dataset_function
+from tfps.training.early_dataset import on_this_task
 from tfps.training.epoch_iterator import TicketIterator
 from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.follower import Follower
+from tfps.training.input_report import InputReport
+from tfps.training.prediction import (
+    Joined,
+    PredictionIterator,
+    Predictor,
+    is_worth_distributing,
+    overrides_prediction,
+)
 from tfps.training.progress import TrainingProgress
 
 # Overriding one of these takes the training out of the library's hands.
@@ -41,7 +53,8 @@ class Trainer:
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
         _check_not_overridden(model)
         strategy = model._distribute_strategy
-        strategy.announce_input(iterator)
+        if iterator is not None:
+            strategy.input_source = iterator.source
         if iterator is not None:
             data_batch = iterator.batch_spec
         if model.optimizer is not None:
@@ -54,7 +67,36 @@ class Trainer:
 
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
         strategy.wait_for_hung_workers()
+        if strategy.predictor is not None:
+            return self._prediction_iterator(strategy, options)
         return TicketIterator(strategy=strategy, **options)
+
+    def _prediction_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
+        iterator = PredictionIterator(predictor=strategy.predictor, strategy=strategy, **options)
+        iterator.function = _CurrentRound(strategy)
+        return iterator
+
+    def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
+        """On the workers, or on the chief where that is quicker or the workers are busy."""
+        strategy = model._distribute_strategy
+        if is_dataset_function(x):
+            raise UnsupportedError(
+                "predict received a dataset function, whose rows have no order between workers; "
+                "expected arrays, a tf.data.Dataset, a PyDataset or a generator."
+            )
+        if isinstance(x, tf.data.Dataset):
+            x = on_this_task(x)
+        steps = options.get("steps")
+        adapter = get_data_adapter(
+            x, batch_size=options.get("batch_size"), steps_per_epoch=steps, shuffle=False
+        )
+        if not _can_predict_on_workers(model) or not is_worth_distributing(
+            steps or adapter.num_batches, workers=strategy.runtime.workers
+        ):
+            with self.predicting(model):
+                return original(model, adapter, **options)
+        with _on_workers(model, strategy):
+            return original(model, adapter, **options)
 
     @contextlib.contextmanager
     def predicting(self, model: Any) -> Iterator[None]:
@@ -94,12 +136,44 @@ class Trainer:
                 ours.set_model(model)
                 callbacks.callbacks[position] = ours
                 callbacks._progbar = ours
+        report = InputReport(strategy)
+        report.set_params(callbacks.params)
+        callbacks.callbacks.append(report)
         model.__dict__["_tfps_lock_step"] = needs_lock_step(
             callbacks.callbacks, setting=strategy.batch_callbacks
         )
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
         return False
+
+
+def _can_predict_on_workers(model: Any) -> bool:
+    """Not within an epoch of `fit`, whose tickets are open, nor what the chief alone can do."""
+    strategy = model._distribute_strategy
+    return (
+        strategy.active_round is None
+        and model.built
+        and not model.run_eagerly
+        and not overrides_prediction(model)
+        and any(isinstance(v._value, ServerVariable) for v in model.variables)
+        and all(
+            isinstance(v._value, ServerVariable) or is_metric(v) or is_seed(v)
+            for v in model.variables
+        )
+    )
+
+
+@contextlib.contextmanager
+def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
+    """While it is open, Keras's own loop receives the outputs of the workers, in order."""
+    attributes = model.__dict__
+    if not isinstance(model.predict_function, Joined):
+        attributes["predict_function"] = Joined(Predictor(model, strategy=strategy))
+    strategy.predictor = model.predict_function.predictor
+    try:
+        yield
+    finally:
+        strategy.predictor = None
 
 
 class _CurrentRound:
