@@ -79,15 +79,19 @@ def adds_up(
             update(*given, **named)
         return [tf.convert_to_tensor(scope.get_current_value(v)) for v in variables]
 
-    first, second = slice(None, size // 2), slice(size // 2, None)
-    start = [tf.constant(base) for base in bases]
-    one, two = after(start, first), after(start, second)
-    both = after(one, second)
-    agrees = [
-        _equal(x - base, (y - base) + (z - base))
-        for base, x, y, z in zip(start, both, one, two, strict=True)
-    ]
-    return tf.logical_or(size < 2, tf.reduce_all(agrees))
+    def agree() -> tf.Tensor:
+        first, second = slice(None, size // 2), slice(size // 2, None)
+        start = [tf.constant(base) for base in bases]
+        one, two = after(start, first), after(start, second)
+        both = after(one, second)
+        return tf.reduce_all(
+            [
+                _equal(x - base, (y - base) + (z - base))
+                for base, x, y, z in zip(start, both, one, two, strict=True)
+            ]
+        )
+
+    return tf.cond(size < 2, lambda: tf.constant(True), agree)
 
 
 def _has_rows(value: Any) -> bool:

@@ -65,4 +65,5 @@ def _without_devices(dataset: tf.data.Dataset) -> tf.data.Dataset:
     graph = graph_of(dataset, external_state=policy)
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     moved = tf.data.experimental.from_variant(variant, dataset.element_spec)
-    return moved.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
+    length = dataset.cardinality()
+    return moved.apply(tf.data.experimental.assert_cardinality(length)) if length >= 0 else moved

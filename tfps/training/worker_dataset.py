@@ -173,6 +173,7 @@ class WorkerDataset:
         before = tf.while_loop(lambda done: done < passes, pass_over, [tf.constant(0, tf.int64)])
         is_tuple = isinstance(self.batch_spec, tuple)
 
+        @tf.autograph.experimental.do_not_convert
         def flat(*batch: Any) -> tuple[Any, ...]:
             parts = tf.nest.flatten(batch if is_tuple else batch[0], expand_composites=True)
             return tf.constant(True), *parts
