@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfps.errors import ConfigError, UnsupportedError
 
@@ -119,14 +120,7 @@ def _merge_of(metric: Any) -> Merge | None:
 
 def _by_own_method(metric: Any) -> Merge:
     """`merge_state` changes its own object by those that it is given; here both are stand-ins."""
-    other = type(metric).from_config(metric.get_config())
-    if [tuple(v.shape) for v in other.variables] != [tuple(v.shape) for v in metric.variables]:
-        name = type(metric).__name__
-        raise UnsupportedError(
-            f"the metric {metric.name!r} has a merge_state(), but {name}.from_config() makes one "
-            "with other variables, so there is nothing to merge with. Let get_config() return "
-            f"all arguments, or use tfps.metrics.register_merge({name}, fn)."
-        )
+    other = _stand_in(metric)
 
     def merge(left: list[Any], right: list[Any]) -> list[Any]:
         mapping = [
@@ -138,3 +132,31 @@ def _by_own_method(metric: Any) -> Merge:
         return [scope.get_current_value(variable) for variable in metric.variables]
 
     return merge
+
+
+def _stand_in(metric: Any) -> Any:
+    """A metric with variables of its own; its class may not be made from a configuration."""
+
+    def twin_of(value: Any) -> Any:
+        if isinstance(value, keras.Variable):
+            if id(value) not in twins:
+                twins[id(value)] = keras.Variable(
+                    np.zeros(value.shape),
+                    dtype=value.dtype,
+                    trainable=False,
+                    synchronization="on_read",
+                    name=value.name,
+                )
+            return twins[id(value)]
+        if isinstance(value, keras.metrics.Metric):
+            twin = object.__new__(type(value))
+            twin.__dict__.update({name: twin_of(part) for name, part in vars(value).items()})
+            return twin
+        if isinstance(value, (list, tuple)):
+            return [twin_of(part) for part in value]
+        if isinstance(value, dict):
+            return {name: twin_of(part) for name, part in value.items()}
+        return value
+
+    twins: dict[int, Any] = {}
+    return twin_of(metric)

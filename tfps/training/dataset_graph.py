@@ -53,6 +53,10 @@ def portable_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
     for node in nodes_of(graph):
         if node.op.startswith(BOUND_TO_A_TASK) or node.op in SEEDLESS:
             raise NotPortable(f"its {node.op} works in one task only")
+    try:
+        tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+    except tf.errors.OpError as error:
+        raise NotPortable(f"its graph cannot be read back: {error.message}") from None
     return graph
 
 
@@ -100,6 +104,8 @@ def _settle(nodes: Iterable[Any]) -> None:
     for node in nodes:
         positions = SEED_INPUTS.get(node.op)
         if positions is not None:
+            if node.op.startswith("Shuffle"):
+                _forget_generator(by_name.get(node.input[-1].split(":")[0]))
             _seed(node, [by_name.get(node.input[at].split(":")[0]) for at in positions])
         elif node.op.startswith("CacheDataset") and node.op != "CacheDataset":
             _check_cache(node, by_name)
@@ -114,6 +120,12 @@ def _seed(node: Any, constants: list[Any]) -> None:
     for constant in constants:
         seed = tf.make_tensor_proto(1 + secrets.randbits(31), tf.int64)
         constant.attr["value"].tensor.CopyFrom(seed)
+
+
+def _forget_generator(constant: Any) -> None:
+    """Found in this process, it would go on there; by another name, each copy makes its own."""
+    for handle in constant.attr["value"].tensor.resource_handle_val if constant else ():
+        handle.name, handle.device = f"tfps_{secrets.token_hex(8)}", ""
 
 
 def _check_cache(node: Any, by_name: dict[str, Any]) -> None:

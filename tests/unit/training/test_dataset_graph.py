@@ -27,7 +27,7 @@ def _copy(graph: tf.compat.v1.GraphDef, spec: tf.TypeSpec) -> list[int]:
         lambda: NUMBERS(50).shuffle(50, seed=3).repeat(2),
         lambda: NUMBERS(50).map(lambda n: n + 1, num_parallel_calls=4, deterministic=False),
         lambda: NUMBERS(5).interleave(
-            lambda n: NUMBERS(9).shuffle(9), num_parallel_calls=4, deterministic=False
+            lambda n: NUMBERS(9), cycle_length=4, num_parallel_calls=4, deterministic=False
         ),
         lambda: tf.data.Dataset.random().take(20),
         lambda: tf.data.Dataset.sample_from_datasets([NUMBERS(20), NUMBERS(30)]),
