@@ -74,7 +74,12 @@ def _classifier() -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize("name", ARGUMENTS)
+QUICK = ("class_weight", "sample_weight", "validation_split", "initial_epoch")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=SLOW) for n in ARGUMENTS]
+)
 def test_arguments_of_fit(name: str, pair: tuple[keras.Model, keras.Model]) -> None:
     ours, plain = (
         model.fit(**({"verbose": 0, "shuffle": False} | ARGUMENTS[name]())).history
@@ -85,6 +90,7 @@ def test_arguments_of_fit(name: str, pair: tuple[keras.Model, keras.Model]) -> N
         np.testing.assert_allclose(ours[key], values, rtol=1e-4, atol=1e-5, err_msg=key)
 
 
+@pytest.mark.slow
 def test_class_weights_of_a_dataset_function(pair: tuple[keras.Model, keras.Model]) -> None:
     def share(context: tf.distribute.InputContext) -> tf.data.Dataset:
         examples = tf.data.Dataset.from_tensor_slices((X, Y))

@@ -75,6 +75,14 @@ INPUTS: dict[str, Callable[[], Any]] = {
     "shuffled without a seed": lambda: (
         tf.data.Dataset.from_tensor_slices((X, LABELS)).shuffle(EXAMPLES).batch(BATCH)
     ),
+    "generator": batches,
+    "PyDataset": Batches,
+    "DatasetCreator": lambda: DatasetCreator(_share),
+    "callable object": CallableObject,
+    "partial": lambda: functools.partial(_share, batch=4),
+}
+MORE_INPUTS: dict[str, Callable[[], Any]] = {
+    "PyDataset with threads": lambda: Batches(workers=2),
     "parallel in any order": lambda: (
         dataset()
         .unbatch()
@@ -83,22 +91,19 @@ INPUTS: dict[str, Callable[[], Any]] = {
         .prefetch(2)
     ),
     "generator dataset": _by_python,
-    "generator": batches,
-    "PyDataset": Batches,
-    "PyDataset with threads": lambda: Batches(workers=2),
-    "DatasetCreator": lambda: DatasetCreator(_share),
-    "callable object": CallableObject,
-    "partial": lambda: functools.partial(_share, batch=4),
     "sharding policy DATA": lambda: _with_policy("DATA"),
 }
 
 
-@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize(
+    "kind", [*INPUTS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_INPUTS)]
+)
 def test_each_example_once(kind: str, model: keras.Model, visits: Callable[[], list[int]]) -> None:
-    model.fit(INPUTS[kind](), verbose=0)
+    model.fit((INPUTS | MORE_INPUTS)[kind](), verbose=0)
     assert visits() == [1] * EXAMPLES
 
 
+@pytest.mark.slow
 def test_distributed_datasets_are_taken(
     model: keras.Model, strategy: tfps.ParameterServerStrategy, visits: Callable[[], list[int]]
 ) -> None:
@@ -169,6 +174,7 @@ def test_targets_beside_a_dataset_function_are_refused(model: keras.Model) -> No
         model.fit(_share, LABELS, verbose=0)
 
 
+@pytest.mark.slow
 def test_policy_off_shows_everything_to_each_worker(
     model: keras.Model, visits: Callable[[], list[int]]
 ) -> None:
@@ -203,6 +209,7 @@ def test_policy_file_gives_each_worker_its_files(
     assert visits() == [1] * EXAMPLES
 
 
+@pytest.mark.slow
 def test_epoch_hooks_of_a_pydataset(model: keras.Model) -> None:
     ours, plain = Batches(), Batches()
     model.fit(ours, epochs=3, verbose=0)
@@ -247,10 +254,10 @@ def test_error_of_a_generator_is_the_users(model: keras.Model) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("arrays", "arrays, copied to every worker once"),
         ("dataset", "iterated by every worker"),
         ("generator", "on the chief and sent batch by batch: it calls Python"),
-        ("function", "called on every worker"),
+        pytest.param("arrays", "arrays, copied to every worker once", marks=pytest.mark.slow),
+        pytest.param("function", "called on every worker", marks=pytest.mark.slow),
     ],
 )
 def test_fit_says_which_way_and_how_long_workers_waited(
@@ -268,6 +275,7 @@ def test_fit_says_which_way_and_how_long_workers_waited(
     assert any(line.startswith("input: workers waited ") for line in lines)
 
 
+@pytest.mark.slow
 def test_quiet_fit_logs_the_way(model: keras.Model, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="tfps"):
         model.fit(X, LABELS, verbose=0)

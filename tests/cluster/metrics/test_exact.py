@@ -114,7 +114,7 @@ def test_class_that_does_not_add_up_is_refused(strategy: tfps.ParameterServerStr
     with pytest.raises(UnsupportedError, match="register_merge"):
         model.evaluate(X, Y, batch_size=BATCH, verbose=0)
     with strategy.scope():
-        model.compile("sgd", "mse")
+        model = _model([])
     model.fit(X, Y, batch_size=BATCH, verbose=0)  # nothing is left behind
 
 
