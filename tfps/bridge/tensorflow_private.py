@@ -11,7 +11,7 @@ import contextlib
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -273,7 +273,7 @@ def report_lost_servers(coordinator: Any) -> None:
     cluster_coordinator.Closure._tfps_patched = True
 
 
-def create_on_workers(coordinator: Any, functions: list[Callable[[], Any]]) -> list[Any]:
+def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run one function per worker there, and again on a worker that came back."""
     workers = coordinator._cluster.workers
     return [

@@ -68,9 +68,10 @@ def adds_up(
     size = tf.shape(batched[0])[0]
 
     def half(part: slice) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return tf.nest.map_structure(
+        given, named = tf.nest.map_structure(
             lambda t: t[part] if _has_rows(t) and t.shape[0] == rows else t, (arguments, options)
         )
+        return given, named
 
     def after(state: Sequence[Any], part: slice) -> list[tf.Tensor]:
         given, named = half(part)

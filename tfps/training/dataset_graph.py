@@ -38,18 +38,13 @@ def portable_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
     """
     if calls_python(dataset):
         raise NotPortable("it calls Python")
-    held_bytes = _held_bytes(dataset)
-    if held_bytes <= MAX_GRAPH_BYTES:
-        policy = tf.data.experimental.ExternalStatePolicy.FAIL
-        try:
-            graph = graph_of(dataset, external_state=policy)
-        except tf.errors.FailedPreconditionError as error:
-            raise NotPortable(_reason(error)) from None
-        held_bytes = graph.ByteSize()
-    if held_bytes > MAX_GRAPH_BYTES:
-        raise NotPortable(
-            f"it holds {held_bytes / 2**20:.0f} MB of data, more than {MAX_GRAPH_BYTES >> 20} MB"
-        )
+    _check_size(_held_bytes(dataset))
+    policy = tf.data.experimental.ExternalStatePolicy.FAIL
+    try:
+        graph = graph_of(dataset, external_state=policy)
+    except tf.errors.FailedPreconditionError as error:
+        raise NotPortable(_reason(error)) from None
+    _check_size(graph.ByteSize())
     for node in nodes_of(graph):
         if node.op.startswith(BOUND_TO_A_TASK) or node.op in SEEDLESS:
             raise NotPortable(f"its {node.op} works in one task only")
@@ -81,6 +76,13 @@ def settle(graph: tf.compat.v1.GraphDef) -> None:
 def reads_files(graph: tf.compat.v1.GraphDef) -> bool:
     """Whether its batches come from files, which another machine may not have."""
     return any(node.op.startswith(READING_FILES) for node in nodes_of(graph))
+
+
+def _check_size(held_bytes: int) -> None:
+    if held_bytes > MAX_GRAPH_BYTES:
+        raise NotPortable(
+            f"it holds {held_bytes / 2**20:.0f} MB of data, more than {MAX_GRAPH_BYTES >> 20} MB"
+        )
 
 
 def _held_bytes(dataset: tf.data.Dataset) -> int:
@@ -130,8 +132,11 @@ def _forget_generator(constant: Any) -> None:
 
 def _check_cache(node: Any, by_name: dict[str, Any]) -> None:
     constant = by_name.get(node.input[1].split(":")[0])
-    named = constant is None or constant.op != "Const"
-    if named or tf.make_ndarray(constant.attr["value"].tensor).item():
+    if (
+        constant is None
+        or constant.op != "Const"
+        or tf.make_ndarray(constant.attr["value"].tensor).item()
+    ):
         raise NotPortable("it is cached in a file, which one task can write")
 
 

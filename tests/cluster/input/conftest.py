@@ -9,7 +9,7 @@ import pytest
 
 import tfps
 from tests.cluster.counting import Visits, cross_entropy
-from tests.cluster.input.numbers import EXAMPLES
+from tests.cluster.input.numbered_examples import EXAMPLES
 from tfps.launch import LocalCluster
 
 

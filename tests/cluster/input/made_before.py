@@ -8,7 +8,15 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import Visits, cross_entropy
-from tests.cluster.input.numbers import BATCH, BATCHES, EXAMPLES, LABELS, X, batches, dataset
+from tests.cluster.input.numbered_examples import (
+    BATCH,
+    BATCHES,
+    EXAMPLES,
+    LABELS,
+    X,
+    batches,
+    dataset,
+)
 from tfps.errors import UnsupportedError
 
 

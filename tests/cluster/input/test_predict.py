@@ -11,7 +11,15 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.input.numbers import BATCH, BATCHES, EXAMPLES, LABELS, X, batches, dataset
+from tests.cluster.input.numbered_examples import (
+    BATCH,
+    BATCHES,
+    EXAMPLES,
+    LABELS,
+    X,
+    batches,
+    dataset,
+)
 from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)

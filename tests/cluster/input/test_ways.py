@@ -15,7 +15,15 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import cross_entropy
-from tests.cluster.input.numbers import BATCH, BATCHES, EXAMPLES, LABELS, X, batches, dataset
+from tests.cluster.input.numbered_examples import (
+    BATCH,
+    BATCHES,
+    EXAMPLES,
+    LABELS,
+    X,
+    batches,
+    dataset,
+)
 
 pytestmark = pytest.mark.timeout(180)
 
