@@ -24,7 +24,7 @@ _HOMES = {
     "LocalCluster": "tfps.launch.local_cluster",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
 }
-_MODULES = ("errors", "placement")
+_MODULES = ("errors", "metrics", "placement")
 
 __all__ = [
     "Asynchronous",
@@ -32,6 +32,7 @@ __all__ = [
     "LocalCluster",
     "ParameterServerStrategy",
     "errors",
+    "metrics",
     "placement",
 ]
 

@@ -50,8 +50,17 @@ class TrainerHooks(Protocol):
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
         """The iterator of one `fit` or `evaluate`."""
 
+    def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
+        """`model.predict`, with Keras's own as the last resort."""
+
     def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """While it is open, Keras predicts on the chief with the weights of the servers."""
+
+    def eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """While it is open, Keras runs the steps of a model with ``run_eagerly`` on the chief."""
+
+    def check_stranger(self, model: Any) -> None:
+        """A model that is not of our strategy is about to train or to be evaluated."""
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         """Look through a `CallbackList` that was just made."""
@@ -65,6 +74,11 @@ def variable_under_construction() -> Any:
     return getattr(_building, "variable", None)
 
 
+def runs_eagerly(model: Any) -> bool:
+    """Whether a model of our strategy runs a step eagerly on the chief right now."""
+    return "_tfps_eager_strategy" in model.__dict__
+
+
 def install(hooks: TrainerHooks) -> None:
     """Put the patches in; the second time does nothing."""
     with _installed:
@@ -73,7 +87,8 @@ def install(hooks: TrainerHooks) -> None:
         keras_trainer.TensorFlowTrainer._tfps_installed = True
     _patch_variables()
     _patch_optimizers(hooks)
-    _patch_trainer(hooks)
+    _patch_training(hooks)
+    _patch_prediction(hooks)
     _patch_epoch_iterator(hooks)
     _patch_callbacks(hooks)
     private.give_traces_their_own_functions(current_step)
@@ -134,36 +149,55 @@ def _patch_optimizers(hooks: TrainerHooks) -> None:
         _wrap(owner, "apply", apply)
 
 
-def _patch_trainer(hooks: TrainerHooks) -> None:
-    trainer = keras_trainer.TensorFlowTrainer
+def _is_ours(hooks: TrainerHooks, model: Any) -> bool:
+    return hooks.is_ours(getattr(model, "_distribute_strategy", None))
 
-    def ours(model: Any) -> bool:
-        return hooks.is_ours(getattr(model, "_distribute_strategy", None))
 
+def _patch_training(hooks: TrainerHooks) -> None:
     def make(kind: str) -> Callable[..., Any]:
         def make_function(original: Any, self: Any, force: bool = False) -> Any:
-            if not ours(self):
+            if not _is_ours(hooks, self):
+                hooks.check_stranger(self)
                 return original(self, force)
             return hooks.make_function(self, kind, force)
 
         return make_function
 
     def build(original: Any, self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
-        if not ours(self):
+        if not _is_ours(hooks, self) and not runs_eagerly(self):
             return original(self, iterator=iterator, data_batch=data_batch)
         return hooks.build(self, iterator, data_batch)
 
+    def run(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_ours(hooks, self) or not self.run_eagerly:
+            return original(self, *args, **kwargs)
+        with hooks.eagerly(self):
+            return original(self, *args, **kwargs)
+
+    trainer = keras_trainer.TensorFlowTrainer
+    _wrap(trainer, "make_train_function", make("train"))
+    _wrap(trainer, "make_test_function", make("test"))
+    _wrap(trainer, "_maybe_symbolic_build", build)
+    for method in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
+        _wrap(trainer, method, run)
+
+
+def _patch_prediction(hooks: TrainerHooks) -> None:
     def predict(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not ours(self):
+        if not _is_ours(hooks, self):
+            return original(self, *args, **kwargs)
+        names = ("x", "batch_size", "verbose", "steps", "callbacks")
+        options = {**dict(zip(names, args, strict=False)), **kwargs}
+        return hooks.predict(self, original, options.pop("x"), options)
+
+    def predict_on_batch(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_ours(hooks, self):
             return original(self, *args, **kwargs)
         with hooks.predicting(self):
             return original(self, *args, **kwargs)
 
-    _wrap(trainer, "make_train_function", make("train"))
-    _wrap(trainer, "make_test_function", make("test"))
-    _wrap(trainer, "_maybe_symbolic_build", build)
-    _wrap(trainer, "predict", predict)
-    _wrap(trainer, "predict_on_batch", predict)
+    _wrap(keras_trainer.TensorFlowTrainer, "predict", predict)
+    _wrap(keras_trainer.TensorFlowTrainer, "predict_on_batch", predict_on_batch)
 
 
 def _patch_epoch_iterator(hooks: TrainerHooks) -> None:
@@ -183,7 +217,7 @@ def _patch_callbacks(hooks: TrainerHooks) -> None:
     def initialize(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         model = kwargs.get("model")
-        if model is not None and hooks.is_ours(getattr(model, "_distribute_strategy", None)):
+        if model is not None and _is_ours(hooks, model):
             hooks.adopt_callbacks(model, self)
 
     _wrap(keras_callbacks.CallbackList, "__init__", initialize)

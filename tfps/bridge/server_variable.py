@@ -222,7 +222,8 @@ class ServerVariable(private.BaseResourceVariable):
     def numpy(self) -> Any:
         if not tf.executing_eagerly() or not self._is_large:
             return super().numpy()
-        value = self.read_value()  # stays on the server
+        # Not `read_value`: it brings the whole value here, in one message.
+        value = self._read_variable_op()
         result = np.empty(tuple(self._shape), self._dtype.as_numpy_dtype)
         for begin in range(0, self._shape[0], self._rows_per_chunk()):
             with private.placed_on(self._tfps_device):

@@ -19,6 +19,10 @@ _local = threading.local()
 class StepTrace(Protocol):
     """What a step that is being traced answers to Keras."""
 
+    @property
+    def position(self) -> Any:
+        """Of the step's ticket in its round; None while the step is only looked at."""
+
     def value_of(self, keras_variable: Any) -> Any:
         """The worker's copy that stands for a Keras variable."""
 

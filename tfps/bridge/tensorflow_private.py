@@ -6,12 +6,11 @@ TensorFlow promises nothing about these names, so they are collected here under 
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -34,6 +33,8 @@ if not tf.__version__.startswith(SUPPORTED_TENSORFLOW + "."):
     )
 
 BaseResourceVariable = resource_variable_ops.BaseResourceVariable
+Context = context.Context
+RUNTIME_FUNCTION_REFS = atomic_function.RUNTIME_FUNCTION_REFS
 ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue
 ClosureInputError = cluster_coordinator.ClosureInputError
@@ -147,6 +148,11 @@ def current_graph() -> Any:
     return ops.get_default_graph()
 
 
+def graph_of_call(operation: Any) -> Any:
+    """The graph of the function that a call in a traced function runs."""
+    return operation.graph._get_function(operation.get_attr("f").name).graph
+
+
 def keep_with_graph(thing: Any) -> None:
     """Keep an object alive as long as the function that is being traced."""
     ops.get_default_graph().add_to_collection("tfps_kept", thing)
@@ -176,34 +182,6 @@ def keep_functional(graph: Any) -> None:
     for operation in graph.get_operations():
         if operation.type in ("While", "If", "Case"):
             control_flow_util_v2.maybe_set_lowering_attr(operation, lower_using_switch_merge=False)
-
-
-_held_back: collections.deque[tuple[Any, str]] = collections.deque()
-
-
-def hold_back_removals() -> None:
-    """Keep functions that are collected registered until `remove_held_back`.
-
-    TensorFlow tells every task of a removal, without a deadline and holding the interpreter's lock:
-    with one task stopped, a collection at any moment would freeze this process.
-    """
-    if getattr(context.Context, "_tfps_patched", False):
-        return
-
-    def remove_function(self: Any, name: str) -> None:
-        _held_back.append((self, name))
-
-    context.Context._tfps_remove_function = context.Context.remove_function
-    context.Context.remove_function = remove_function
-    context.Context._tfps_patched = True
-
-
-def remove_held_back() -> None:
-    """Remove the functions that were collected; call it when all tasks answer."""
-    while _held_back:
-        where, name = _held_back.popleft()
-        if (where.function_scope_id, name) not in atomic_function.RUNTIME_FUNCTION_REFS:
-            where._tfps_remove_function(name)
 
 
 def worker_index() -> int:
@@ -273,7 +251,7 @@ def report_lost_servers(coordinator: Any) -> None:
     cluster_coordinator.Closure._tfps_patched = True
 
 
-def create_on_workers(coordinator: Any, functions: list[Callable[[], Any]]) -> list[Any]:
+def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run one function per worker there, and again on a worker that came back."""
     workers = coordinator._cluster.workers
     return [
@@ -360,6 +338,16 @@ def register_named_function(name: str, function: Callable[..., Any]) -> None:
     with _registration_lock:
         _registered_functions[name] = function  # PyFunc's registry holds weak references only
         script_ops._py_funcs._funcs[name] = function
+
+
+def release_arrays() -> None:
+    """Let go of the arrays that were tensors' memory, where the tensors are gone.
+
+    A tensor ends on a thread without the interpreter's lock, so TensorFlow gives the array back
+    later: when a PyFunc ends, which is too late for one that needs the memory, or an eager tensor.
+    """
+    tensor = tf.constant(0)
+    del tensor
 
 
 def keep_stop_from_waiting(coordinator: Any, *, timeout_s: float = 1.0) -> None:

@@ -16,7 +16,7 @@ from tfps.errors import UnsupportedError
 from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled
 from tfps.optimizers.slabs import Storage
 from tfps.optimizers.units import Unit, Units
-from tfps.optimizers.wrapped import leaves, members, slot_lists
+from tfps.optimizers.wrapped import devices_of, leaves, members, slot_lists
 
 # XLA takes a tenth of a second to compile an update, and saves Adam a third of the time on 64,000
 # items and half on a million; on 16,000 it saves nothing.
@@ -73,11 +73,6 @@ class ServerUpdate:
         return [id(v) for v in optimizer._trainable_variables] == self._settled and all(
             units.are_current for units in self._units.values()
         )
-
-    @property
-    def devices(self) -> list[str]:
-        """The servers that hold variables of this optimizer."""
-        return list(dict.fromkeys(v._value.device for v in self.optimizer._trainable_variables))
 
     def scalars(self) -> Iterator[Any]:
         """What the optimizer has once, as Keras variables."""
@@ -142,7 +137,7 @@ class ServerUpdate:
             attributes[name] = [unit.slots[name] for unit in units]
         if clips_on_worker(self.optimizer):
             attributes["clipnorm"] = None
-        if leaf.global_clipnorm and len(self.devices) > 1:
+        if leaf.global_clipnorm and len(devices_of(leaf)) > 1:
             attributes["global_clipnorm"] = None  # the worker has clipped: it sees the whole model
         return copy
 
@@ -174,11 +169,12 @@ class ServerUpdate:
 
     def _refuse_inexact(self) -> None:
         for leaf in leaves(self.optimizer):
-            if leaf.global_clipnorm and leaf.gradient_accumulation_steps and len(self.devices) > 1:
+            servers = len(devices_of(leaf))
+            if leaf.global_clipnorm and leaf.gradient_accumulation_steps and servers > 1:
                 raise UnsupportedError(
                     f"{leaf.name}: global_clipnorm together with gradient_accumulation_steps clips "
                     "the accumulated gradient of the whole model, which no single one of the "
-                    f"{len(self.devices)} parameter servers holds. Use clipnorm or clipvalue, or "
+                    f"{servers} parameter servers holds. Use clipnorm or clipvalue, or "
                     "one parameter server."
                 )
 

@@ -9,9 +9,8 @@ import tensorflow as tf
 from keras.src.optimizers.base_optimizer import clip_by_global_norm
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from tfps.errors import UnsupportedError
 from tfps.optimizers.elementwise import clips_on_worker
-from tfps.optimizers.wrapped import leaves
+from tfps.optimizers.wrapped import devices_of, leaves
 
 
 def for_whole_model(
@@ -19,21 +18,19 @@ def for_whole_model(
     gradients: list[tf.Tensor],
     *,
     variables: Sequence[Any],
-    servers: int,
     value_of: Callable[[Any], Any],
 ) -> list[tf.Tensor]:
     """Prepare gradients on the worker, which sees all of them, each by itself.
 
     Norms of single gradients are clipped here, because a server sees many as one vector. The rest
-    is for several servers: with loss scaling a gradient that is not finite anywhere becomes so
-    everywhere, so that all servers skip the step together; and the global norm is clipped here, on
-    the unscaled gradient.
+    is for optimizers whose variables lie on several servers: with loss scaling a gradient that is
+    not finite anywhere becomes so everywhere, so that all servers skip the step together; and the
+    global norm is clipped here, on the unscaled gradient.
 
     Args:
         optimizer: what will apply them.
         gradients: dense, of the whole model.
         variables: whose gradients they are.
-        servers: how many share them.
         value_of: the worker's copy of an optimizer's variable.
     """
     if clips_on_worker(optimizer):
@@ -42,26 +39,32 @@ def for_whole_model(
             gradient if variable.overwrite_with_gradient else new  # a value, not a gradient
             for gradient, new, variable in zip(gradients, clipped, variables, strict=True)
         ]
-    if servers == 1:
-        return gradients
     scale: Any = None
-    if isinstance(optimizer, LossScaleOptimizer):
+    if isinstance(optimizer, LossScaleOptimizer) and len(devices_of(optimizer)) > 1:
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
         gradients = [tf.where(finite, g, tf.constant(float("nan"), g.dtype)) for g in gradients]
         scale = value_of(optimizer.dynamic_scale).read_value()
-    inner = leaves(optimizer)
-    if all(leaf.global_clipnorm is None for leaf in inner):
-        return gradients
-    if len(inner) > 1:
-        raise UnsupportedError(
-            f"{optimizer.name}: global_clipnorm inside a MultiOptimizer on {servers} parameter "
-            "servers. Use clipnorm or clipvalue, or one parameter server."
-        )
-    if inner[0].loss_scale_factor is not None:
-        scale = inner[0].loss_scale_factor
-    return _unscaled(
-        gradients, scale, lambda each: clip_by_global_norm(each, inner[0].global_clipnorm)
+    for leaf in leaves(optimizer):
+        if leaf.global_clipnorm and len(devices_of(leaf)) > 1:
+            gradients = _clipped_together(leaf, gradients, variables=variables, scale=scale)
+    return gradients
+
+
+def _clipped_together(
+    leaf: Any, gradients: list[tf.Tensor], *, variables: Sequence[Any], scale: Any
+) -> list[tf.Tensor]:
+    """Clip the gradients of one optimizer, of several perhaps, by their global norm."""
+    own = {id(variable) for variable in leaf._trainable_variables}
+    positions = [i for i, variable in enumerate(variables) if id(variable) in own]
+    clipped = _unscaled(
+        [gradients[i] for i in positions],
+        scale if leaf.loss_scale_factor is None else leaf.loss_scale_factor,
+        lambda each: clip_by_global_norm(each, leaf.global_clipnorm),
     )
+    result = list(gradients)
+    for i, gradient in zip(positions, clipped, strict=True):
+        result[i] = gradient
+    return result
 
 
 def _unscaled(

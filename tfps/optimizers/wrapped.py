@@ -29,6 +29,11 @@ def members(optimizer: Any) -> list[Any]:
     return [optimizer]
 
 
+def devices_of(optimizer: Any) -> list[str]:
+    """The servers that hold variables of an optimizer."""
+    return list(dict.fromkeys(v._value.device for v in optimizer._trainable_variables))
+
+
 def slot_lists(optimizer: Any) -> Iterator[tuple[str, list[Any]]]:
     """What an optimizer holds per variable: attribute, and a Keras variable or None for each."""
     count = len(optimizer._trainable_variables)

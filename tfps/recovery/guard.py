@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_queue import ClosureQueue
+from tfps.bridge.function_registration import remove_held_back
 from tfps.recovery.connections import cut_connections
 from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
 from tfps.recovery.probe import Observation, Prober, Task
@@ -134,7 +134,7 @@ class Guard:
         self._say_if_nobody_answers(self._queue)
         if all(seen.answered for seen in observations.values()):
             # Every task has answered within the last milliseconds, so none keeps this waiting.
-            private.remove_held_back()
+            remove_held_back()
 
     def _judge_server(self, queue: ClosureQueue, server: Any) -> None:
         verdict = self.verdict("ps", server.index)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.runtime.staging import Staging
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.chunk import chunk_bytes_from_environment, chunks
+from tfps.transport.message import Reply
 
 NO_BYTES = 0
 
@@ -88,7 +89,10 @@ class ChunkedCarrier:
             reply = last = self._brought(call.device, function, message)
         answer = reply.payload
         if keeps_reply:
-            answer = tf.zeros(tf.constant([call.reply_bytes], tf.int64), tf.uint8)
+            # Filled with something of this very reply: constants would be made before the request
+            # goes, or once for all steps and copied in each.
+            whole = tf.constant([call.reply_bytes], tf.int64)
+            answer = tf.fill(whole, tf.cast(reply.header[Reply.STATUS], tf.uint8))
             for begin, size in chunks(call.reply_bytes, chunk_bytes=self._chunk_bytes):
                 last = ask(staging.fetch, last, [begin, size], nothing)
                 # In place, where a concatenation would hold the reply twice.

@@ -78,6 +78,8 @@ class CustomStep:
         runtime: the job.
     """
 
+    position = None  # a scheduled function has no ticket
+
     def __init__(
         self, program: Program, *, servers: Sequence[CustomServer], runtime: Runtime
     ) -> None:
@@ -105,7 +107,6 @@ class CustomStep:
             optimizer,
             values,
             variables=[v for _, v in pairs],
-            servers=len(self.servers),
             value_of=self.value_of,
         )
         named = {gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)}

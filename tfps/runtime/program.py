@@ -14,6 +14,9 @@ from tfps.bridge.step_scope import StepScope, outside_the_step
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_STAGES
 from tfps.errors import UnsupportedError
+from tfps.metrics.merging import Merging
+from tfps.runtime.metric_totals import MetricTotals
+from tfps.runtime.step_results import StepResults
 
 Step = Callable[[Any], Any]
 
@@ -46,11 +49,13 @@ class Program:
         batch_spec: structure of `tf.TypeSpec` of a batch.
         variables: Keras variables that live on servers and are pulled.
         state: those of them that the step writes itself, such as moving averages.
+        merging: how the states of metrics become one.
         metrics: metric state, accumulated on the ticket server.
-        metric_bases: its values after a reset; a step reports what it adds to them.
+        totals: what a step reports of it.
         seeds: seed generators, and how often a step draws from each.
         stages: the optimizer calls in order; empty for a step that trains nothing.
         outputs: the structure that the step returns, as specs.
+        results: those of its outputs that are results of metrics.
         pipelined: the worker computes a step while the push of the one before is on its way.
     """
 
@@ -58,14 +63,16 @@ class Program:
     step: Step
     batch_spec: Any
     trains: bool
+    merging: Merging = field(default_factory=Merging)
     variables: list[Any] = field(default_factory=list)
     state: list[Any] = field(default_factory=list)
     metrics: list[Any] = field(default_factory=list)
-    metric_bases: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    totals: MetricTotals = field(default_factory=lambda: MetricTotals([], [], Merging()))
     seeds: list[Any] = field(default_factory=list)
     draws_per_step: list[int] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     outputs: Any = None
+    results: StepResults | None = None
     pipelined: bool = False
 
     @property
@@ -75,7 +82,7 @@ class Program:
 
     @property
     def metric_items(self) -> int:
-        return sum(int(np.prod(metric.shape)) for metric in self.metrics)
+        return self.totals.items
 
     @property
     def numeric_outputs(self) -> list[tf.TensorSpec]:
@@ -94,8 +101,22 @@ def _is_reportable(spec: Any) -> bool:
     )
 
 
+def _untouched(merging: Merging, touched: list[Any]) -> list[Any]:
+    """Variables that the step leaves alone, of states that are merged as a whole."""
+    known = {id(variable) for variable in touched}
+    return [
+        variable
+        for state in merging.merged
+        if any(id(v) in known for v in state.variables)
+        for variable in state.variables
+        if id(variable) not in known
+    ]
+
+
 class Discovery:
     """A step trace that only notes what the step does (see `bridge.step_scope.StepTrace`)."""
+
+    position = None  # no ticket belongs to it
 
     def __init__(self, strategy: Any) -> None:
         self.strategy = strategy
@@ -179,10 +200,17 @@ def discover(program: Program, strategy: Any) -> Program:
     program.variables = on_servers
     program.state = [v for v in on_servers if discovery.written(v)] if program.trains else []
     program.metrics = [v for v in discovery.order if is_metric(v)]
-    program.metric_bases = [np.asarray(v._value.numpy()) for v in program.metrics]
+    program.metrics += _untouched(program.merging, program.metrics)
+    bases = [np.asarray(v._value.numpy()) for v in program.metrics]
+    program.totals = MetricTotals(program.metrics, bases, program.merging)
     program.seeds = [v for v in discovery.order if is_seed(v)]
     program.draws_per_step = [discovery.draws.get(id(v), 0) for v in program.seeds]
     program.stages = stages
+    program.results = StepResults(
+        tf.nest.flatten(concrete.structured_outputs),
+        handles=[discovery.copies[id(v)].handle for v in program.metrics],
+        specs=[tf.TensorSpec(tuple(v.shape), v._dtype) for v in program.metrics],
+    )
     program.outputs = tf.nest.map_structure(
         lambda t: tf.TensorSpec(t.shape, t.dtype) if tf.is_tensor(t) else t,
         concrete.structured_outputs,
@@ -192,6 +220,6 @@ def discover(program: Program, strategy: Any) -> Program:
             raise UnsupportedError(
                 f"the variable {variable.path} was not created under strategy.scope(), so it lives "
                 "on no parameter server. Create the model, its layers and its optimizer inside "
-                "`with strategy.scope():`."
+                "`with strategy.scope():`, and call enable_lora() and quantize() there."
             )
     return program

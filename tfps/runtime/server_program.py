@@ -300,10 +300,11 @@ class ServerProgram:
         return closed
 
     def _count_report(self, counts: tf.Tensor, tensors: dict[str, tf.Tensor]) -> None:
-        """Add a step's metric state to the totals, once per ticket."""
+        """Take a step's metric state into the totals, once per ticket."""
         if self.program.metric_items:
-            metrics = tensors[METRICS]
-            self._metrics.assign_add(tf.where(counts, metrics, tf.zeros_like(metrics)))
+            total = self._metrics.read_value()
+            combined = self.program.totals.combine(total, tensors[METRICS])
+            self._metrics.assign(tf.where(counts, combined, total), read_value=False)
         if self.program.output_items:
             newest = self._outputs.read_value()
             self._outputs.assign(tf.where(counts, tensors[OUTPUTS], newest))
@@ -366,6 +367,6 @@ class ServerProgram:
             metrics = tf.identity(self._metrics.read_value())
             outputs = tf.identity(self._outputs.read_value())
             with tf.control_dependencies([metrics]):
-                kept = tf.where(reset > 0, tf.zeros_like(metrics), metrics)
+                kept = tf.where(reset > 0, tf.constant(self.program.totals.empty), metrics)
                 self._metrics.assign(kept, read_value=False)
         return [cells, metrics, outputs]

@@ -260,7 +260,9 @@ class Staging:
     def _take_request(self, seat: int) -> tf.Tensor:
         """The request, which the seat lets go: its memory ends with the function that uses it."""
         handle = self._handle("request", seat)
-        value = self._read(handle)
+        # Writes to parts make a read copy the whole, until this is said.
+        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
+            value = self._read(handle)
         with tf.control_dependencies([value]):
             cleared = self._assign(handle, _empty(0))
         with tf.control_dependencies([cleared]):

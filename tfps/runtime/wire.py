@@ -129,7 +129,9 @@ def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> S
     """
     is_last = stage == len(program.stages) - 1
     gradients = parts_of(v for v in program.stages[stage].variables if v._value.device == device)
-    state = tuple(v for v in program.state if v._value.device == device) if is_last else ()
+    # A learning rate that the step assigns has a mirror on every server of its optimizer.
+    state = tuple(v for v in program.state if device in v._value.resource.devices)
+    state = state if is_last else ()
     values = parts_of(parameters_on(program, device)) if is_last else gradients
     rest = [(name_of(v), v._value.dtype.name, tuple(v.shape)) for v in state]
     if is_last and reports:

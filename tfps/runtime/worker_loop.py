@@ -82,6 +82,7 @@ class WorkerLoop:
             slot=slot,
             incarnation=incarnation,
         )
+        step.first = first
         visit = Visit(source, arguments, seeds=seeds, first=first, incarnation=incarnation)
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.metrics.additivity import adds_up, updates_watched
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.program import Program
 from tfps.runtime.server_program import ServerProgram
@@ -67,8 +69,17 @@ class WorkerStep:
         self.fields: dict[Request, Any] = {}
         self.report: dict[str, tf.Tensor] = {}
         self.push_microseconds: tf.Tensor = tf.constant(NOT_MEASURED, tf.int64)
+        self.first: tf.Tensor = self.ticket  # of the round
         self._stage = 0
+        self._graph: Any = None
+        self._nested_versions: Any = None
+        self._adding_up: dict[int, list[tf.Tensor]] = {}
         self._counts_before: dict[int, tf.Tensor] = {}
+
+    @property
+    def position(self) -> tf.Tensor:
+        """Of this step's ticket in its round."""
+        return self.ticket - self.first
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
         copy = self.copies.get(id(keras_variable))
@@ -98,7 +109,6 @@ class WorkerStep:
             optimizer,
             values,
             variables=[v for _, v in pairs],
-            servers=len(self.servers),
             value_of=self.value_of,
         )
         self._exchange({gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)})
@@ -147,10 +157,12 @@ class WorkerStep:
             fields: header fields about the step before.
         """
         self.ticket, self._stage = ticket, 0
+        self._graph, self._nested_versions = private.current_graph(), None
         self.versions = tf.unstack(versions, num=len(self.servers))
         self.report, self.fields = dict(report), dict(fields)
-        for metric, base in zip(self.program.metrics, self.program.metric_bases, strict=True):
+        for metric, base in zip(self.program.metrics, self.program.totals.bases, strict=True):
             self.copies[id(metric)].load(tf.constant(base))
+        self._adding_up = {}
         for variable, seed in zip(self.program.seeds, seeds, strict=True):
             self.copies[id(variable)].load(tf.cast(seed, variable._dtype))
         self._counts_before = {
@@ -158,7 +170,12 @@ class WorkerStep:
             for v in self.program.state
             if v._value.dtype.is_integer
         }
-        with private.default_replica_context(), StepScope(self):
+        unproven = self.program.totals.unproven
+        with (
+            private.default_replica_context(),
+            StepScope(self),
+            updates_watched(unproven, functools.partial(self._try_metric, private.current_graph())),
+        ):
             outputs = self.program.step(batch)
         if self.program.stages and self.program.stages[-1].optimizer is None:
             self._exchange({})
@@ -193,10 +210,26 @@ class WorkerStep:
 
     def _exchange(self, gradients: Mapping[str, tf.Tensor]) -> None:
         stage, self._stage = self._stage, self._stage + 1
+        is_nested = private.current_graph() is not self._graph
+        if is_nested and self._nested_versions is None:
+            self._nested_versions = self._versions_as_variable()
+        if self._nested_versions is not None:
+            self.versions = tf.unstack(self._nested_versions.read_value())
         pushed = self._push(stage, self._payloads(stage, gradients))
         self._load(stage, pushed.payloads)
+        if self._nested_versions is not None:
+            self._nested_versions.assign(tf.stack(pushed.versions), read_value=False)
+        if is_nested:
+            return  # its tensors end with the branch; the step's last exchange is outside of it
         self.push_microseconds, self.versions = pushed.microseconds, pushed.versions
         self.accepted, self.next_ticket = pushed.accepted, pushed.next_ticket
+
+    def _versions_as_variable(self) -> Any:
+        """Of the parameters that are loaded; a branch that may not be taken can change it."""
+        with self._graph.as_default():
+            variable = private.anonymous_variable(shape=[len(self.servers)], dtype=tf.int64)
+            variable.assign(tf.stack(self.versions), read_value=False)
+        return variable
 
     def _payloads(self, stage: int, gradients: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """What a stage sends to each server."""
@@ -274,11 +307,34 @@ class WorkerStep:
         before = self._counts_before.get(id(variable))
         return value if before is None else value - before
 
+    def _try_metric(
+        self, graph: Any, metric: Any, update: Any, arguments: Any, options: dict[str, Any]
+    ) -> None:
+        """Find out with a round's first batch whether a metric's states can be added."""
+        if private.current_graph() is not graph:
+            return  # inside tf.cond or a nested function, from which nothing can be brought out
+        fits = tf.cond(
+            tf.equal(self.ticket, self.first),
+            lambda: adds_up(
+                metric.variables,
+                self.program.totals.bases_of(metric),
+                update,
+                arguments,
+                options,
+            ),
+            lambda: tf.constant(True),
+        )
+        self._adding_up.setdefault(id(metric), []).append(fits)
+
     def _make_report(self, outputs: Any) -> dict[str, tf.Tensor]:
-        metrics = [
-            self.copies[id(v)].read_value() - tf.constant(base)
-            for v, base in zip(self.program.metrics, self.program.metric_bases, strict=True)
-        ]
+        totals = self.program.totals
+        metrics = totals.report(
+            [self.copies[id(v)].read_value() for v in self.program.metrics],
+            [
+                tf.logical_not(tf.reduce_all(self._adding_up.get(id(metric), [True])))
+                for metric in totals.unproven
+            ],
+        )
         flat = [
             tensor
             for tensor, spec in zip(
@@ -286,7 +342,7 @@ class WorkerStep:
             )
             if any(spec is reported for reported in self.program.numeric_outputs)
         ]
-        return {METRICS: _flat_float64(metrics), OUTPUTS: _flat_float64(flat)}
+        return {METRICS: metrics, OUTPUTS: _flat_float64(flat)}
 
     def empty_report(self) -> dict[str, tf.Tensor]:
         """What stands for the report of a step that was not taken."""

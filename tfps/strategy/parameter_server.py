@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfps.bridge import keras_patches
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.function_registration import hold_back_removals, register_without_lock
 from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
     ClusterSpec,
@@ -117,6 +118,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self.active_round: Any = None
         self.last_round: Any = None
         self.active_follower: Any = None
+        self.input_source: Any = None  # of the newest `fit` or `evaluate`
+        self.predictor: Any = None  # while `predict` runs on the workers
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
         job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
         self.runtime = Runtime(
@@ -136,7 +139,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         )
         self._extended._tfps_register = self._primitives.register
         keras_patches.install(Trainer())
-        private.hold_back_removals()
+        hold_back_removals()
+        register_without_lock()
         self._guard = Guard(self.runtime, policy=probe_policy)
         self._finalizer = weakref.finalize(self, _close, self.runtime, self._guard)
         atexit.register(self._finalizer)
@@ -213,10 +217,14 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         for member in members(optimizer):
             member.__dict__["_distribution_strategy"] = self
 
-    def announce_input(self, iterator: Any) -> None:
-        """Say once per `fit` how the data reach the workers."""
-        if iterator is not None:
-            logger.info("input: %s", iterator.source.description)
+    def apply_eagerly(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+        """An optimizer call on the chief, outside of `fit` and of scheduled functions."""
+        self.pause_tickets()
+        self.adopt_optimizer(optimizer)
+        if not optimizer.built:
+            with self.scope():
+                optimizer.build(variables)
+        self._primitives.apply(optimizer, gradients, variables)
 
     def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Any], Any]:
         """Read parameters, one request per server; see `strategy.primitives.Primitives.pull`."""

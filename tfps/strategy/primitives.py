@@ -157,6 +157,33 @@ class Primitives:
         parameters, servers = self._for(chosen, optimizer)
         return self._push(parameters, servers, tensors, version)
 
+    def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """What `optimizer.apply(gradients, variables)` means when it is called on the coordinator.
+
+        Args:
+            optimizer: built.
+            gradients: of the variables' shapes; None for a variable that has none.
+            variables: of Keras, on servers.
+        """
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        tensors = [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
+        chosen = [variable for _, variable in pairs]
+        key = (tuple(id(variable) for variable in chosen), id(optimizer))
+
+        def compiled() -> tuple[list[Any], list[CustomServer]]:
+            self._forget_outdated()
+            if key not in self._compiled:
+                self._compile(key, chosen, optimizer)
+            return self._compiled[key]
+
+        compiled()  # variables move, if they do, before anything is traced
+        call = self._eagerly(
+            ("apply", *key), lambda version, *g: self._push(*compiled(), list(g), version)
+        )
+        versions = [server.cells()[server.books.VERSION] for server in self._runtime.servers]
+        with private.lost_servers_as_unavailable():
+            call(tf.constant(versions, tf.int64), *tensors)
+
     def _eagerly(self, key: Any, function: Any) -> Any:
         self._forget_outdated()
         if key not in self._eager:
@@ -179,30 +206,33 @@ class Primitives:
             if optimizer is not None:
                 parameters = [p.keras_variable for p in parameters]
                 by = optimizer
-            program = Program(
-                name="primitives",
-                step=lambda _: None,
-                batch_spec=None,
-                trains=True,
-                variables=list(parameters),
-                stages=[Stage(by, tuple(parameters))],
-            )
-            if optimizer is not None:
-                self._settle(program)
-                self._forget_outdated()
-            servers = [
-                CustomServer(
-                    program,
-                    runtime=self._runtime,
-                    server=server,
-                    update_of=lambda o: o if isinstance(o, Descent) else self._update_of(o),
-                )
-                for server in self._runtime.servers
-            ]
-            self._compiled[key] = (parameters, servers)
+            self._compile(key, parameters, by)
         if not tf.executing_eagerly():
             private.keep_with_graph(self._compiled[key][1])
         return self._compiled[key]
+
+    def _compile(self, key: Any, parameters: list[Any], by: Any) -> None:
+        program = Program(
+            name="primitives",
+            step=lambda _: None,
+            batch_spec=None,
+            trains=True,
+            variables=list(parameters),
+            stages=[Stage(by, tuple(parameters))],
+        )
+        if not isinstance(by, Descent):
+            self._settle(program)
+            self._forget_outdated()
+        servers = [
+            CustomServer(
+                program,
+                runtime=self._runtime,
+                server=server,
+                update_of=lambda o: o if isinstance(o, Descent) else self._update_of(o),
+            )
+            for server in self._runtime.servers
+        ]
+        self._compiled[key] = (parameters, servers)
 
     def _forget_outdated(self) -> None:
         """Variables that moved are looked for in their new places."""
@@ -234,7 +264,6 @@ class Primitives:
                 optimizer,
                 gradients,
                 variables=parameters,
-                servers=len(servers),
                 value_of=lambda variable: variable._value,
             )
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}

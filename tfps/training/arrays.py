@@ -28,6 +28,7 @@ class ResidentArrays:
     """
 
     is_per_worker = False
+    failure: Exception | None = None
 
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         self._batch_size = int(adapter._batch_size)
@@ -66,18 +67,26 @@ class ResidentArrays:
 
     def key(self) -> Any:
         """Closures are traced once for all inputs of equal key."""
-        return ("arrays", self._batch_size, self._examples, str(self.batch_spec))
+        return ("arrays", self._batch_size, self._is_even, str(self.batch_spec))
+
+    @property
+    def _is_even(self) -> bool:
+        """Whether all batches are of one length, which is then known to the model."""
+        return self._examples % self._batch_size == 0
 
     def new_pass(self) -> tf.Tensor:
         """The order of one pass: int64 indices of all examples."""
-        return tf.concat([tree.flatten(indices)[0] for indices in self._order], 0)
+        parts = [tree.flatten(indices)[0] for indices in self._order]
+        return tf.concat(parts, 0) if parts else tf.zeros([0], tf.int64)
 
     def arguments(self, order: tf.Tensor, offset_steps: int) -> Any:
         """What a closure receives: arrays, order, and where in the pass its round begins."""
         return (*self._arrays, tf.cast(order, tf.int64), tf.constant(offset_steps, tf.int64))
 
     def argument_specs(self, arguments: Any) -> Any:
-        return arguments
+        """Of any number of examples: another one is not traced anew."""
+        *parts, offset = arguments
+        return (*(tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in parts), offset)
 
     def bind(self, arguments: Any, slot: int) -> Any:
         return arguments
@@ -87,11 +96,12 @@ class ResidentArrays:
     ) -> tuple[tf.Tensor, Any]:
         *arrays, order, offset = arguments
         begin = (position + offset) * self._batch_size
-        there = tf.logical_and(ticket >= 0, begin < self._examples)
+        examples = tf.shape(order, out_type=tf.int64)[0]
+        there = tf.logical_and(ticket >= 0, begin < examples)
         begin = tf.where(there, begin, 0)
         length: Any = self._batch_size
-        if self._examples % self._batch_size:  # the last batch is shorter, so no length is fixed
-            length = tf.minimum(self._examples - begin, self._batch_size)
+        if not self._is_even:  # the last batch is shorter, so no length is fixed
+            length = tf.minimum(examples - begin, self._batch_size)
         indices = tf.slice(order, [begin], [length])
         parts = [tf.gather(array, indices) for array in arrays]
         return there, tf.nest.pack_sequence_as(self.batch_spec, parts)

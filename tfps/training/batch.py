@@ -24,7 +24,8 @@ def count_examples(batch: Any) -> tf.Tensor:
 def empty_component(spec: tf.TensorSpec) -> np.ndarray[Any, Any]:
     """An empty value of one component; goes with the answer that there is no batch."""
     sizes = spec.shape.as_list() if spec.shape.rank else []
-    return np.zeros([size or 0 for size in sizes], spec.dtype.as_numpy_dtype)
+    empty = b"" if spec.dtype == tf.string else 0
+    return np.full([size or 0 for size in sizes], empty, spec.dtype.as_numpy_dtype)
 
 
 def restore_batch(spec: Any, components: Sequence[tf.Tensor]) -> Any:

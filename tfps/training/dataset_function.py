@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from tfps.bridge import tensorflow_private as private
+from tfps.errors import ConfigError
 from tfps.training.batch import count_examples, empty_component, restore_batch
 
 
@@ -18,6 +21,27 @@ class DatasetFunctionAdapter(DataAdapter):
 
     def __init__(self, function: Callable[..., tf.data.Dataset]) -> None:
         self.function = function
+
+    @classmethod
+    def for_fit(cls, x: Any, options: dict[str, Any]) -> DatasetFunctionAdapter:
+        """An adapter that sees to the other arguments of `fit`.
+
+        Args:
+            x: a callable, or an object with a ``dataset_fn``.
+            options: of Keras's epoch iterator; class weights are taken out.
+
+        Raises:
+            ConfigError: targets or weights beside the function.
+        """
+        for name in ("y", "sample_weight"):
+            if options.get(name) is not None:
+                raise ConfigError(
+                    f"{name}: received an array beside a dataset function, expected it to be part "
+                    "of the batches that the function's dataset yields"
+                )
+        function = getattr(x, "dataset_fn", x)
+        weights = options.pop("class_weight", None)
+        return cls(function if weights is None else _with_class_weights(function, weights))
 
     @property
     def num_batches(self) -> int | None:
@@ -36,11 +60,37 @@ class DatasetFunctionAdapter(DataAdapter):
         return None
 
 
+def _with_class_weights(
+    function: Callable[..., tf.data.Dataset], weights: dict[int, float]
+) -> Callable[..., tf.data.Dataset]:
+    @functools.wraps(function, updated=())
+    def weighted(*arguments: Any) -> tf.data.Dataset:
+        adapter = TFDatasetAdapter(function(*arguments), class_weight=weights)
+        return adapter.get_tf_dataset()
+
+    return weighted
+
+
 def is_dataset_function(x: Any) -> bool:
-    """Whether the input of `fit` is a function (or a `DatasetCreator`) that makes a dataset."""
+    """Whether the input of `fit` is a callable (or a `DatasetCreator`) that makes a dataset."""
     if isinstance(x, (tf.data.Dataset, DataAdapter)) or hasattr(x, "__array__"):
         return False
-    return inspect.isfunction(x) or inspect.ismethod(x) or hasattr(x, "dataset_fn")
+    return hasattr(x, "dataset_fn") or (callable(x) and not hasattr(x, "__getitem__"))
+
+
+def takes_context(function: Callable[..., Any]) -> bool:
+    """Whether a dataset function is to be called with a `tf.distribute.InputContext`.
+
+    It is when a positional parameter needs a value, or when the first one is named after the
+    context; ``def make(batch_size=64)`` wants none.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.default is p.empty for p in positional):
+        return True
+    if positional:
+        return "context" in positional[0].name or positional[0].name == "ctx"
+    return any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
 class WorkerPipelines:
@@ -56,12 +106,13 @@ class WorkerPipelines:
     """
 
     is_per_worker = True
+    failure: Exception | None = None
 
     def __init__(
         self, function: Callable[..., tf.data.Dataset], *, coordinator: Any, workers: int
     ) -> None:
-        self._function = getattr(function, "dataset_fn", function)
-        self.uses_context = bool(inspect.signature(self._function).parameters)
+        self._function = function
+        self.uses_context = takes_context(self._function)
         self._coordinator = coordinator
         self._datasets = [
             tf.function(lambda index=index: self._make(index, workers)).get_concrete_function()

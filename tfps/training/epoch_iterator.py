@@ -6,9 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import tensorflow as tf
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from tfps.training.dataset_function import DatasetFunctionAdapter, is_dataset_function
+from tfps.training.sharding import pipeline_per_worker
 from tfps.training.source import Source, choose_source
 
 
@@ -45,8 +48,12 @@ class TicketIterator(EpochIterator):
     """
 
     def __init__(self, *, strategy: Any, x: Any, **options: Any) -> None:
+        x = _undistributed(x)
+        # Only `fit` passes class weights; an evaluation visits each example once, whatever is set.
+        if "class_weight" in options and (function := pipeline_per_worker(_weighted(x, options))):
+            x, options["class_weight"] = function, None
         if is_dataset_function(x):
-            x = DatasetFunctionAdapter(x)
+            x = DatasetFunctionAdapter.for_fit(x, options)
             options["shuffle"] = False
         super().__init__(x=x, **options)
         self.source = choose_source(
@@ -110,6 +117,21 @@ class TicketIterator(EpochIterator):
                 yield
             finally:
                 self.tf_sync()
+
+
+def _undistributed(x: Any) -> Any:
+    """What the strategy's own `experimental_distribute_dataset` and its kin were given."""
+    for attribute in ("_original_dataset", "_dataset_fn"):
+        if isinstance(x, tf.distribute.DistributedDataset) and hasattr(x, attribute):
+            return getattr(x, attribute)
+    return x
+
+
+def _weighted(x: Any, options: dict[str, Any]) -> Any:
+    """A dataset with the weights that `fit` was given for its classes."""
+    if not isinstance(x, tf.data.Dataset) or options["class_weight"] is None:
+        return x
+    return TFDatasetAdapter(x, class_weight=options["class_weight"]).get_tf_dataset()
 
 
 class _Passes:

@@ -11,8 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.errors import UnsupportedError
 from tfps.runtime.server_function import server_function
 from tfps.training.batch import count_examples, empty_component, restore_batch
+from tfps.training.early_dataset import EARLY_DEVICE
 
 CHIEF_DEVICE = "/job:chief/replica:0/task:0/device:CPU:0"
 
@@ -35,6 +37,7 @@ class BatchKeeper:
         self._owner: dict[int, int] = {}
         self._lock = threading.Lock()
         self.exhausted = False
+        self.failure: Exception | None = None
 
     def get(self, number: int, *, worker: int) -> Any | None:
         """The batch of a number, or None if the iterator ended before it."""
@@ -45,6 +48,9 @@ class BatchKeeper:
                     self._next += 1
                 except StopIteration:
                     self.exhausted = True
+                except Exception as error:
+                    self.failure = error  # the user's own; a worker would only quote it
+                    raise
             batch = self._kept.get(number)
             if batch is not None:
                 self._note(number, worker)
@@ -85,12 +91,13 @@ class Feeder:
 
     Args:
         dataset: of batches.
+        reason: why the workers do not iterate it themselves.
     """
 
     is_per_worker = False
 
-    def __init__(self, dataset: tf.data.Dataset) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: tf.data.Dataset, *, reason: str) -> None:
+        self._dataset, self._reason = dataset, reason
         self.batch_spec = dataset.element_spec
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
         self._keeper: BatchKeeper | None = None
@@ -100,14 +107,28 @@ class Feeder:
 
     @property
     def description(self) -> str:
-        return "a dataset, iterated on the chief and sent batch by batch"
+        return f"a dataset, iterated on the chief and sent batch by batch: {self._reason}"
 
     def key(self) -> Any:
         return ("feeder", id(self))
 
+    @property
+    def failure(self) -> Exception | None:
+        """What the dataset raised when a batch was drawn from it."""
+        return None if self._keeper is None else self._keeper.failure
+
     def new_pass(self) -> BatchKeeper:
         """Start iterating anew."""
-        return BatchKeeper(iter(self._dataset))
+        try:
+            return BatchKeeper(iter(self._dataset))
+        except tf.errors.OpError as error:
+            if EARLY_DEVICE not in str(error):
+                raise
+            raise UnsupportedError(
+                "the dataset uses a variable, a table or a layer with a vocabulary that was "
+                "created before the strategy connected to its cluster; TensorFlow cannot use it "
+                "any more. Create the strategy first, or pass a function that makes the dataset."
+            ) from error
 
     def arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:
         self._keeper, self._first_number = keeper, offset_steps

@@ -11,9 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.metrics.merging import merging_of, not_additive
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.program import Program, discover
 from tfps.training.epoch_iterator import RoundRequest
+from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.one_batch import OneBatch
 from tfps.training.round import Round
 
@@ -47,17 +49,24 @@ class Follower:
 
     def __call__(self, asked: Any) -> Any:
         request = asked if isinstance(asked, RoundRequest) else _one_batch(asked)
+        if request.tickets == 0:
+            raise StopIteration  # an empty input is no mistake to Keras
         if request is not self._request:
             self._start(request)
         round_ = self._round
         assert round_ is not None
         strategy = self._strategy
         try:
-            round_.run_to(request.upto_steps if self.lock_step else None)
+            # Whoever asked to stop before the epoch gets the one execution that Keras still runs.
+            stops = self._kind == "train" and self._model.stop_training
+            round_.run_to(request.upto_steps if self.lock_step or stops else None)
             strategy.active_round, strategy.active_follower = round_, self
             reached = round_.wait_for(request.upto_steps)
+            self._refuse_metrics(round_)
         except BaseException as error:
             self._abandon(round_, error)
+            if request.source.failure is not None:
+                raise request.source.failure from None
             raise
         if self.lock_step:
             round_.pause()
@@ -129,6 +138,7 @@ class Follower:
                 step=self._step(),
                 batch_spec=request.source.batch_spec,
                 trains=self._kind == "train",
+                merging=merging_of(self._model.metrics),
             )
             with strategy.scope():
                 discover(program, strategy)
@@ -184,41 +194,50 @@ class Follower:
         program = self._program
         if program is None:
             return
+        self._refuse_metrics(round_)
         self._take(program, round_)
         for variable, draws in zip(program.seeds, program.draws_per_step, strict=True):
             state = variable._value.numpy()
             state[1] += np.array(round_.completed * draws).astype(state.dtype)
             variable._value.assign(state)
 
+    def _refuse_metrics(self, round_: Round) -> None:
+        """Stop at once where the states of a metric turned out not to add up."""
+        if self._program is not None and (refused := self._program.totals.refused(round_.metrics)):
+            raise not_additive(refused[0])
+
     def _take(self, program: Program, round_: Round) -> None:
-        offset = 0
-        for variable, before in zip(program.metrics, self._metrics_before, strict=True):
-            size = before.size
-            total = before + round_.metrics[offset : offset + size].reshape(before.shape)
-            variable._value.assign(total.astype(variable._dtype))
-            offset += size
+        values = program.totals.values(round_.metrics, self._metrics_before)
+        for variable, value in zip(program.metrics, values, strict=True):
+            variable._value.assign(value.astype(variable._dtype))
         if round_.completed:
             self._logs.clear()
             self._logs.update(self._read_logs(program, round_))
 
     def _read_logs(self, program: Program, round_: Round) -> dict[str, Any]:
-        outputs = program.outputs
-        results = self._model.get_metrics_result()
-        if not isinstance(outputs, dict) or set(outputs) == set(results):
-            return dict(results)
-        flat = tf.nest.flatten(outputs)
-        reported = program.numeric_outputs
+        """What the step's logs are for the whole round; other values are those of its last step."""
+        outputs, results = program.outputs, program.results
+        if not isinstance(outputs, dict) or results is None:
+            return dict(self._model.get_metrics_result())
+        with private.placed_on(CHIEF_DEVICE):
+            known = results.compute([v._value.read_value() for v in program.metrics])
+        reported = {id(spec) for spec in program.numeric_outputs}
         values: list[Any] = []
         offset = 0
-        for spec in flat:
-            if any(spec is item for item in reported):
+        for position, spec in enumerate(tf.nest.flatten(outputs)):
+            value = None
+            if id(spec) in reported:
                 size = int(np.prod(spec.shape))
-                values.append(round_.outputs[offset : offset + size].reshape(spec.shape))
+                value = round_.outputs[offset : offset + size].reshape(spec.shape)
                 offset += size
-            else:
-                values.append(None)
+            values.append(known.get(position, value))
         logs = dict(tf.nest.pack_sequence_as(outputs, values))
-        logs.update({name: value for name, value in results.items() if name in logs})
+        if results.others:
+            mine = self._model.get_metrics_result()
+            others = tf.nest.pack_sequence_as(
+                outputs, [position in results.others for position in range(len(values))]
+            )
+            logs.update({name: mine[name] for name in mine if others.get(name) is True})
         return {name: value for name, value in logs.items() if value is not None}
 
 

@@ -18,6 +18,7 @@ class OneBatch:
 
     description = "one batch, sent with the step"
     is_per_worker = False
+    failure: Exception | None = None
 
     def __init__(self, batch: Any) -> None:
         while isinstance(batch, tuple) and len(batch) > 1 and batch[-1] is None:

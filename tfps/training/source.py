@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-import tensorflow as tf
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from tfps.training.arrays import ResidentArrays
 from tfps.training.dataset_function import DatasetFunctionAdapter, WorkerPipelines
+from tfps.training.dataset_graph import NotPortable
+from tfps.training.early_dataset import on_this_task
 from tfps.training.feeder import Feeder
+from tfps.training.worker_dataset import WorkerDataset
 
-logger = logging.getLogger(__name__)
-
-Source = ResidentArrays | Feeder | WorkerPipelines
+Source = ResidentArrays | Feeder | WorkerDataset | WorkerPipelines
 
 
 def choose_source(adapter: DataAdapter, *, coordinator: Any, workers: int) -> Source:
-    """Arrays lie on the workers, a function runs on each worker, anything else is fed.
+    """Arrays lie on the workers, functions and datasets run there, what cannot is fed.
 
     Args:
         adapter: what Keras made of the arguments of `fit` or `evaluate`.
@@ -29,14 +28,9 @@ def choose_source(adapter: DataAdapter, *, coordinator: Any, workers: int) -> So
         return WorkerPipelines(adapter.function, coordinator=coordinator, workers=workers)
     if ResidentArrays.suits(adapter):
         return ResidentArrays(adapter)
-    return Feeder(_on_this_task(adapter.get_tf_dataset()))
-
-
-def _on_this_task(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """A dataset made before the strategy connected carries a device name that is gone.
-
-    A dataset derived now is made on today's device, without a copy.
-    """
-    if "/job:localhost" in dataset._variant_tensor.device:
-        return dataset.take(-1)
-    return dataset
+    made = adapter.get_tf_dataset()
+    dataset = on_this_task(made)
+    try:
+        return WorkerDataset(dataset, identity=made, coordinator=coordinator, workers=workers)
+    except NotPortable as reason:
+        return Feeder(dataset, reason=str(reason))

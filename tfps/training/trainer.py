@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from keras.src.trainers.data_adapters import get_data_adapter
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_patches import values_replaced
+from tfps.bridge.keras_patches import runs_eagerly, values_replaced
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
+from tfps.runtime.program import is_metric, is_seed
 from tfps.training.batch_callbacks import needs_lock_step
+from tfps.training.dataset_function import is_dataset_function
+from tfps.training.early_dataset import on_this_task
 from tfps.training.epoch_iterator import TicketIterator
 from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.follower import Follower
+from tfps.training.input_report import InputReport
+from tfps.training.prediction import (
+    Joined,
+    PredictionIterator,
+    Predictor,
+    is_worth_distributing,
+    overrides_prediction,
+)
 from tfps.training.progress import TrainingProgress
+
+logger = logging.getLogger(__name__)
 
 # Overriding one of these takes the training out of the library's hands.
 HOOKED_METHODS = ("fit", "evaluate", "make_train_function", "make_test_function")
@@ -32,6 +47,8 @@ class Trainer:
 
     def make_function(self, model: Any, kind: str, force: bool) -> None:
         attribute = f"{kind}_function"
+        if _asks_for_xla(model):
+            say_once(model, "jit_compile", JIT_IGNORED, model.name)
         if getattr(model, attribute) is None or force:
             function = Follower(model, strategy=model._distribute_strategy, step=kind)
             setattr(model, attribute, function)
@@ -39,51 +56,128 @@ class Trainer:
             model.train_function.lock_step = model.__dict__.get("_tfps_lock_step", False)
 
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
+        if runs_eagerly(model):
+            self._build_for_eager_steps(model, iterator, data_batch)
+            return
         _check_not_overridden(model)
         strategy = model._distribute_strategy
-        strategy.announce_input(iterator)
+        if iterator is not None:
+            strategy.input_source = iterator.source
         if iterator is not None:
             data_batch = iterator.batch_spec
         if model.optimizer is not None:
             strategy.adopt_optimizer(model.optimizer)
-        with strategy.scope():
-            model._symbolic_build(data_batch=data_batch)
+        _build_symbolically(model, strategy, data_batch)
         if iterator is not None:
             # Keras's loop ends through the iterator, which then ends the round.
             iterator.function = _CurrentRound(strategy)
 
+    def _build_for_eager_steps(self, model: Any, iterator: Any, data_batch: Any) -> None:
+        strategy = model.__dict__["_tfps_eager_strategy"]
+        if iterator is not None:
+            data_batch = iterator._distributed_dataset.element_spec
+        if model.optimizer is not None:
+            strategy.adopt_optimizer(model.optimizer)
+        _build_symbolically(model, strategy, data_batch)
+
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
         strategy.wait_for_hung_workers()
+        if strategy.predictor is not None:
+            return self._prediction_iterator(strategy, options)
         return TicketIterator(strategy=strategy, **options)
+
+    def _prediction_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
+        iterator = PredictionIterator(predictor=strategy.predictor, strategy=strategy, **options)
+        iterator.function = _CurrentRound(strategy)
+        return iterator
+
+    def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
+        """On the workers, or on the chief where that is quicker or the workers are busy."""
+        strategy = model._distribute_strategy
+        if is_dataset_function(x):
+            raise UnsupportedError(
+                "predict received a dataset function, whose rows have no order between workers; "
+                "expected arrays, a tf.data.Dataset, a PyDataset or a generator."
+            )
+        if isinstance(x, tf.data.Dataset):
+            x = on_this_task(x)
+        steps = options.get("steps")
+        adapter = get_data_adapter(
+            x, batch_size=options.get("batch_size"), steps_per_epoch=steps, shuffle=False
+        )
+        if not _can_predict_on_workers(model) or not is_worth_distributing(
+            steps or adapter.num_batches, workers=strategy.runtime.workers
+        ):
+            with self.predicting(model):
+                return original(model, adapter, **options)
+        with _on_workers(model, strategy):
+            return original(model, adapter, **options)
 
     @contextlib.contextmanager
     def predicting(self, model: Any) -> Iterator[None]:
         """Weights come to the chief once; the stock Keras loop runs there."""
         strategy = model._distribute_strategy
         strategy.pause_tickets()
-        local = model.__dict__.setdefault("_tfps_chief_copies", {})
+        kept = model.__dict__.setdefault("_tfps_on_chief", _OnChief())
+        local = kept.copies
         replacements = []
         for variable in model.variables:
             native = variable._value
             if isinstance(native, ServerVariable):
-                value = native.read_value()
+                value = native.numpy()  # in parts, where it is large
                 with private.placed_on(CHIEF_DEVICE), private.default_replica_context():
                     if id(variable) in local:
                         local[id(variable)].assign(value)
                     else:
                         local[id(variable)] = tf.Variable(value, trainable=variable.trainable)
                 replacements.append((variable, local[id(variable)]))
+        known = {id(variable) for variable in model.variables}
         predict_function = model.predict_function
         attributes = model.__dict__
         attributes["_distribute_strategy"] = None
-        attributes["predict_function"] = attributes.get("_tfps_predict_function")
+        attributes["predict_function"] = kept.predict_function
         try:
             with values_replaced(replacements), private.default_replica_context():
                 yield
         finally:
-            attributes["_tfps_predict_function"] = attributes["predict_function"]
+            kept.predict_function = attributes["predict_function"]
             attributes["predict_function"] = predict_function
             attributes["_distribute_strategy"] = strategy
+            for variable in model.variables:
+                if id(variable) not in known and not is_metric(variable):
+                    local[id(variable)] = variable._value  # the trace of predict knows this one
+                    with strategy.scope():
+                        variable._initialize(variable.numpy())
+
+    @contextlib.contextmanager
+    def eagerly(self, model: Any) -> Iterator[None]:
+        """The stock Keras loop runs here; reads and updates go to the servers one by one."""
+        _check_not_overridden(model)
+        strategy = model._distribute_strategy
+        strategy.pause_tickets()
+        say_once(model, "run_eagerly", RUNS_EAGERLY, model.name)
+        attributes = model.__dict__
+        functions = {name: attributes.pop(name) for name in ("train_function", "test_function")}
+        attributes.update(train_function=None, test_function=None, _distribute_strategy=None)
+        attributes["_tfps_eager_strategy"] = strategy
+        try:
+            yield
+        finally:
+            del attributes["_tfps_eager_strategy"]
+            attributes.update(functions, _distribute_strategy=strategy)
+
+    def check_stranger(self, model: Any) -> None:
+        if runs_eagerly(model) or not model.variables:
+            return
+        optimizer = model.optimizer
+        compiled_in_scope = self.is_ours(getattr(optimizer, "_distribution_strategy", None))
+        native = model.variables[0]._value
+        if compiled_in_scope and not isinstance(native, ServerVariable):
+            raise UnsupportedError(
+                f"the model {model.name} was compiled under strategy.scope() but created outside "
+                "of it, so its weights lie in this process and on no parameter server. Create the "
+                "model inside `with strategy.scope():` as well."
+            )
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         strategy = model._distribute_strategy
@@ -94,12 +188,89 @@ class Trainer:
                 ours.set_model(model)
                 callbacks.callbacks[position] = ours
                 callbacks._progbar = ours
+        report = InputReport(strategy)
+        report.set_params(callbacks.params)
+        callbacks.callbacks.append(report)
         model.__dict__["_tfps_lock_step"] = needs_lock_step(
             callbacks.callbacks, setting=strategy.batch_callbacks
         )
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
-        return False
+        """On the chief, between scheduled functions: the servers apply it like any push."""
+        if not tf.executing_eagerly():
+            return False
+        variables = list(variables if variables is not None else optimizer._trainable_variables)
+        native = getattr(variables[0], "_value", None) if variables else None
+        if not isinstance(native, ServerVariable):
+            return False
+        native._distribute_strategy.apply_eagerly(optimizer, list(gradients), variables)
+        return True
+
+
+JIT_IGNORED = (
+    "jit_compile=True of %s is ignored: in the middle of a step stands the exchange with the "
+    "parameter servers, which XLA cannot compile. Put tf.function(jit_compile=True) around the "
+    "expensive part of call() to compile that."
+)
+RUNS_EAGERLY = (
+    "run_eagerly=True: the steps of %s run eagerly in this process, one after the other, and the "
+    "workers rest. That is for debugging; compile the model without it to train on the workers."
+)
+
+
+def say_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
+    """Log a warning, the first time for a model."""
+    said = model.__dict__.setdefault("_tfps_said", set())
+    if topic not in said:
+        said.add(topic)
+        logger.warning(message, *arguments)
+
+
+def _asks_for_xla(model: Any) -> bool:
+    """Whether the user did; Keras's "auto" turns it on for most models."""
+    compiled = getattr(model, "_compile_config", None)
+    return compiled is not None and compiled.config.get("jit_compile") is True
+
+
+class _OnChief:
+    """What `predict` keeps with a model.
+
+    In an object of its own: TensorFlow puts every function that is an attribute of a model into a
+    SavedModel of it, and this one reads variables that are none of the model's.
+    """
+
+    def __init__(self) -> None:
+        self.copies: dict[int, tf.Variable] = {}  # by Keras variable
+        self.predict_function: Any = None
+
+
+def _can_predict_on_workers(model: Any) -> bool:
+    """Not within an epoch of `fit`, whose tickets are open, nor what the chief alone can do."""
+    strategy = model._distribute_strategy
+    return (
+        strategy.active_round is None
+        and model.built
+        and not model.run_eagerly
+        and not overrides_prediction(model)
+        and any(isinstance(v._value, ServerVariable) for v in model.variables)
+        and all(
+            isinstance(v._value, ServerVariable) or is_metric(v) or is_seed(v)
+            for v in model.variables
+        )
+    )
+
+
+@contextlib.contextmanager
+def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
+    """While it is open, Keras's own loop receives the outputs of the workers, in order."""
+    attributes = model.__dict__
+    if not isinstance(model.predict_function, Joined):
+        attributes["predict_function"] = Joined(Predictor(model, strategy=strategy))
+    strategy.predictor = model.predict_function.predictor
+    try:
+        yield
+    finally:
+        strategy.predictor = None
 
 
 class _CurrentRound:
@@ -112,6 +283,13 @@ class _CurrentRound:
         follower = self._strategy.active_follower
         if follower is not None:
             follower.end_of_epoch()
+
+
+def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:
+    """Not where a step of the user's own never calls the model; that builds what it uses."""
+    if type(model).call is not keras.Model.call:
+        with strategy.scope():
+            model._symbolic_build(data_batch=data_batch)
 
 
 def _check_not_overridden(model: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.tensorflow_private import register_named_function
+from tfps.bridge.tensorflow_private import register_named_function, release_arrays
 from tfps.errors import ProtocolError
 from tfps.transport import tokens
 from tfps.transport.direct import (
@@ -25,8 +25,8 @@ from tfps.transport.direct import (
     Listener,
     fingerprint,
 )
-from tfps.transport.message import REQUEST_FIELDS
-from tfps.transport.service import MAX_IDS, Service
+from tfps.transport.message import REQUEST_FIELDS, Kind, Request
+from tfps.transport.service import MAX_IDS, RECLAIMED_BYTES, Service
 from tfps.transport.service_loop import HUNG_UP
 
 logger = logging.getLogger(__name__)
@@ -247,11 +247,15 @@ class DataServer:
         try:
             if header.size:
                 connection.send(header, ids, payload)
+            if service.largest_request_bytes >= RECLAIMED_BYTES:
+                release_arrays()
             self._resting[int(number)] = None
             try:
                 request = connection.receive(limits)
             finally:
                 self._resting.pop(int(number), None)
+            if request[0][Request.KIND] == Kind.LEAVE:
+                connection.release_buffers()
             position = service.position(request[0].tolist(), payload_bytes=request[2].size)
         except ConnectionLost:
             return np.int32(HUNG_UP), *NO_REQUEST

@@ -11,7 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tfps.bridge.tensorflow_private import LOST_SERVER, register_named_function
+from tfps.bridge.tensorflow_private import (
+    LOST_SERVER,
+    register_named_function,
+    release_arrays,
+)
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.transport import tokens
 from tfps.transport.direct import (
@@ -26,8 +30,8 @@ from tfps.transport.direct import (
     fingerprint,
     secret_from_environment,
 )
-from tfps.transport.message import REPLY_FIELDS, Reply, Request
-from tfps.transport.service import MAX_IDS
+from tfps.transport.message import REPLY_FIELDS, Kind, Reply, Request
+from tfps.transport.service import MAX_IDS, RECLAIMED_BYTES
 
 CONNECT_TIMEOUT_S = 10.0  # a server that listens answers within milliseconds
 # Closures of a worker that failed; more than ever run at the same time.
@@ -110,6 +114,8 @@ class Links:
             self._send(known, int(server), request)
             for server, request in zip(servers, requests, strict=True)
         ]
+        if max(reply_bytes) >= RECLAIMED_BYTES:
+            release_arrays()
         replies: list[np.ndarray] = []
         for server, request, connection, size in zip(
             servers, requests, sent, reply_bytes, strict=True
@@ -146,6 +152,8 @@ class Links:
             connection = self._take(key) or self._connect(peers, key, int(header[Request.SLOT]))
             with self._lock:
                 self._busy[connection] = key
+            if header[Request.KIND] == Kind.LEAVE:
+                connection.release_buffers()
             connection.send(*request)
         except (ConnectionLost, OSError) as error:
             if connection is not None:

@@ -11,6 +11,8 @@ from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Request
 
 # 128 MB of row numbers in one message; a batch has thousands.
 MAX_IDS = 1 << 24
+# Above this, the memory of the message before is worth a call of 20 us to have it back at once.
+RECLAIMED_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)

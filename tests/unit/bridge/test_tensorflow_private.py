@@ -80,6 +80,7 @@ OWNERS: dict[str, Any] = {
     "_cluster_due_for_update_or_finish": COORDINATOR.WorkerPreemptionHandler,
     "stop": COORDINATOR.WorkerPreemptionHandler,
     "_add_control_input": tf.Operation,
+    "_get_function": tf.Graph,
 }
 
 

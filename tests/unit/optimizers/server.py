@@ -77,7 +77,6 @@ class LocalServer:
                 optimizer,
                 [tf.convert_to_tensor(g) for g in gradients],
                 variables=variables,
-                servers=1,
                 value_of=lambda variable: variable._value,
             )
             named = {

@@ -56,6 +56,10 @@ class AlignedBuffers:
             del self._owners[0]
         return owner[begin : begin + size_bytes]
 
+    def clear(self) -> None:
+        """Keep nothing; what is still held elsewhere goes with its holder."""
+        self._owners.clear()
+
     def __len__(self) -> int:
         return len(self._owners)
 

@@ -144,6 +144,10 @@ class Connection:
             self._stream.receive_all(payload.data)
         return ReceivedMessage(head[ALIGNMENT_BYTES:].view(np.int64), ids, payload)
 
+    def release_buffers(self) -> None:
+        """Give memory back before a rest; by the thread that receives."""
+        self._buffers.clear()
+
     def has_ended(self) -> bool:
         """Whether the peer has ended the connection while nobody was waiting for a message.
 

@@ -87,3 +87,13 @@ def test_buffers_that_are_all_held_are_forgotten_and_left_alone() -> None:
     assert len(buffers) == KEPT_BUFFERS
     assert [int(array[0]) for array in held] == list(range(3 * KEPT_BUFFERS))
     assert all((array == array[0]).all() for array in held)
+
+
+def test_a_cleared_pool_leaves_alone_what_others_hold() -> None:
+    buffers = AlignedBuffers()
+    array = buffers.take(640)
+    array[:] = 7
+    buffers.clear()
+    assert len(buffers) == 0
+    assert _place(buffers.take(640)) != _place(array)
+    assert (array == 7).all()

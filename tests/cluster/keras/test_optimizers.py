@@ -1,0 +1,165 @@
+"""Optimizers that are made elsewhere, wrapped, clipped together, or called by the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.keras.comparison import (
+    BATCH,
+    LABELS,
+    STEPS,
+    Comparison,
+    X,
+    assert_same,
+    classifier,
+    compiled,
+    cross_entropy,
+    fit,
+    iterations,
+)
+from tfps.errors import UnsupportedError
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_optimizer_from_outside_the_scope_and_its_learning_rate(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+    optimizer = keras.optimizers.Adam(0.05)
+    optimizer.build(model.trainable_variables)
+    model.compile(optimizer, cross_entropy(), metrics=["accuracy"])
+    history = fit(model, epochs=8)
+    assert history["loss"][-1] < history["loss"][0]
+    assert iterations(model) == 8 * STEPS
+    assert all("/job:ps" in v.value.device for v in optimizer.variables)
+
+    before = model.get_weights()
+    optimizer.learning_rate = 0.0
+    fit(model)
+    assert_same(model.get_weights(), before, tolerance=0.0)
+    optimizer.learning_rate.assign(0.05)
+    fit(model)
+    assert any((a != b).any() for a, b in zip(model.get_weights(), before, strict=True))
+
+
+def _multiple(**options: Any) -> keras.Model:
+    hidden, other = keras.optimizers.Adam(0.01, **options), keras.optimizers.SGD(0.1)
+    choice = keras.optimizers.MultiOptimizer(lambda v: hidden if "hidden" in v.path else other)
+    return compiled(choice)
+
+
+MAKERS = {
+    "each with a global norm of its own": lambda: _multiple(global_clipnorm=0.1),
+    "loss scale": lambda: compiled(
+        keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.Adam(0.01, clipnorm=0.5), dynamic_growth_steps=3
+        )
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MAKERS)
+def test_wrapped_optimizers(name: str, comparison: Comparison) -> None:
+    comparison.run(MAKERS[name])
+
+
+def _one_matrix() -> keras.Model:
+    """All that is trained fits on one of the two servers."""
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3, use_bias=False)])
+    optimizer = keras.optimizers.SGD(1.0, global_clipnorm=0.1, gradient_accumulation_steps=2)
+    model.compile(optimizer, cross_entropy())
+    return model
+
+
+@pytest.mark.slow
+def test_accumulated_gradient_of_one_server_is_clipped_by_its_norm(comparison: Comparison) -> None:
+    comparison.run(_one_matrix)
+
+
+def test_accumulated_gradient_of_several_servers_is_refused(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    with strategy.scope():
+        model = compiled(
+            keras.optimizers.Adam(0.01, global_clipnorm=0.5, gradient_accumulation_steps=2)
+        )
+    with pytest.raises(UnsupportedError, match="2 parameter servers.*Use clipnorm or clipvalue"):
+        fit(model)
+
+
+def test_optimizer_called_on_the_chief(comparison: Comparison) -> None:
+    """A loop of the program's own, without a coordinator: the servers apply each update."""
+
+    def use(model: keras.Model) -> dict[str, Any]:
+        loss_function = cross_entropy()
+        losses = []
+        for begin in range(0, len(X), BATCH):
+            batch = slice(begin, begin + BATCH)
+            with tf.GradientTape() as tape:
+                loss = loss_function(LABELS[batch], model(X[batch], training=True))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            losses.append(float(loss))
+        return {"losses": losses}
+
+    before = comparison.strategy.stats().updates_applied
+    model = comparison.run(lambda: compiled(keras.optimizers.Adam(0.01)), use)
+    assert iterations(model) == STEPS
+    assert comparison.strategy.stats().updates_applied == before + STEPS
+
+
+class Momentum(keras.optimizers.Optimizer):
+    """A user's own, with a slot and a schedule of its own."""
+
+    def build(self, variables: Any) -> None:
+        if self.built:
+            return
+        super().build(variables)
+        self.velocities = [self.add_variable_from_reference(v, name="velocity") for v in variables]
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        velocity = self.velocities[self._get_variable_index(variable)]
+        self.assign(velocity, 0.9 * velocity + gradient)
+        self.assign_sub(variable, learning_rate * velocity)
+
+
+class InverseRoot(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step: Any) -> Any:
+        return 0.1 * tf.math.rsqrt(tf.cast(step + 1, tf.float32))
+
+
+@pytest.mark.slow
+def test_own_optimizer_and_schedule(comparison: Comparison) -> None:
+    model = comparison.run(lambda: compiled(Momentum(learning_rate=InverseRoot())))
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.1 * (2 * STEPS + 1) ** -0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        keras.optimizers.schedules.PiecewiseConstantDecay([3, 6], [0.1, 0.05, 0.01]),
+        keras.optimizers.schedules.CosineDecay(0.1, 8, warmup_steps=2, warmup_target=0.2),
+        keras.optimizers.schedules.CosineDecayRestarts(0.1, 3),
+    ],
+    ids=lambda schedule: type(schedule).__name__,
+)
+def test_schedules(schedule: Any, comparison: Comparison) -> None:
+    comparison.run(lambda: compiled(keras.optimizers.SGD(schedule)))
+
+
+def test_classifier_has_variables_on_both_servers(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    """The other tests of this folder count on it."""
+    with strategy.scope():
+        model = classifier()
+    assert len({variable.value.device for variable in model.trainable_variables}) == 2

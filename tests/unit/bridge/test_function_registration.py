@@ -1,0 +1,93 @@
+"""Functions are registered as before, and meanwhile the process lives on."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tfps.bridge import function_registration as registration
+
+LET_GO_AFTER_S = 0.2
+
+
+@pytest.fixture(autouse=True)
+def _registers_without_lock() -> None:
+    registration.register_without_lock()
+
+
+def test_functions_run() -> None:
+    @tf.function
+    def power(x: tf.Tensor, n: int) -> tf.Tensor:
+        return tf.ones_like(x) if n == 0 else x * power(x, n - 1)
+
+    assert float(power(tf.constant(2.0), 5)) == 32.0
+
+
+def test_an_error_shows_where_the_operation_was_made() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def fold(x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, [2, 3])
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        fold(tf.zeros([7]))
+    assert Path(__file__).name in str(error.value)
+
+
+def test_a_saved_model_brings_its_functions(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.double = tf.function(lambda x: 2.0 * x, input_signature=[tf.TensorSpec([])])
+    tf.saved_model.save(module, str(tmp_path))
+    assert float(tf.saved_model.load(str(tmp_path)).double(4.0)) == 8.0
+
+
+def test_refusals_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = registration.runtime()._replace(
+        code=lambda _status: tf.errors.INVALID_ARGUMENT, message=lambda _status: b"is wrong"
+    )
+    monkeypatch.setattr(registration, "runtime", lambda: fake)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is wrong"):
+        tf.function(lambda: tf.constant(3))()
+
+
+class SlowTasks:
+    """Registrations wait for an answer; a while after the first one began, something happens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answered = threading.Event()
+        self.after_a_while: Callable[[], None] = self.answered.set
+        real = registration.runtime()
+
+        def add_function(*arguments: Any) -> None:
+            threading.Timer(LET_GO_AFTER_S, self.after_a_while).start()
+            assert self.answered.wait(timeout=30)
+            real.add_function(*arguments)
+
+        fake = real._replace(add_function=add_function)
+        monkeypatch.setattr(registration, "runtime", lambda: fake)
+        monkeypatch.setattr(registration, "SAID_AFTER_S", LET_GO_AFTER_S / 4)
+
+
+def test_other_threads_run_while_one_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    SlowTasks(monkeypatch)
+    with caplog.at_level(logging.WARNING, logger="tfps"):
+        assert int(tf.function(lambda: tf.constant(3))()) == 3
+    assert "SIGCONT" in caplog.text
+
+
+def test_the_wait_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = SlowTasks(monkeypatch)
+    main = threading.main_thread().ident
+    assert main is not None
+    tasks.after_a_while = lambda: signal.pthread_kill(main, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        tf.function(lambda: tf.constant(3))()
+    tasks.answered.set()

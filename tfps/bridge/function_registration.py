@@ -1,0 +1,156 @@
+"""Registers traced functions without holding the interpreter's lock, and removes them late."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge.tensorflow_private import RUNTIME_FUNCTION_REFS, Context
+
+logger = logging.getLogger(__name__)
+
+# A task answers within milliseconds; as patient as a probe.
+SAID_AFTER_S = 3.0
+
+
+class _Runtime(NamedTuple):
+    """The C functions; `ctypes` gives the lock up while they run."""
+
+    add_function: Callable[[int, int, int], None]  # context, function, status
+    add_definition: Callable[[int, bytes, int, int], None]  # context, serialized, size, status
+    new_status: Callable[[], int]
+    delete_status: Callable[[int], None]
+    code: Callable[[int], int]
+    message: Callable[[int], bytes]
+
+
+@functools.cache
+def runtime() -> _Runtime:
+    """TensorFlow's C functions, from the libraries that this process has loaded already."""
+    folder = Path(tf.sysconfig.get_lib())
+    compiled = ctypes.CDLL(str(folder / "libtensorflow_cc.so.2"))
+    framework = ctypes.CDLL(str(folder / "libtensorflow_framework.so.2"))
+    pointer = ctypes.c_void_p
+
+    def typed(function: Any, result: Any, *arguments: Any) -> Any:
+        function.restype, function.argtypes = result, arguments
+        return function
+
+    return _Runtime(
+        add_function=typed(compiled.TFE_ContextAddFunction, None, pointer, pointer, pointer),
+        add_definition=typed(
+            compiled.TFE_ContextAddFunctionDef,
+            None,
+            pointer,
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            pointer,
+        ),
+        new_status=typed(framework.TF_NewStatus, pointer),
+        delete_status=typed(framework.TF_DeleteStatus, None, pointer),
+        code=typed(framework.TF_GetCode, ctypes.c_int, pointer),
+        message=typed(framework.TF_Message, ctypes.c_char_p, pointer),
+    )
+
+
+def register_without_lock() -> None:
+    """Let this process live on while TensorFlow registers a function with every task.
+
+    It waits for each task's answer, without a deadline, and its Python binding holds the
+    interpreter's lock meanwhile: with one task stopped at that moment, nothing in this process
+    would run any more, neither Ctrl-C nor the probes that find out what is wrong.
+    """
+    if getattr(Context, "_tfps_registers", False):
+        return
+    runtime()  # here, where it can fail with everybody watching
+
+    def add_c_function(self: Any, function: Any) -> None:
+        self.ensure_initialized()
+        where = _pointer_of_capsule(self._handle)
+        _aside(lambda status: runtime().add_function(where, address_of(function), status))
+
+    def add_function_def(self: Any, definition: Any) -> None:
+        self.ensure_initialized()
+        where, text = _pointer_of_capsule(self._handle), definition.SerializeToString()
+        _aside(lambda status: runtime().add_definition(where, text, len(text), status))
+
+    Context.add_c_function = add_c_function
+    Context.add_function_def = add_function_def
+    Context._tfps_registers = True
+
+
+_held_back: collections.deque[tuple[Any, str]] = collections.deque()
+
+
+def hold_back_removals() -> None:
+    """Keep functions that are collected registered until `remove_held_back`.
+
+    TensorFlow tells every task of a removal, without a deadline and holding the interpreter's lock:
+    with one task stopped, a collection at any moment would freeze this process.
+    """
+    if getattr(Context, "_tfps_holds_back", False):
+        return
+
+    def remove_function(self: Any, name: str) -> None:
+        _held_back.append((self, name))
+
+    Context._tfps_remove_function = Context.remove_function
+    Context.remove_function = remove_function
+    Context._tfps_holds_back = True
+
+
+def remove_held_back() -> None:
+    """Remove the functions that were collected; call it when all tasks answer."""
+    while _held_back:
+        where, name = _held_back.popleft()
+        if (where.function_scope_id, name) not in RUNTIME_FUNCTION_REFS:
+            where._tfps_remove_function(name)
+
+
+def _aside(call: Callable[[int], None]) -> None:
+    """Make a call with a status on a thread of its own, so that Ctrl-C ends the wait for it."""
+    outcome: Future[tuple[int, str]] = Future()
+
+    def run() -> None:
+        status = runtime().new_status()
+        try:
+            call(status)
+            text = runtime().message(status).decode(errors="replace")
+            outcome.set_result((runtime().code(status), text))
+        except BaseException as error:  # noqa: BLE001 - raised again where the outcome is awaited
+            outcome.set_exception(error)
+        finally:
+            runtime().delete_status(status)
+
+    threading.Thread(target=run, name="tfps-register", daemon=True).start()
+    if not wait([outcome], timeout=SAID_AFTER_S).done:
+        logger.warning(
+            "TensorFlow registers a function, for which it needs an answer of every task, and one "
+            "does not answer: let it go on (SIGCONT), or kill it and start it again."
+        )
+    code, message = outcome.result()
+    if code:
+        raise tf.compat.v1.errors.exception_type_from_error_code(code)(None, None, message)
+
+
+def address_of(wrapped: Any) -> int:
+    """Where the C++ object lies that a Python object of pybind11 stands for."""
+    # struct instance of pybind11/detail/common.h: the address follows what every object has.
+    address = ctypes.c_void_p.from_address(id(wrapped) + object.__basicsize__).value
+    assert address is not None
+    return address
+
+
+def _pointer_of_capsule(capsule: Any) -> int:
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return int(get(capsule, None))

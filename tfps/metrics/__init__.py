@@ -1,0 +1,5 @@
+"""Metrics whose states several workers count: how they become one."""
+
+from tfps.metrics.merging import register_merge
+
+__all__ = ["register_merge"]

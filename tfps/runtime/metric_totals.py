@@ -1,0 +1,119 @@
+"""What workers report of their metrics as one vector, and how reports become totals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.metrics.merging import Merging
+
+
+class MetricTotals:
+    """The layout of a program's metric reports.
+
+    A report holds, for each variable, what a step has added to its value after a reset; or, where
+    states are merged, the value itself. At its end stands, for each unproven metric, whether its
+    states were found not to add up.
+
+    Args:
+        variables: Keras variables of metrics.
+        bases: their values after a reset.
+        merging: how their states become one.
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[Any],
+        bases: Sequence[np.ndarray[Any, Any]],
+        merging: Merging,
+    ) -> None:
+        self.bases = list(bases)
+        position = {id(variable): index for index, variable in enumerate(variables)}
+        self._groups = [
+            ([position[id(v)] for v in state.variables], state.merge)
+            for state in merging.merged
+            if all(id(v) in position for v in state.variables)
+        ]
+        self._merged = {index for indices, _ in self._groups for index in indices}
+        self.unproven = [
+            metric
+            for metric in merging.unproven
+            if metric.variables and all(id(v) in position for v in metric.variables)
+        ]
+        self._sizes = [base.size for base in self.bases]
+        self._position = position
+        self.items = sum(self._sizes) + len(self.unproven)
+
+    @property
+    def empty(self) -> np.ndarray[Any, Any]:
+        """The total of no reports: float64 [items]."""
+        parts = [
+            base.ravel() if index in self._merged else np.zeros(base.size)
+            for index, base in enumerate(self.bases)
+        ]
+        return np.concatenate([*parts, np.zeros(len(self.unproven))]).astype(np.float64)
+
+    def bases_of(self, metric: Any) -> list[np.ndarray[Any, Any]]:
+        """The values of a metric's variables after a reset."""
+        return [self.bases[self._position[id(v)]] for v in metric.variables]
+
+    def report(self, values: Sequence[tf.Tensor], refused: Sequence[tf.Tensor]) -> tf.Tensor:
+        """A step's report.
+
+        Args:
+            values: of the variables after the step.
+            refused: a boolean for each unproven metric.
+        """
+        parts = [
+            value if index in self._merged else value - tf.constant(base)
+            for index, (value, base) in enumerate(zip(values, self.bases, strict=True))
+        ]
+        flat = [tf.reshape(tf.cast(part, tf.float64), [-1]) for part in [*parts, *refused]]
+        return tf.concat(flat, 0) if flat else tf.zeros([0], tf.float64)
+
+    def combine(self, total: tf.Tensor, report: tf.Tensor) -> tf.Tensor:
+        """A total that includes one more report."""
+        if not self._groups:
+            return total + report
+        sizes = [*self._sizes, len(self.unproven)]
+        left, right = tf.split(total, sizes), tf.split(report, sizes)
+        parts = [a + b for a, b in zip(left, right, strict=True)]
+        for indices, merge in self._groups:
+            states = [[self._value(side[i], i) for i in indices] for side in (left, right)]
+            for i, value in zip(indices, merge(states[0], states[1]), strict=True):
+                parts[i] = tf.reshape(tf.cast(value, tf.float64), [self._sizes[i]])
+        return tf.concat(parts, 0)
+
+    def values(
+        self, total: np.ndarray[Any, Any], before: Sequence[np.ndarray[Any, Any]]
+    ) -> list[np.ndarray[Any, Any]]:
+        """What the variables hold after a total, if they held something before.
+
+        Args:
+            total: float64 [items].
+            before: values of the variables when the first report was made.
+        """
+        parts = np.split(total, np.cumsum([*self._sizes, len(self.unproven)])[:-1])
+        values = [
+            np.asarray(old, np.float64) + part.reshape(old.shape)
+            for old, part in zip(before, parts[: len(self.bases)], strict=True)
+        ]
+        for indices, merge in self._groups:
+            new = [self._value(tf.constant(parts[i]), i) for i in indices]
+            if any((before[i] != self.bases[i]).any() for i in indices):
+                new = list(merge([self._value(tf.constant(before[i]), i) for i in indices], new))
+            for i, value in zip(indices, new, strict=True):
+                values[i] = np.asarray(value, np.float64).reshape(self.bases[i].shape)
+        return values
+
+    def refused(self, total: np.ndarray[Any, Any]) -> list[Any]:
+        """The metrics whose states do not add up."""
+        flags = total[total.size - len(self.unproven) :]
+        return [metric for metric, flag in zip(self.unproven, flags, strict=True) if flag]
+
+    def _value(self, flat: tf.Tensor, index: int) -> tf.Tensor:
+        base = self.bases[index]
+        return tf.reshape(tf.cast(flat, tf.as_dtype(base.dtype)), base.shape)

@@ -1,0 +1,59 @@
+"""The lines about the input: which way it takes when `fit` begins, how long workers waited."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.utils import io_utils
+
+from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
+
+logger = logging.getLogger(__name__)
+
+WAIT = 2  # the histogram of the books
+
+
+class InputReport(keras.callbacks.Callback):
+    """Says how the data reach the workers, and at the end how long these waited for them.
+
+    Args:
+        strategy: ours.
+    """
+
+    def __init__(self, strategy: Any) -> None:
+        super().__init__()
+        self._strategy = strategy
+        self._before = np.zeros(DURATION_BINS, np.int64)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._before = self._waits()
+        source = self._strategy.input_source
+        if source is not None:
+            self._say(f"input: {source.description}")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        counts = [int(count) for count in self._waits() - self._before]
+        middle, high = (quantile_seconds(counts, fraction) for fraction in (0.5, 0.99))
+        if middle is not None and high is not None:
+            self._say(
+                f"input: workers waited {_milliseconds(middle)} for a batch (median), "
+                f"{_milliseconds(high)} at most for 99 % of them"
+            )
+
+    def _waits(self) -> np.ndarray[Any, Any]:
+        server = self._strategy.runtime.ticket_server
+        begin = server.books.duration(WAIT, 0)
+        return np.asarray(server.cells()[begin : begin + DURATION_BINS])
+
+    def _say(self, line: str) -> None:
+        if self.params.get("verbose"):
+            io_utils.print_msg(line)
+        else:
+            logger.info("%s", line)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2g} ms" if seconds < 0.1 else f"{seconds:.1f} s"

@@ -1,0 +1,191 @@
+"""`predict` on the workers: outputs come back by ticket and are handed on in the input's order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src import tree
+from keras.src.backend.tensorflow.trainer import concat
+
+from tfps.bridge.step_scope import current_step
+from tfps.runtime.program import Program
+from tfps.runtime.server_function import server_function
+from tfps.training.epoch_iterator import RoundRequest, TicketIterator
+from tfps.training.feeder import CHIEF_DEVICE
+from tfps.training.follower import Follower
+from tfps.training.round import Round
+
+# Below, sending out closures costs more than the chief needs to predict itself.
+LEAST_BATCHES_PER_WORKER = 4
+
+
+def is_worth_distributing(batches: int | None, *, workers: int) -> bool:
+    """Whether a prediction is large enough for the workers; an unknown length is.
+
+    >>> is_worth_distributing(8, workers=2), is_worth_distributing(7, workers=2)
+    (True, False)
+    """
+    return batches is None or batches >= LEAST_BATCHES_PER_WORKER * workers
+
+
+class Outputs:
+    """What workers have sent for each batch, by its position. Pure."""
+
+    def __init__(self) -> None:
+        self._components: dict[int, list[Any]] = {}
+        self._lock = threading.Lock()
+
+    def put(self, position: int, components: Sequence[Any]) -> None:
+        """A batch that two workers have predicted is kept once."""
+        with self._lock:
+            self._components[position] = list(components)
+
+    def take(self, position: int) -> list[Any] | None:
+        """Remove and return a batch's outputs, None if they have not come."""
+        with self._lock:
+            return self._components.pop(position, None)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._components.clear()
+
+
+class Predictor(Follower):
+    """Runs rounds of a model's `predict_step`; each step sends its outputs to the chief.
+
+    Args:
+        model: the model.
+        strategy: ours.
+    """
+
+    def __init__(self, model: Any, *, strategy: Any) -> None:
+        super().__init__(model, strategy=strategy, step="predict")
+        self.outputs = Outputs()
+        self._structure: Any = None
+
+    @property
+    def completed(self) -> int | None:
+        """Steps of the round under way; None while there is none."""
+        return None if self._round is None else self._round.completed
+
+    def batch(self, components: Sequence[Any]) -> Any:
+        """One batch's outputs in the structure that `predict_step` returned."""
+        flat = [tf.constant(component) for component in components]
+        return tf.nest.pack_sequence_as(self._structure, flat, expand_composites=True)
+
+    def _step(self) -> Any:
+        def run(batch: Any) -> Any:
+            batch = tf.nest.map_structure(
+                lambda item: None if isinstance(item, tf.experimental.Optional) else item, batch
+            )
+            outputs = self._model.predict_step(batch)
+            step = current_step()
+            position = None if step is None else step.position
+            if position is None:
+                self._structure = tf.nest.map_structure(tf.type_spec_from_value, outputs)
+                return {"sent": tf.constant(0, tf.int64)}
+            return {"sent": self._send(position, outputs)}
+
+        return run
+
+    def _send(self, position: tf.Tensor, outputs: Any) -> tf.Tensor:
+        flat = tf.nest.flatten(outputs, expand_composites=True)
+        receive = server_function(
+            self._receive,
+            device=CHIEF_DEVICE,
+            signature=[
+                tf.TensorSpec([], tf.int64),
+                *(tf.TensorSpec(None, component.dtype) for component in flat),
+            ],
+        )
+        (sent,) = tf.raw_ops.RemoteCall(
+            target=CHIEF_DEVICE, args=[position, *flat], Tout=[tf.int64], f=receive
+        )
+        return tf.ensure_shape(sent, [])
+
+    def _receive(self, position: tf.Tensor, *components: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.numpy_function(self._keep, [position, *components], tf.int64)]
+
+    def _keep(self, position: np.ndarray[Any, Any], *components: Any) -> np.ndarray[Any, Any]:
+        self.outputs.put(int(position), components)
+        return np.array(1, np.int64)
+
+    def _take(self, program: Program, round_: Round) -> None:
+        """A prediction changes no metric."""
+
+
+class PredictionIterator(TicketIterator):
+    """Yields (first step, last step, iterator over the outputs of batches in order).
+
+    Args:
+        predictor: of the model.
+        options: as `TicketIterator` takes them.
+    """
+
+    def __init__(self, *, predictor: Predictor, **options: Any) -> None:
+        super().__init__(**options)
+        self._predictor = predictor
+        self._results: _Results | None = None
+
+    def __next__(self) -> tuple[int, int, Any]:
+        begin, end, request = super().__next__()
+        if self._results is None:
+            self._results = _Results(self._predictor, request)
+        return begin, end, self._results
+
+
+class _Results:
+    """Outputs of one pass, waiting for each in turn."""
+
+    def __init__(self, predictor: Predictor, request: RoundRequest) -> None:
+        self._predictor, self._request = predictor, request
+        self._position = 0
+        self._ended = False
+        predictor.outputs.clear()
+
+    def __next__(self) -> Any:
+        while (components := self._predictor.outputs.take(self._position)) is None:
+            if self._ended:
+                raise StopIteration
+            self._advance()
+        self._position += 1
+        return self._predictor.batch(components)
+
+    def _advance(self) -> None:
+        """Wait for one more batch, whichever it is."""
+        upto = max(self._position, self._predictor.completed or 0) + 1
+        tickets = self._request.tickets
+        self._request.upto_steps = upto if tickets is None else min(upto, tickets)
+        try:
+            self._predictor(self._request)
+        except StopIteration:
+            self._ended = True
+        else:
+            self._ended = self._predictor.completed is None  # the round is over
+
+
+class Joined:
+    """`model.predict_function` while workers predict: Keras drops it when the model is compiled.
+
+    Args:
+        predictor: of the model; kept with it.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+
+    def __call__(self, batches: list[Any]) -> Any:
+        """Outputs of the batches of one execution as one batch."""
+        if len(batches) == 1:
+            return batches[0]
+        return tree.map_structure(lambda *parts: concat(parts), *batches)
+
+
+def overrides_prediction(model: keras.Model) -> bool:
+    """Whether a model's class makes its own predict function, which runs on the chief."""
+    return type(model).make_predict_function is not keras.Model.make_predict_function
