@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,12 +34,15 @@ class Storage:
         self._views: dict[str, View] = {}
         self._resources: dict[str, NamedResource] = {}
         self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
-        self._garbage: list[NamedResource] = []
+        self._forgotten: deque[str] = deque()
 
     @property
     def plan(self) -> Plan:
         """Which variable lies on which server."""
-        return Plan(servers=self._number_of_servers, views=tuple(self._views.values()))
+        # A finalizer may run at any moment, so what is iterated over is a copy, made at once.
+        forgotten = set(self._forgotten.copy())
+        views = [view for name, view in self._views.copy().items() if name not in forgotten]
+        return Plan(servers=self._number_of_servers, views=tuple(views))
 
     def create_variable(
         self, initial_value: Any, *, device: str, planned: bool = True, **options: Any
@@ -125,16 +129,17 @@ class Storage:
 
     def _forget(self, shared_name: str) -> None:
         # Runs wherever the garbage collector does, so it only notes; `collect` frees.
-        self._finalizers.pop(shared_name, None)
-        self._views.pop(shared_name, None)
-        resource = self._resources.pop(shared_name, None)
-        if resource is not None:
-            self._garbage.append(resource)
+        self._forgotten.append(shared_name)
 
     def collect(self) -> None:
         """Free the variables that nothing refers to any more."""
-        while self._garbage:
-            self._free(self._garbage.pop())
+        while self._forgotten:
+            shared_name = self._forgotten.popleft()
+            self._finalizers.pop(shared_name, None)
+            self._views.pop(shared_name, None)
+            resource = self._resources.pop(shared_name, None)
+            if resource is not None:
+                self._free(resource)
 
     def _free(self, resource: NamedResource) -> None:
         resource.destroy()
