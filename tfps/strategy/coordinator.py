@@ -62,11 +62,12 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         if not getattr(self.strategy, "_is_tfps_strategy", False):
             return super().schedule(fn, args=args, kwargs=kwargs)
         self.strategy.watch_tasks()
+        scheduled = fn  # `fn` may be referred to by nothing else, and is traced below
         if isinstance(fn, tf.types.experimental.ConcreteFunction):
             self.strategy.runtime.fallback_steps += 1
         elif isinstance(fn, tf.types.experimental.PolymorphicFunction):
-            fn = self._pack(fn)
-        return super().schedule(fn, args=args, kwargs=kwargs)
+            scheduled = self._pack(fn)
+        return super().schedule(scheduled, args=args, kwargs=kwargs)
 
     def _pack(self, function: Any) -> Any:
         """The packed form of a function; the same object until variables move."""

@@ -86,6 +86,18 @@ def test_scheduled_functions(
     assert int(total.numpy()) == sum(map(int, fetched))
 
 
+def test_function_that_nobody_keeps(
+    strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
+) -> None:
+    with strategy.scope():
+        weight = keras.Variable(2.0)
+    values = [
+        coordinator.schedule(tf.function(lambda factor=factor: weight * factor))
+        for factor in (1.0, 3.0)
+    ]
+    assert coordinator.fetch(values) == [2.0, 6.0]
+
+
 @pytest.mark.conformance
 def test_error_in_a_scheduled_function(
     strategy: tfps.ParameterServerStrategy, coordinator: tfps.ClusterCoordinator
