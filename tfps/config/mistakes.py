@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,7 @@ def describe(error: ValidationError, *, schema: type[BaseModel]) -> list[str]:
 
 
 def contradictions(values: Mapping[str, Any]) -> list[str]:
-    """Return one sentence for every pair of settings that cannot both count.
+    """Return one sentence for every setting that pydantic allows and that cannot count.
 
     Args:
         values: the job file as parsed; it may have other mistakes.
@@ -60,7 +61,23 @@ def contradictions(values: Mapping[str, Any]) -> list[str]:
             f"training.optimizer.learning_rate: received {_shown(optimizer['learning_rate'])}; it "
             "belongs to the section above: set training.learning_rate"
         )
+    problems += [
+        f"training.optimizer.{name}: received {_shown(value)}; expected a text, a finite "
+        "number, true or false, or an array or table of these. Leave an argument out to keep "
+        "Keras's default"
+        for name, value in optimizer.items()
+        if name != "name" and not _is_argument(value)
+    ]
     return problems
+
+
+def _is_argument(value: Any) -> bool:
+    """Whether Keras may be given a value, and the effective configuration can repeat it."""
+    if isinstance(value, Mapping):
+        return all(map(_is_argument, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_argument, value))
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _table(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import string
 import tomllib
 from typing import Any
 
 import pytest
 import tomli_w
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfps.config import JobConfig, parse, to_toml
@@ -75,6 +76,10 @@ def test_every_wrong_value_and_unknown_key_is_named_once(wrong, unknown):
 
 @relaxed
 @given(path=st.sampled_from([*LEAVES, ("model",), ("training", "optimizer")]), value=TOML_VALUES)
+@example(path=("training", "optimizer"), value={"x": None})
+@example(path=("training", "optimizer"), value={"x": [{"y": None}]})
+@example(path=("training", "optimizer"), value={"x": datetime.date(2000, 1, 1)})
+@example(path=("training", "optimizer"), value={"x": [float("nan")]})
 def test_any_value_gives_a_config_or_a_config_error(path, value):
     values = copy.deepcopy(GOOD)
     put(values, path, value)
