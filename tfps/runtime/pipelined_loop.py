@@ -73,13 +73,12 @@ class PipelinedLoop(WorkerLoop):
             state = visit.loop(lambda state: state["there"], turn, state)
             pushed = self._send_pending(step, state)
             step.load(pushed.payloads)
-            # A ticket without a batch ends the visit: the data have ended.
-            none = tf.constant(NO_TICKET, tf.int64)
-            found = visit.fetch(tf.where(state["ticket"] >= 0, none, pushed.next_ticket))
+            # Also where the ticket at hand lies behind the end of the data: this one may have come
+            # back from a lost worker, and nobody else might be left to take it.
             return (
                 {
                     **state,
-                    **found,
+                    **visit.fetch(pushed.next_ticket),
                     **self._after(pushed, state),
                     "pending_ticket": tf.constant(NO_TICKET, tf.int64),
                     "ahead": tf.constant(NO_TICKET, tf.int64),

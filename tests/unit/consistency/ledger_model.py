@@ -289,7 +289,7 @@ class WorkerModel:
             self.following = answer.ahead_ticket
             return answer.next_ticket
         ticket, self.following = self.following, answer.next_ticket
-        if ticket == NO_TICKET:  # the pipeline ran dry
+        if not self.data.has(ticket):  # the pipeline ran dry
             ticket, self.following = self.following, NO_TICKET
         return ticket
 

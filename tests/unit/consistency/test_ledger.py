@@ -8,7 +8,6 @@ from functools import partial
 from random import Random
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -64,8 +63,6 @@ class TicketMachine(RuleBasedStateMachine):
     ) -> None:
         self.slots, self.stages = slots, stages
         self.pipelined = pipelined and stages == (True,)
-        # What fails otherwise is `test_a_pipelined_worker_leaves_a_batch_to_nobody`.
-        is_length_known = is_length_known or self.pipelined
         self.servers = [ServerModel(index=p, slots=slots, stages=stages) for p in range(servers)]
         self.books = self.servers[0].books
         self.open_round(batches=8, is_length_known=is_length_known, trains=True)
@@ -85,11 +82,6 @@ class TicketMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_idle and not self.halted)
     @rule(batches=st.integers(0, 12), is_length_known=st.booleans(), trains=st.booleans())
     def open_round(self, batches: int, is_length_known: bool, trains: bool) -> None:
-        self._open_round(
-            batches=batches, is_length_known=is_length_known or self.pipelined, trains=trains
-        )
-
-    def _open_round(self, *, batches: int, is_length_known: bool, trains: bool) -> None:
         server = self.servers[0]
         self.trained_before += len(server.closed)
         self.evaluated_before += len(server.finished)
@@ -317,16 +309,12 @@ def _joined(server: ServerModel, slot: int, incarnation: int, data: Input) -> Wo
     return worker
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="of the tickets that lost workers held, one behind the end of the data can come first",
-)
-def test_a_pipelined_worker_leaves_a_batch_to_nobody() -> None:
+def test_a_pipelined_worker_takes_what_came_back_after_the_end_of_the_data() -> None:
+    """Found by the machine: it held a ticket behind the end, and left a batch to nobody."""
     machine = TicketMachine()
     machine.start_job(slots=3, servers=3, stages=(True,), is_length_known=True, pipelined=True)
     machine.come_to_rest()
-    machine._open_round(batches=4, is_length_known=False, trains=True)
+    machine.open_round(batches=4, is_length_known=False, trains=True)
     machine.proceed(losses=16, seed=17399, steps=32)
     machine.proceed(losses=0, seed=12797, steps=12)
     machine.come_to_rest()
