@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import tfps
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
 from tfps.launch.process import last_lines
@@ -49,6 +50,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
         for started in clusters.values():
             _open_clusters.remove(started)
             started.close()
+
+
+@pytest.fixture(scope="module")
+def cluster_size() -> dict[str, int]:
+    """Of the cluster under `strategy`; a folder's own fixture of this name says another one."""
+    return {"workers": 2, "ps": 1}
+
+
+@pytest.fixture(scope="module")
+def strategy(
+    cluster: Callable[..., LocalCluster], cluster_size: dict[str, int]
+) -> Iterator[tfps.ParameterServerStrategy]:
+    """Shared by a module's tests."""
+    strategy = tfps.ParameterServerStrategy(cluster(**cluster_size).cluster_resolver)
+    yield strategy
+    strategy.close()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

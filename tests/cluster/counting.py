@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
+import tfps
+
 
 class Visits(keras.metrics.Metric):
     """Counts how often each example was seen since the last reset.
@@ -46,6 +48,14 @@ class UnitGradients(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         return 0.0 * inputs[:, :1] + self.first + self.second
+
+
+def visit_counter(strategy: tfps.ParameterServerStrategy, *, examples: int) -> keras.Model:
+    """Three classes from four features; its metric counts the visits of each example."""
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        model.compile(keras.optimizers.SGD(0.1), cross_entropy, metrics=[Visits(examples)])
+    return model
 
 
 def mean_output(y_true: Any, y_pred: Any) -> Any:

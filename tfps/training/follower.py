@@ -7,6 +7,7 @@ import itertools
 import logging
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -177,7 +178,13 @@ class Follower:
             batch = tf.nest.map_structure(
                 lambda item: None if isinstance(item, tf.experimental.Optional) else item, batch
             )
-            return step(batch)
+            # A metric's result may be its variable, which is another one outside of the step.
+            return tf.nest.map_structure(
+                lambda item: (
+                    tf.convert_to_tensor(item) if isinstance(item, keras.Variable) else item
+                ),
+                step(batch),
+            )
 
         return run
 

@@ -63,7 +63,6 @@ class Trainer:
         strategy = model._distribute_strategy
         if iterator is not None:
             strategy.input_source = iterator.source
-        if iterator is not None:
             data_batch = iterator.batch_spec
         if model.optimizer is not None:
             strategy.adopt_optimizer(model.optimizer)

@@ -1,32 +1,20 @@
-"""A strategy on two workers and a model in it that counts the visits of each example."""
+"""A model on two workers that counts the visits of each example."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import keras
 import pytest
 
 import tfps
-from tests.cluster.counting import Visits, cross_entropy
+from tests.cluster.counting import Visits, visit_counter
 from tests.cluster.input.numbered_examples import EXAMPLES
-from tfps.launch import LocalCluster
-
-
-@pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
-    strategy = tfps.ParameterServerStrategy(cluster(workers=2, ps=1).cluster_resolver)
-    yield strategy
-    strategy.close()
 
 
 @pytest.fixture(scope="module")
 def model(strategy: tfps.ParameterServerStrategy) -> keras.Model:
-    """Three classes from four features."""
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-        model.compile(keras.optimizers.SGD(0.1), cross_entropy, metrics=[Visits(EXAMPLES)])
-    return model
+    return visit_counter(strategy, examples=EXAMPLES)
 
 
 @pytest.fixture

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
 import tfps
 from tests.cluster.keras.comparison import Comparison
-from tfps.launch import LocalCluster
 
 
 @pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
-    strategy = tfps.ParameterServerStrategy(cluster(workers=1, ps=2).cluster_resolver)
-    yield strategy
-    strategy.close()
+def cluster_size() -> dict[str, int]:
+    return {"workers": 1, "ps": 2}
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
@@ -12,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.launch import LocalCluster
 from tfps.testing import run_command
 
 PLAIN_PROGRAM = """
@@ -34,10 +32,8 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
-def strategy(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
-    strategy = tfps.ParameterServerStrategy(cluster(workers=1, ps=2).cluster_resolver)
-    yield strategy
-    strategy.close()
+def cluster_size() -> dict[str, int]:
+    return {"workers": 1, "ps": 2}
 
 
 @pytest.fixture
