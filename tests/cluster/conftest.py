@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,11 +60,20 @@ def cluster_size() -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
+def strategy_options() -> dict[str, Any]:
+    """What `strategy` is made with, beside its cluster."""
+    return {}
+
+
+@pytest.fixture(scope="module")
 def strategy(
-    cluster: Callable[..., LocalCluster], cluster_size: dict[str, int]
+    cluster: Callable[..., LocalCluster],
+    cluster_size: dict[str, int],
+    strategy_options: dict[str, Any],
 ) -> Iterator[tfps.ParameterServerStrategy]:
     """Shared by a module's tests."""
-    strategy = tfps.ParameterServerStrategy(cluster(**cluster_size).cluster_resolver)
+    resolver = cluster(**cluster_size).cluster_resolver
+    strategy = tfps.ParameterServerStrategy(resolver, **strategy_options)
     yield strategy
     strategy.close()
 

@@ -168,6 +168,13 @@ def run_independently(operation: Any) -> None:
         manager.run_independently(operation)
 
 
+def function_with_attribute(function: Any, name: str, value: int) -> Any:
+    """What an operation calls: a function, with an attribute that the function ignores."""
+    called = tf.compat.v1.NameAttrList(name=function.name)
+    called.attr[name].i = value
+    return called
+
+
 def run_after(operation: Any, first: Any) -> None:
     """Let an operation of the graph that is traced start only when another one is done."""
     operation._add_control_input(first)

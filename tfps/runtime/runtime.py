@@ -93,6 +93,16 @@ class Runtime(Storage):
         return self.data_plane.carrier
 
     @property
+    def workers_on_grpc(self) -> list[str]:
+        """The devices of the workers that reach servers by TensorFlow's RPC, if only some."""
+        plane = self.data_plane
+        return [
+            worker_device(slot)
+            for slot in range(self.workers)
+            if not plane.direct_workers[slot] or "grpc" in plane.carriers
+        ]
+
+    @property
     def ticket_server(self) -> Server:
         return self.servers[0]
 

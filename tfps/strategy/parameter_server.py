@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfps.bridge import keras_patches
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.function_registration import hold_back_removals, register_without_lock
+from tfps.bridge.function_table import make_room
 from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
     ClusterSpec,
@@ -128,6 +129,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             addresses=spec.jobs["ps"],
             placement=arguments.placement,
             transport=arguments.transport,
+        )
+        make_room(
+            workers=self.runtime.workers_on_grpc,
+            server=self.runtime.ticket_server.device,
+            tasks=len(spec.jobs["worker"]) + len(spec.jobs["ps"]),
         )
         self.runtime.on_access = _weak_method(self, "pause_tickets")
         self._extended.__class__ = Extended

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import keras
-
 from tfps.errors import ConfigError
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
@@ -37,9 +35,9 @@ def needs_lock_step(callbacks: Sequence[Any], *, setting: str) -> bool:
 
 
 def _has_own_batch_hook(callback: Any) -> bool:
-    if isinstance(callback, keras.callbacks.LambdaCallback):
-        return any(name in callback.__dict__ for name in BATCH_HOOKS)
     for name in BATCH_HOOKS:
+        if name in vars(callback):  # as `LambdaCallback` has them
+            return True
         method = getattr(type(callback), name, None)
         module = getattr(method, "__module__", "") or ""
         if not module.startswith(("keras.", "tfps.")):

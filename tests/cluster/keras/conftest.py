@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tfps
@@ -11,6 +13,11 @@ from tests.cluster.keras.comparison import Comparison
 @pytest.fixture(scope="module")
 def cluster_size() -> dict[str, int]:
     return {"workers": 1, "ps": 2}
+
+
+@pytest.fixture(scope="module")
+def strategy_options() -> dict[str, Any]:
+    return {"placement": "round_robin"}  # whatever other models there are
 
 
 @pytest.fixture(scope="module")

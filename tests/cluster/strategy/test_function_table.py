@@ -1,0 +1,51 @@
+"""Functions that are called for the first time side by side reach the task that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tensorflow as tf
+
+import tfps
+from tfps.bridge import tensorflow_private as private
+from tfps.launch import LocalCluster
+
+# TensorFlow alone failed in one strategy of twenty here.
+STRATEGIES, CALLS, ITEMS = 20, 24, 1 << 18
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_first_calls_of_a_worker_over_grpc(cluster: Callable[..., LocalCluster]) -> None:
+    resolver = cluster(workers=2, ps=2).cluster_resolver
+    for _ in range(STRATEGIES):
+        strategy = tfps.ParameterServerStrategy(resolver, transport="grpc")
+        first = tf.function(lambda value: value[:1], autograph=False).get_concrete_function(
+            tf.TensorSpec([ITEMS], tf.float32)
+        )
+        results = _call_side_by_side(first)
+        assert len(set(results)) == 2  # one per worker
+        strategy.close()
+
+
+def _call_side_by_side(function: tf.types.experimental.ConcreteFunction) -> list[float]:
+    @tf.function(autograph=False)
+    def run() -> list[tf.Tensor]:
+        function.add_to_graph(tf.compat.v1.get_default_graph())
+        results = []
+        for worker in range(2):
+            with tf.device(f"/job:worker/replica:0/task:{worker}/device:CPU:0"):
+                value = tf.random.uniform([ITEMS])
+                for number in range(CALLS):
+                    (result,) = tf.raw_ops.RemoteCall(
+                        target=f"/job:ps/replica:0/task:{number % 2}/device:CPU:0",
+                        args=[value],
+                        Tout=[tf.float32],
+                        f=private.function_with_attribute(function, "number", number),
+                    )
+                    private.run_independently(result.op)
+                    results.append(result)
+        return results
+
+    return [float(result[0]) for result in run()]
