@@ -59,11 +59,17 @@ class TrainerHooks(Protocol):
     def eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """While it is open, Keras runs the steps of a model with ``run_eagerly`` on the chief."""
 
+    def following(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """While it is open, Keras's loop follows the workers; an error in it ends their round."""
+
     def check_stranger(self, model: Any) -> None:
         """A model that is not of our strategy is about to train or to be evaluated."""
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         """Look through a `CallbackList` that was just made."""
+
+    def begin(self, model: Any, callbacks: Any, kind: str) -> None:
+        """``model.train_function`` or ``model.test_function`` is about to run with callbacks."""
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
         """An optimizer call in a scheduled function; False leaves it to Keras."""
@@ -169,9 +175,9 @@ def _patch_training(hooks: TrainerHooks) -> None:
         return hooks.build(self, iterator, data_batch)
 
     def run(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_ours(hooks, self) or not self.run_eagerly:
+        if not _is_ours(hooks, self):
             return original(self, *args, **kwargs)
-        with hooks.eagerly(self):
+        with hooks.eagerly(self) if self.run_eagerly else hooks.following(self):
             return original(self, *args, **kwargs)
 
     trainer = keras_trainer.TensorFlowTrainer
@@ -221,6 +227,18 @@ def _patch_callbacks(hooks: TrainerHooks) -> None:
             hooks.adopt_callbacks(model, self)
 
     _wrap(keras_callbacks.CallbackList, "__init__", initialize)
+    for kind in ("train", "test"):
+        _patch_begin(hooks, kind)
+
+
+def _patch_begin(hooks: TrainerHooks, kind: str) -> None:
+    def begin(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        model = self._model
+        if model is not None and _is_ours(hooks, model):
+            hooks.begin(model, self, kind)
+        original(self, *args, **kwargs)
+
+    _wrap(keras_callbacks.CallbackList, f"on_{kind}_begin", begin)
 
 
 @contextlib.contextmanager

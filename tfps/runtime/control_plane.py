@@ -17,6 +17,8 @@ from tfps.runtime.server_function import server_function
 # and followed by a look at the port; a busy machine may need the whole time.
 ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
+# TensorFlow has sent a request again, for want of an answer, that had arrived.
+TWICE = "was received twice"
 # What TensorFlow says of a PyFunc whose token the process does not know.
 NOT_REGISTERED = "Could not find callback with key"
 
@@ -141,9 +143,8 @@ class ControlPlane:
             try:
                 return attempt()
             except tf.errors.OpError as error:
-                busy = isinstance(error, tf.errors.DeadlineExceededError) and accepts_connections(
-                    self._address
-                )
+                slow = isinstance(error, tf.errors.DeadlineExceededError) or TWICE in error.message
+                busy = slow and accepts_connections(self._address)
                 if busy and time.monotonic() < until_s:
                     continue
                 raise tf.errors.UnavailableError(

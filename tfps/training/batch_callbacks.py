@@ -7,7 +7,10 @@ from typing import Any
 
 from tfps.errors import ConfigError
 
-BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+BATCH_HOOKS = {
+    "train": ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end"),
+    "test": ("on_test_batch_begin", "on_test_batch_end"),
+}
 SETTINGS = ("auto", "sampled", "lock_step")
 
 
@@ -22,20 +25,25 @@ def check_setting(setting: str) -> str:
     return setting
 
 
-def needs_lock_step(callbacks: Sequence[Any], *, setting: str) -> bool:
+def needs_lock_step(callbacks: Sequence[Any], *, kind: str, setting: str) -> bool:
     """Whether workers must wait for each batch's hooks.
 
     Keras's own callbacks only count, log or save in their batch hooks; they see sampled progress.
     A hook that somebody else wrote may read or change anything, so ``"auto"`` runs it between the
     update of its batch and the next ticket.
+
+    Args:
+        callbacks: of a `fit` or `evaluate`.
+        kind: whose hooks: ``"train"`` or ``"test"``.
+        setting: one of `SETTINGS`.
     """
     if setting != "auto":
         return setting == "lock_step"
-    return any(_has_own_batch_hook(callback) for callback in callbacks)
+    return any(_has_own_hook(callback, BATCH_HOOKS[kind]) for callback in callbacks)
 
 
-def _has_own_batch_hook(callback: Any) -> bool:
-    for name in BATCH_HOOKS:
+def _has_own_hook(callback: Any, names: Sequence[str]) -> bool:
+    for name in names:
         if name in vars(callback):  # as `LambdaCallback` has them
             return True
         method = getattr(type(callback), name, None)

@@ -61,7 +61,7 @@ class TicketIterator(EpochIterator):
             coordinator=strategy.coordinator,
             workers=strategy.runtime.workers,
         )
-        self.function: Any = None
+        self._strategy = strategy
         self._request: RoundRequest | None = None
 
     @property
@@ -102,8 +102,9 @@ class TicketIterator(EpochIterator):
 
     def tf_sync(self) -> None:
         """Keras calls this when the epoch's loop ends, also early: nobody works on after it."""
-        if self.function is not None:
-            self.function.end_of_epoch()
+        follower = self._strategy.active_follower
+        if follower is not None and follower.follows(self._request):
+            follower.end_of_epoch()
 
     def _interrupted_warning(self) -> None:
         """Not where the length could not be known: the advice to repeat the data would be wrong."""

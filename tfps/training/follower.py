@@ -47,6 +47,7 @@ class Follower:
         self._metrics_before: list[np.ndarray[Any, Any]] = []
         self._logs: dict[str, Any] = {}
         self._taken_samples = 0  # of the round, that the model's metrics have taken over
+        self._outer: tuple[Any, Any] = (None, None)  # the round that this one interrupts
 
     def __call__(self, asked: Any) -> Any:
         request = asked if isinstance(asked, RoundRequest) else _one_batch(asked)
@@ -80,6 +81,10 @@ class Follower:
             self._bring_home()
         return self._logs
 
+    def follows(self, request: RoundRequest | None) -> bool:
+        """Whether the round at hand is the one that was asked for."""
+        return request is not None and self._request is request
+
     def end_of_epoch(self) -> None:
         """Stop the round, wait for every worker, and take its exact results."""
         round_, self._round = self._round, None
@@ -88,9 +93,18 @@ class Follower:
         try:
             round_.pause()
         finally:
-            self._strategy.active_round = self._strategy.active_follower = None
+            self._leave()
             self._strategy.last_round = round_
         self._finish(round_)
+
+    def give_up(self, error: BaseException) -> None:
+        """Whoever followed a round has raised an error, such as a hook of the user's."""
+        if self._round is not None:
+            self._abandon(self._round, error)
+
+    def _leave(self) -> None:
+        self._strategy.active_round, self._strategy.active_follower = self._outer
+        self._outer = (None, None)
 
     def _per_call(self) -> int:
         return int(self._model.steps_per_execution)
@@ -98,7 +112,7 @@ class Follower:
     def _abandon(self, round_: Round, error: BaseException) -> None:
         """Nobody waits for this round any more; its workers stop at their next ticket."""
         self._round = self._request = None
-        self._strategy.active_round = self._strategy.active_follower = None
+        self._leave()
         with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
             if isinstance(error, KeyboardInterrupt):
                 round_.give_up()
@@ -109,6 +123,9 @@ class Follower:
 
     def _start(self, request: RoundRequest) -> None:
         self.end_of_epoch()
+        self._outer = (self._strategy.active_round, self._strategy.active_follower)
+        if self._strategy.active_round is not None:
+            self._strategy.active_round.interrupt()  # a hook of its loop evaluates or trains
         self._strategy.watch_tasks()
         self._strategy.runtime.collect()
         compiled = self._compile(request)

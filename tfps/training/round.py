@@ -74,10 +74,13 @@ class Round:
         self._limit = self.first
         self._lost = LostWorkers(coordinator, addresses=runtime.worker_addresses)
         self._recalled = False
+        self._interrupted = False
         self._visited: set[int] = set()  # slots that ran a closure to its end in this round
 
     def run_to(self, steps: int | None) -> None:
         """Let workers take tickets up to a number of steps of this round (None: all)."""
+        if self._interrupted:
+            self._resume()
         limit = self._end if steps is None else min(self._end, self.first + steps)
         if limit != self._limit or not self.running:
             self._limit = limit
@@ -168,6 +171,28 @@ class Round:
             finally:
                 self.running = self._recalled = False
             self.sample()
+
+    def interrupt(self) -> None:
+        """Come to rest for another round; the next `run_to` goes on where this one has stopped."""
+        self.pause()
+        books, before = self._runtime.ticket_server.books, -1
+        # Those that lost workers held; what lies behind the end of the data comes back each time.
+        while self.cells[books.RETURNED] and self.completed > before:
+            before, self.running = self.completed, True
+            self._schedule(self._runtime.workers)
+            self.pause()
+        self._interrupted = True
+
+    def _resume(self) -> None:
+        """Number the steps that are left after the tickets that others have taken meanwhile."""
+        self._interrupted = False
+        server = self._runtime.ticket_server
+        cells = server.cells()
+        taken = server.open_tickets(0) - int(self.cells[server.books.NEXT])
+        self.first, self._end, self._limit = self.first + taken, self._end + taken, self.first
+        self._completed_before += int(
+            cells[server.books.COMPLETED] - self.cells[server.books.COMPLETED]
+        )
 
     def give_up(self) -> None:
         """End the round for good; no worker need be there to begin what is left of it."""

@@ -52,8 +52,6 @@ class Trainer:
         if getattr(model, attribute) is None or force:
             function = Follower(model, strategy=model._distribute_strategy, step=kind)
             setattr(model, attribute, function)
-        if kind == "train":
-            model.train_function.lock_step = model.__dict__.get("_tfps_lock_step", False)
 
     def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
         if runs_eagerly(model):
@@ -67,9 +65,6 @@ class Trainer:
         if model.optimizer is not None:
             strategy.adopt_optimizer(model.optimizer)
         _build_symbolically(model, strategy, data_batch)
-        if iterator is not None:
-            # Keras's loop ends through the iterator, which then ends the round.
-            iterator.function = _CurrentRound(strategy)
 
     def _build_for_eager_steps(self, model: Any, iterator: Any, data_batch: Any) -> None:
         strategy = model.__dict__["_tfps_eager_strategy"]
@@ -82,13 +77,8 @@ class Trainer:
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
         strategy.wait_for_hung_workers()
         if strategy.predictor is not None:
-            return self._prediction_iterator(strategy, options)
+            return PredictionIterator(predictor=strategy.predictor, strategy=strategy, **options)
         return TicketIterator(strategy=strategy, **options)
-
-    def _prediction_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
-        iterator = PredictionIterator(predictor=strategy.predictor, strategy=strategy, **options)
-        iterator.function = _CurrentRound(strategy)
-        return iterator
 
     def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
         """On the workers, or on the chief where that is quicker or the workers are busy."""
@@ -165,6 +155,18 @@ class Trainer:
             del attributes["_tfps_eager_strategy"]
             attributes.update(functions, _distribute_strategy=strategy)
 
+    @contextlib.contextmanager
+    def following(self, model: Any) -> Iterator[None]:
+        """No ticket is handed out for a loop that has ended with an error."""
+        strategy = model._distribute_strategy
+        outer = strategy.active_follower
+        try:
+            yield
+        except BaseException as error:
+            if strategy.active_follower is not outer:
+                strategy.active_follower.give_up(error)
+            raise
+
     def check_stranger(self, model: Any) -> None:
         if runs_eagerly(model) or not model.variables:
             return
@@ -190,9 +192,13 @@ class Trainer:
         report = InputReport(strategy)
         report.set_params(callbacks.params)
         callbacks.callbacks.append(report)
-        model.__dict__["_tfps_lock_step"] = needs_lock_step(
-            callbacks.callbacks, setting=strategy.batch_callbacks
-        )
+
+    def begin(self, model: Any, callbacks: Any, kind: str) -> None:
+        function = getattr(model, f"{kind}_function")
+        if isinstance(function, Follower):  # no eager step
+            function.lock_step = needs_lock_step(
+                callbacks.callbacks, kind=kind, setting=model._distribute_strategy.batch_callbacks
+            )
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
         """On the chief, between scheduled functions: the servers apply it like any push."""
@@ -270,18 +276,6 @@ def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
         yield
     finally:
         strategy.predictor = None
-
-
-class _CurrentRound:
-    """Ends whatever round the strategy has under way."""
-
-    def __init__(self, strategy: Any) -> None:
-        self._strategy = strategy
-
-    def end_of_epoch(self) -> None:
-        follower = self._strategy.active_follower
-        if follower is not None:
-            follower.end_of_epoch()
 
 
 def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:
