@@ -7,6 +7,7 @@ TensorFlow promises nothing about these names, so they are collected here under 
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import threading
 import weakref
@@ -153,6 +154,20 @@ def graph_of_call(operation: Any) -> Any:
     return operation.graph._get_function(operation.get_attr("f").name).graph
 
 
+def operations_below(graph: Any) -> Iterator[Any]:
+    """The operations of a traced function and of all functions that were traced inside it."""
+    graphs, known = [graph], {id(graph)}
+    while graphs:
+        graph = graphs.pop()
+        yield from graph.get_operations()
+        for function in graph._functions.values():
+            # A function that was not traced here has a graph when asked for, but no traceback.
+            below = getattr(function, "_cached_graph", None)
+            if below is not None and id(below) not in known:
+                known.add(id(below))
+                graphs.append(below)
+
+
 def keep_with_graph(thing: Any) -> None:
     """Keep an object alive as long as the function that is being traced."""
     ops.get_default_graph().add_to_collection("tfps_kept", thing)
@@ -224,31 +239,70 @@ def lost_servers_as_unavailable() -> Iterator[None]:
         raise tf.errors.UnavailableError(None, None, error.message) from error
 
 
-_watched_clusters: weakref.WeakSet[Any] = weakref.WeakSet()
+_watched_clusters: weakref.WeakKeyDictionary[Any, Callable[[Exception, Any, int], None]]
+_watched_clusters = weakref.WeakKeyDictionary()
 
 
-def report_lost_servers(coordinator: Any) -> None:
-    """Let a lost server reach the coordinator as what it is, an `UnavailableError`.
+def watch_closures(
+    coordinator: Any, explain: Callable[[Exception, Any, int], None]
+) -> None:
+    """Let the errors of closures reach the coordinator as what they are, and be told once.
 
-    When a request from inside a worker's function fails, TensorFlow renames the error to
-    `InternalError` (or `UnknownError`, from a Python function) and keeps the original's name in
-    the text only; the coordinator would take it for a mistake in the function.
+    When a request from inside a worker's function fails because a server is lost, TensorFlow
+    renames the error to `InternalError` (or `UnknownError`, from a Python function) and keeps the
+    original's name in the text only; the coordinator would take it for a mistake in the function.
+
+    A mistake in the function is raised where somebody waits for it. TensorFlow also logs it, with
+    all of its text, up to two times for each worker; those lines are left out.
 
     Args:
         coordinator: whose closures are watched from now on.
+        explain: called with a function's own error, its graph (or None) and the worker's index,
+            before anybody else sees the error.
     """
-    _watched_clusters.add(coordinator._cluster)
+    _watched_clusters[coordinator._cluster] = explain
     if getattr(cluster_coordinator.Closure, "_tfps_patched", False):
         return
     original = cluster_coordinator.Closure.execute_on
 
     def execute_on(self: Any, worker: Any) -> None:
-        is_ours = worker._cluster in _watched_clusters
-        with lost_servers_as_unavailable() if is_ours else contextlib.nullcontext():
+        explain = _watched_clusters.get(worker._cluster)
+        if explain is None:
             original(self, worker)
+            return
+        try:
+            with lost_servers_as_unavailable():
+                original(self, worker)
+        except Exception as error:
+            if not is_task_failure(error):
+                traced = getattr(self, "_concrete_function", None)
+                explain(error, getattr(traced, "graph", None), worker.worker_index)
+                error._tfps_raised_by_closure = True  # type: ignore[attr-defined]
+            raise
 
     cluster_coordinator.Closure.execute_on = execute_on
     cluster_coordinator.Closure._tfps_patched = True
+    logging.getLogger("tensorflow").addFilter(_is_not_raised_anyway)
+
+
+def _is_not_raised_anyway(record: logging.LogRecord) -> bool:
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return not any(getattr(each, "_tfps_raised_by_closure", False) for each in arguments)
+
+
+def is_task_failure(error: BaseException) -> bool:
+    """Whether TensorFlow's coordinator takes an error for a lost task, or cancelled it itself."""
+    return bool(
+        isinstance(error, tf.errors.CancelledError)
+        or (isinstance(error, tf.errors.OpError) and _tells_of_a_lost_server(error.message))
+        or cluster_coordinator._is_worker_failure(error)
+        or cluster_coordinator._is_ps_failure(error)
+    )
+
+
+def replace_message(error: Any, message: str) -> None:
+    """Let an error of TensorFlow say something else."""
+    error._message = message
 
 
 def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) -> list[Any]:

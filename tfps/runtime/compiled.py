@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.optimizers.server_update import ServerUpdate
@@ -14,6 +15,7 @@ from tfps.runtime.pipelined_loop import PipelinedLoop
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server_program import ServerProgram
+from tfps.runtime.worker_error import explain
 from tfps.runtime.worker_loop import BatchSource, WorkerLoop
 
 
@@ -74,4 +76,9 @@ class CompiledProgram:
     def run(self, coordinator: Any, slot: int, *arguments: Any) -> Any:
         """Run the traced closure on this thread's worker; cancelled when another closure fails."""
         concrete = self._concrete[self._carriers[slot]]
-        return private.cancelable(coordinator, concrete)(*arguments)
+        try:
+            return private.cancelable(coordinator, concrete)(*arguments)
+        except tf.errors.OpError as error:
+            if not private.is_task_failure(error):
+                explain(error, concrete.graph, slot)
+            raise

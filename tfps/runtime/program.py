@@ -17,6 +17,7 @@ from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
 from tfps.runtime.metric_totals import MetricTotals
 from tfps.runtime.step_results import StepResults
+from tfps.runtime.worker_error import refuse_python_functions
 
 Step = Callable[[Any], Any]
 
@@ -176,7 +177,8 @@ def discover(program: Program, strategy: Any) -> Program:
     """Trace the step once into a graph that is thrown away, and fill in the program.
 
     Raises:
-        UnsupportedError: more optimizer calls in a step than a ticket can number.
+        UnsupportedError: more optimizer calls in a step than a ticket can number, or a call of a
+            Python function.
     """
     found: list[Discovery] = []
 
@@ -187,6 +189,7 @@ def discover(program: Program, strategy: Any) -> Program:
             return program.step(batch)
 
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
+    refuse_python_functions(concrete.graph)
     discovery = found[0]
     stages = discovery.stages
     if program.trains and discovery.needs_final_stage:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.runtime.custom_step import trace_packed
+from tfps.runtime.worker_error import explain
 
 
 class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
@@ -46,7 +47,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         with private.closure_queues_of(ClosureQueue):
             super().__init__(strategy)
         private.keep_stop_from_waiting(self)
-        private.report_lost_servers(self)
+        private.watch_closures(self, explain)
 
     def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
         """Schedule a `tf.function` on some worker; see TensorFlow's documentation.
