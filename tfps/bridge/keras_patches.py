@@ -12,7 +12,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import keras
 from keras.src import callbacks as keras_callbacks
@@ -238,12 +238,17 @@ def _patch_callbacks(hooks: TrainerHooks) -> None:
     _wrap(keras_callbacks.CallbackList, "__init__", initialize)
 
 
+def traceback_filtered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose errors' tracebacks show no line of a library, unless Keras is told to."""
+    return cast("Callable[..., Any]", keras_tracebacks.filter_traceback(function))
+
+
 def _patch_tracebacks() -> None:
     """Leave our lines out of tracebacks where Keras leaves its own out."""
     keras_tracebacks._EXCLUDED_PATHS += (OUR_PACKAGE,)
     trainer = keras_trainer.TensorFlowTrainer
     for method in PUBLIC_METHODS:
-        setattr(trainer, method, keras_tracebacks.filter_traceback(trainer.__dict__[method]))
+        setattr(trainer, method, traceback_filtered(trainer.__dict__[method]))
 
 
 @contextlib.contextmanager

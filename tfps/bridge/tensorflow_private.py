@@ -168,9 +168,24 @@ def operations_below(graph: Any) -> Iterator[Any]:
                 graphs.append(below)
 
 
+def graphs_of_dataset(dataset: Any) -> list[Any]:
+    """The graphs of the functions that a dataset, and those before it, call."""
+    graphs, datasets = [], [dataset]
+    while datasets:
+        dataset = datasets.pop()
+        graphs += [wrapper.function.graph for wrapper in dataset._functions()]
+        datasets += dataset._inputs()
+    return graphs
+
+
 def keep_with_graph(thing: Any) -> None:
     """Keep an object alive as long as the function that is being traced."""
     ops.get_default_graph().add_to_collection("tfps_kept", thing)
+
+
+def kept_with_graph(graph: Any) -> list[Any]:
+    """What `keep_with_graph` was called with while a function was traced."""
+    return list(graph.get_collection("tfps_kept"))
 
 
 def run_independently(operation: Any) -> None:
@@ -223,9 +238,14 @@ def cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
 LOST_SERVER = "tfps lost the parameter server"
 
 
-def _tells_of_a_lost_server(message: str) -> bool:
-    renamed = "originally returned UnavailableError" in message
-    return LOST_SERVER in message or (renamed and cluster_coordinator._RPC_ERROR_FROM_PS in message)
+def tells_of_a_lost_server(error: BaseException) -> bool:
+    """Whether an error's text, whatever its type, says that a server could not be reached."""
+    if not isinstance(error, tf.errors.OpError):
+        return False
+    renamed = "originally returned UnavailableError" in error.message
+    return LOST_SERVER in error.message or (
+        renamed and cluster_coordinator._RPC_ERROR_FROM_PS in error.message
+    )
 
 
 @contextlib.contextmanager
@@ -234,18 +254,16 @@ def lost_servers_as_unavailable() -> Iterator[None]:
     try:
         yield
     except (tf.errors.InternalError, tf.errors.UnknownError) as error:
-        if not _tells_of_a_lost_server(error.message):
+        if not tells_of_a_lost_server(error):
             raise
         raise tf.errors.UnavailableError(None, None, error.message) from error
 
 
-_watched_clusters: weakref.WeakKeyDictionary[Any, Callable[[Exception, Any, int], None]]
-_watched_clusters = weakref.WeakKeyDictionary()
+Tell = Callable[[Exception, Any, int], Exception]
+_watched_clusters: weakref.WeakKeyDictionary[Any, Tell] = weakref.WeakKeyDictionary()
 
 
-def watch_closures(
-    coordinator: Any, explain: Callable[[Exception, Any, int], None]
-) -> None:
+def watch_closures(coordinator: Any, tell: Tell) -> None:
     """Let the errors of closures reach the coordinator as what they are, and be told once.
 
     When a request from inside a worker's function fails because a server is lost, TensorFlow
@@ -257,27 +275,29 @@ def watch_closures(
 
     Args:
         coordinator: whose closures are watched from now on.
-        explain: called with a function's own error, its graph (or None) and the worker's index,
-            before anybody else sees the error.
+        tell: called with an error, the function's graph (or None) and the worker's index; answers
+            the error that is raised in its place.
     """
-    _watched_clusters[coordinator._cluster] = explain
+    _watched_clusters[coordinator._cluster] = tell
     if getattr(cluster_coordinator.Closure, "_tfps_patched", False):
         return
     original = cluster_coordinator.Closure.execute_on
 
     def execute_on(self: Any, worker: Any) -> None:
-        explain = _watched_clusters.get(worker._cluster)
-        if explain is None:
+        tell = _watched_clusters.get(worker._cluster)
+        if tell is None:
             original(self, worker)
             return
         try:
             with lost_servers_as_unavailable():
                 original(self, worker)
         except Exception as error:
-            if not is_task_failure(error):
-                traced = getattr(self, "_concrete_function", None)
-                explain(error, getattr(traced, "graph", None), worker.worker_index)
-                error._tfps_raised_by_closure = True  # type: ignore[attr-defined]
+            traced = getattr(self, "_concrete_function", None)
+            told = tell(error, getattr(traced, "graph", None), worker.worker_index)
+            if not is_task_failure(told):
+                told._tfps_raised_by_closure = True  # type: ignore[attr-defined]
+            if told is not error:
+                raise told from None
             raise
 
     cluster_coordinator.Closure.execute_on = execute_on
@@ -287,14 +307,18 @@ def watch_closures(
 
 def _is_not_raised_anyway(record: logging.LogRecord) -> bool:
     arguments = record.args if isinstance(record.args, tuple) else ()
-    return not any(getattr(each, "_tfps_raised_by_closure", False) for each in arguments)
+    return not any(
+        getattr(each, "_tfps_raised_by_closure", False)
+        or isinstance(each, tf.errors.CancelledError)  # of the closures beside it
+        for each in arguments
+    )
 
 
 def is_task_failure(error: BaseException) -> bool:
     """Whether TensorFlow's coordinator takes an error for a lost task, or cancelled it itself."""
     return bool(
         isinstance(error, tf.errors.CancelledError)
-        or (isinstance(error, tf.errors.OpError) and _tells_of_a_lost_server(error.message))
+        or tells_of_a_lost_server(error)
         or cluster_coordinator._is_worker_failure(error)
         or cluster_coordinator._is_ps_failure(error)
     )

@@ -15,7 +15,7 @@ from tfps.runtime.pipelined_loop import PipelinedLoop
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server_program import ServerProgram
-from tfps.runtime.worker_error import explain
+from tfps.runtime.worker_error import explain, servers_error
 from tfps.runtime.worker_loop import BatchSource, WorkerLoop
 
 
@@ -38,6 +38,7 @@ class CompiledProgram:
         update_of: Callable[[Any], ServerUpdate],
     ) -> None:
         self.program, self.source = program, source
+        self._data_plane = runtime.data_plane
         self._places = [weakref.ref(variable._value) for variable in program.variables]
         self.servers = [
             ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
@@ -80,5 +81,16 @@ class CompiledProgram:
             return private.cancelable(coordinator, concrete)(*arguments)
         except tf.errors.OpError as error:
             if not private.is_task_failure(error):
-                explain(error, concrete.graph, slot)
+                graphs = [concrete.graph, *self.source.input_graphs]
+                explain(error, graphs, place=f"on worker {slot}")
             raise
+
+    def raise_server_error(self) -> None:
+        """Raise what a function of this program raised on a server, if one has since the last call.
+
+        Raises:
+            tf.errors.OpError: that error.
+        """
+        error = servers_error(self.servers, self._data_plane)
+        if error is not None:
+            raise error

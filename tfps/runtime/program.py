@@ -215,7 +215,7 @@ def discover(program: Program, strategy: Any) -> Program:
         specs=[tf.TensorSpec(tuple(v.shape), v._dtype) for v in program.metrics],
     )
     program.outputs = tf.nest.map_structure(
-        lambda t: tf.TensorSpec(t.shape, t.dtype) if tf.is_tensor(t) else t,
+        lambda t: tf.TensorSpec(t.shape, t.dtype) if isinstance(t, tf.Tensor) else t,
         concrete.structured_outputs,
     )
     for variable in program.variables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,13 +17,19 @@ from tfps.bridge.keras_patches import OUR_PACKAGE
 from tfps.errors import UnsupportedError
 
 PYTHON_FUNCTIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
-LIBRARIES = tuple(
-    os.path.dirname(os.path.abspath(package.__file__)) + os.sep for package in (tf, keras)
+LIBRARIES = (
+    OUR_PACKAGE,
+    *(os.path.join(os.path.dirname(os.path.abspath(p.__file__)), "") for p in (tf, keras)),
 )
 
-_NODE = re.compile(r"\{\{(?:function_)?node ([^}]*)\}\}")
+_NODE = re.compile(r"\{\{node ([^}]*)\}\}")
+_FUNCTION = re.compile(r"\{\{function_node [^}]*\}\} ?|^From /job:\S+:$", re.MULTILINE)
+_TRACE = "Traceback (most recent call last):"
+_PLACE = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _FRAME = re.compile(r"\s*$|  File \"|    |<stack traces unavailable>$")
-_FIRST_OF_SEVERAL = re.compile(r"\d+ root error\(s\) found\.\n\s*\(0\) (?:[A-Z_]+: )?(.*)", re.DOTALL)
+_FIRST_OF_SEVERAL = re.compile(
+    r"\d+ root error\(s\) found\.\n\s*\(0\) (?:[A-Z_]+: )?(.*)", re.DOTALL
+)
 # What TensorFlow appends: where in which graph, on the way through which servers.
 _APPENDIX = re.compile(
     r"\n\s*\[\[|\nAdditional GRPC error information|\n\s*\(1\) | \[Op:\w+\]", re.DOTALL
@@ -34,6 +41,7 @@ class GraphError(NamedTuple):
 
     reason: str
     operation: str | None  # its name, where TensorFlow knows it
+    frames: tuple[FrameSummary, ...] = ()  # the user's, in a Python function that it called
 
 
 def parse(message: str) -> GraphError:
@@ -46,14 +54,21 @@ def parse(message: str) -> GraphError:
 
     >>> parse("Graph execution error:\n\nDetected at node a/b defined at (most recent call last):"
     ...       "\n<stack traces unavailable>\nindex 3 is not in [0, 2)\n\t [[{{node a/b}}]]")
-    GraphError(reason='index 3 is not in [0, 2)', operation='a/b')
+    GraphError(reason='index 3 is not in [0, 2)', operation='a/b', frames=())
     """
     found = _NODE.search(message)
-    reason = "\n".join(_without_frames(message.split("\n"))).strip()
+    reason = "\n".join(_without_frames(message.split("\n")))
+    reason = _FUNCTION.sub("", reason).strip()
     if several := _FIRST_OF_SEVERAL.match(reason):
         reason = several[1]
-    reason = _APPENDIX.split(reason, maxsplit=1)[0].strip()
-    return GraphError(reason or message.strip(), found[1] if found else None)
+    reason = _APPENDIX.split(reason, maxsplit=1)[0]
+    reason, *trace = reason.split(_TRACE, maxsplit=1)
+    frames = [FrameSummary(f, int(n), name) for f, n, name in _PLACE.findall("".join(trace))]
+    return GraphError(
+        reason.strip() or message.strip(),
+        found[1] if found else None,
+        tuple(own_frames(frames)),
+    )
 
 
 def _without_frames(lines: Iterable[str]) -> Iterator[str]:
@@ -69,56 +84,74 @@ def _without_frames(lines: Iterable[str]) -> Iterator[str]:
 
 
 def own_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
-    """The lines of the user's own code that led from ours to an operation.
+    """The lines of the user's own code that a library called.
 
-    What stands above the first line of ours called us, and is in the traceback of the exception.
+    What stands above the first line of a library called that, and is in an exception's traceback.
 
     Args:
         frames: the outermost first.
     """
-    ours = [position for position, frame in enumerate(frames) if _is_ours(frame)]
-    return [
-        frame
-        for frame in frames[ours[0] if ours else 0 :]
-        if not _is_ours(frame)
-        and not frame.filename.startswith(LIBRARIES)
-        and not frame.filename.startswith("<")
-    ]
+    called = itertools.dropwhile(lambda frame: not _is_of_library(frame), frames)
+    return [frame for frame in called if not _is_of_library(frame)]
 
 
-def _is_ours(frame: FrameSummary) -> bool:
-    return frame.filename.startswith(OUR_PACKAGE)
+def _is_of_library(frame: FrameSummary) -> bool:
+    return frame.filename.startswith((*LIBRARIES, "<"))
 
 
-def explain(error: Exception, graph: Any, worker: int) -> None:
+def explain(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
     """Replace TensorFlow's text of an error, which shows every frame of every library twice.
 
     Args:
-        error: what a function raised on a worker; only a `tf.errors.OpError` is changed.
-        graph: of the function, or None where it is not known.
-        worker: the index of the worker.
+        error: what a traced function raised; only a `tf.errors.OpError` is changed.
+        graphs: in which the operation may be.
+        place: where it ran, such as ``on worker 0``.
     """
-    if not isinstance(error, tf.errors.OpError) or not _NODE.search(error.message):
-        return
-    told = parse(error.message)
-    private.replace_message(error, _tell(told, graph, worker))
+    if isinstance(error, tf.errors.OpError) and _NODE.search(error.message):
+        private.replace_message(error, _tell(parse(error.message), graphs, place))
 
 
-def _tell(told: GraphError, graph: Any, worker: int) -> str:
-    operation = None if graph is None else find_operation(graph, told.operation or "")
-    name = told.operation if operation is None else operation.name
-    text = f"{told.reason}\n\nRaised on worker {worker} by {_without_loop(name or '')}"
-    if operation is None:
-        return text
-    return f"{text} ({operation.type}){_made_at(operation)}"
+def servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError | None:
+    """What a function of a program raised on a server since the last call, or None.
+
+    To a worker that looks like a lost connection.
+
+    Args:
+        servers: the program's halves on the servers.
+        data_plane: of the job.
+    """
+    for half in servers:
+        index = half.server.index
+        error: tf.errors.OpError | None = data_plane.take_error(index, half.plan_id)
+        if error is not None:
+            graphs = [function.graph for function in half.functions]
+            explain(error, graphs, place=f"on parameter server {index}")
+            return error
+    return None
 
 
-def find_operation(graph: Any, name: str) -> Any:
+def _tell(told: GraphError, graphs: Sequence[Any], place: str) -> str:
+    text = f"{told.reason}\n\nRaised {place}"
+    operation = find_operation(graphs, told.operation or "")
+    if operation is not None:
+        text += f" by {_without_loop(operation.name)} ({operation.type}){_made_at(operation)}"
+    elif told.operation:
+        text += f" by {_without_loop(told.operation)}"
+    if told.frames:
+        text += f"\nin Python at\n{_as_text(told.frames)}"
+    return text
+
+
+def find_operation(graphs: Sequence[Any], name: str) -> Any:
     """The operation of a traced function that runs under a name, or None.
 
     A worker spreads loops and nested functions out: there the name has prefixes of theirs.
     """
-    operations = {operation.name: operation for operation in private.operations_below(graph)}
+    operations = {
+        operation.name: operation
+        for graph in reversed(graphs)  # the first one counts
+        for operation in private.operations_below(graph)
+    }
     parts = name.split("/")
     names = ("/".join(parts[begin:]) for begin in range(len(parts)))
     return next((operations[each] for each in names if each in operations), None)
@@ -135,7 +168,11 @@ def _made_at(operation: Any) -> str:
             for frame in operation.traceback or ()
         ]
     )
-    return ", made at\n" + "".join(format_list(frames)).rstrip() if frames else ""
+    return f", made at\n{_as_text(frames)}" if frames else ""
+
+
+def _as_text(frames: Iterable[FrameSummary]) -> str:
+    return "".join(format_list(frames)).rstrip()
 
 
 def refuse_python_functions(graph: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -32,6 +33,8 @@ from tfps.transport.service_loop import HUNG_UP
 logger = logging.getLogger(__name__)
 
 UNKNOWN_HOST = ""  # the coordinator knows how others reach this server
+# What ends a loop without a mistake in its functions.
+INTERRUPTIONS = (tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.UnavailableError)
 NO_REQUEST = (
     np.zeros([REQUEST_FIELDS], np.int64),
     np.zeros([0], np.int64),
@@ -88,6 +91,7 @@ class _Job:
     secret: bytes
     loops: dict[str, _Loop] = field(default_factory=dict)
     failure: str = ""
+    errors: dict[int, str] = field(default_factory=dict)  # plan -> what a function of it raised
 
 
 class DataServer:
@@ -142,6 +146,7 @@ class DataServer:
             tokens.FORGET: self._forget,
             tokens.CLOSE: self._close_job,
             tokens.FAILURE: self._failure,
+            tokens.TAKE_ERROR: self._take_error,
             tokens.TURN: self._turn,
         }
         for token, function in functions.items():
@@ -204,6 +209,11 @@ class DataServer:
         job = self._jobs.get(int(job_id))
         return (job.failure if job else "").encode()
 
+    def _take_error(self, job_id: np.ndarray, plan_id: np.ndarray) -> bytes:
+        """What a function of a plan raised since the last call."""
+        job = self._jobs.get(int(job_id))
+        return (job.errors.pop(int(plan_id), "") if job else "").encode()
+
     def _serve(self, connection: Connection, hello: Hello) -> None:
         """Run the loop of the plan that a worker asks for; in the connection's own thread."""
         with self._lock:
@@ -221,6 +231,8 @@ class DataServer:
             loop.run(number)
         except (tf.errors.OpError, RuntimeError) as error:  # RuntimeError: the session is closed
             job.failure = f"{type(error).__name__}: {error}"
+            if isinstance(error, tf.errors.OpError) and not isinstance(error, INTERRUPTIONS):
+                job.errors[loop.service.plan_id] = json.dumps([error.error_code, error.message])
             logger.warning("the service loop for %s failed: %s", hello, job.failure)
         finally:
             with self._lock:
