@@ -296,6 +296,7 @@ def watch_closures(coordinator: Any, tell: Tell) -> None:
             told = tell(error, getattr(traced, "graph", None), worker.worker_index)
             if not is_task_failure(told):
                 told._tfps_raised_by_closure = True  # type: ignore[attr-defined]
+                worker.executor.clear_error()  # which would be told again when it is collected
             if told is not error:
                 raise told from None
             raise

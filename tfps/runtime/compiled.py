@@ -86,7 +86,7 @@ class CompiledProgram:
             raise
 
     def raise_server_error(self) -> None:
-        """Raise what a function of this program raised on a server, if one has since the last call.
+        """Raise what a function of this program raised on a server just now, if one has.
 
         Raises:
             tf.errors.OpError: that error.

@@ -177,12 +177,12 @@ class DataPlane:
                     texts[f"worker {slot}"] = answer.decode()
         return " ".join(f"{name} says: {text}." for name, text in texts.items() if text)
 
-    def take_error(self, server: int, plan_id: int) -> tf.errors.OpError | None:
-        """What a server's function raised while it served a plan, told once; None for nothing."""
+    def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
+        """What a server's function raised just now while it served a plan, or None."""
         services = self._services.get(server)
         if services is None or services.server.lost is not None:
             return None
-        text = services.take_error(self.job_id, plan_id).decode()
+        text = services.error(self.job_id, plan_id).decode()
         if not text:
             return None
         code, message = json.loads(text)
@@ -227,8 +227,8 @@ class _Services:
         )
         failure = line.process_function(tokens.FAILURE, arguments=[tf.int64], result=tf.string)
         self.failure: Callable[[int], str] = lambda job: str(failure(job).decode())
-        self.take_error = line.process_function(
-            tokens.TAKE_ERROR, arguments=[tf.int64, tf.int64], result=tf.string
+        self.error = line.process_function(
+            tokens.ERROR, arguments=[tf.int64, tf.int64], result=tf.string
         )
         self.close_job = line.process_function(tokens.CLOSE, arguments=[tf.int64], result=tf.int64)
 

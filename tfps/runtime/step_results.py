@@ -45,7 +45,9 @@ class StepResults:
         self.others = [
             i
             for i, output in enumerate(outputs)
-            if i not in self.positions and isinstance(output, tf.Tensor) and self._uses_metrics(output)
+            if i not in self.positions
+            and isinstance(output, tf.Tensor)
+            and self._uses_metrics(output)
         ]
         self._specs = list(specs)
         self._compute: Any = None

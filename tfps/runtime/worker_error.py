@@ -24,6 +24,7 @@ LIBRARIES = (
 
 _NODE = re.compile(r"\{\{node ([^}]*)\}\}")
 _FUNCTION = re.compile(r"\{\{function_node [^}]*\}\} ?|^From /job:\S+:$", re.MULTILINE)
+_INLINED = re.compile(r"_tfg_inlined_\w+$")
 _TRACE = "Traceback (most recent call last):"
 _PLACE = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _FRAME = re.compile(r"\s*$|  File \"|    |<stack traces unavailable>$")
@@ -91,12 +92,8 @@ def own_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
     Args:
         frames: the outermost first.
     """
-    called = itertools.dropwhile(lambda frame: not _is_of_library(frame), frames)
-    return [frame for frame in called if not _is_of_library(frame)]
-
-
-def _is_of_library(frame: FrameSummary) -> bool:
-    return frame.filename.startswith((*LIBRARIES, "<"))
+    called = itertools.dropwhile(lambda frame: not frame.filename.startswith(LIBRARIES), frames)
+    return [frame for frame in called if not frame.filename.startswith((*LIBRARIES, "<"))]
 
 
 def explain(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
@@ -112,7 +109,7 @@ def explain(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
 
 
 def servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError | None:
-    """What a function of a program raised on a server since the last call, or None.
+    """What a function of a program raised on a server just now, or None.
 
     To a worker that looks like a lost connection.
 
@@ -122,7 +119,7 @@ def servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError 
     """
     for half in servers:
         index = half.server.index
-        error: tf.errors.OpError | None = data_plane.take_error(index, half.plan_id)
+        error: tf.errors.OpError | None = data_plane.error_of(index, half.plan_id)
         if error is not None:
             graphs = [function.graph for function in half.functions]
             explain(error, graphs, place=f"on parameter server {index}")
@@ -145,8 +142,10 @@ def _tell(told: GraphError, graphs: Sequence[Any], place: str) -> str:
 def find_operation(graphs: Sequence[Any], name: str) -> Any:
     """The operation of a traced function that runs under a name, or None.
 
-    A worker spreads loops and nested functions out: there the name has prefixes of theirs.
+    A worker spreads loops and nested functions out: there the name has prefixes of theirs, and
+    sometimes their name at its end.
     """
+    name = _INLINED.sub("", name)
     operations = {
         operation.name: operation
         for graph in reversed(graphs)  # the first one counts
