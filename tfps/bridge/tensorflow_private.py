@@ -7,10 +7,8 @@ TensorFlow promises nothing about these names, so they are collected here under 
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,6 +38,9 @@ ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue
 ClosureInputError = cluster_coordinator.ClosureInputError
 CoordinatedClosureQueue = cluster_coordinator._CoordinatedClosureQueue
+Closure = cluster_coordinator.Closure
+RPC_ERROR_FROM_SERVER = cluster_coordinator._RPC_ERROR_FROM_PS
+is_worker_failure = cluster_coordinator._is_worker_failure
 
 # VarHandleOp makes a fresh, reference-counted resource for this name each time that it runs.
 ANONYMOUS_NAME = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
@@ -232,97 +233,6 @@ def cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
     """A concrete function that is cancelled with the coordinator's other closures."""
     manager = coordinator._cluster.closure_queue._cancellation_mgr
     return manager.get_cancelable_function(concrete_function)
-
-
-# With this a Python function in a worker's process says that it cannot reach a server.
-LOST_SERVER = "tfps lost the parameter server"
-
-
-def tells_of_a_lost_server(error: BaseException) -> bool:
-    """Whether an error's text, whatever its type, says that a server could not be reached."""
-    if not isinstance(error, tf.errors.OpError):
-        return False
-    renamed = "originally returned UnavailableError" in error.message
-    return LOST_SERVER in error.message or (
-        renamed and cluster_coordinator._RPC_ERROR_FROM_PS in error.message
-    )
-
-
-@contextlib.contextmanager
-def lost_servers_as_unavailable() -> Iterator[None]:
-    """Raise an `UnavailableError` in the place of TensorFlow's other names for a lost server."""
-    try:
-        yield
-    except (tf.errors.InternalError, tf.errors.UnknownError) as error:
-        if not tells_of_a_lost_server(error):
-            raise
-        raise tf.errors.UnavailableError(None, None, error.message) from error
-
-
-Tell = Callable[[Exception, Any, int], Exception]
-_watched_clusters: weakref.WeakKeyDictionary[Any, Tell] = weakref.WeakKeyDictionary()
-
-
-def watch_closures(coordinator: Any, tell: Tell) -> None:
-    """Let the errors of closures reach the coordinator as what they are, and be told once.
-
-    When a request from inside a worker's function fails because a server is lost, TensorFlow
-    renames the error to `InternalError` (or `UnknownError`, from a Python function) and keeps the
-    original's name in the text only; the coordinator would take it for a mistake in the function.
-
-    A mistake in the function is raised where somebody waits for it. TensorFlow also logs it, with
-    all of its text, up to two times for each worker; those lines are left out.
-
-    Args:
-        coordinator: whose closures are watched from now on.
-        tell: called with an error, the function's graph (or None) and the worker's index; answers
-            the error that is raised in its place.
-    """
-    _watched_clusters[coordinator._cluster] = tell
-    if getattr(cluster_coordinator.Closure, "_tfps_patched", False):
-        return
-    original = cluster_coordinator.Closure.execute_on
-
-    def execute_on(self: Any, worker: Any) -> None:
-        tell = _watched_clusters.get(worker._cluster)
-        if tell is None:
-            original(self, worker)
-            return
-        try:
-            with lost_servers_as_unavailable():
-                original(self, worker)
-        except Exception as error:
-            traced = getattr(self, "_concrete_function", None)
-            told = tell(error, getattr(traced, "graph", None), worker.worker_index)
-            if not is_task_failure(told):
-                told._tfps_raised_by_closure = True  # type: ignore[attr-defined]
-                worker.executor.clear_error()  # which would be told again when it is collected
-            if told is not error:
-                raise told from None
-            raise
-
-    cluster_coordinator.Closure.execute_on = execute_on
-    cluster_coordinator.Closure._tfps_patched = True
-    logging.getLogger("tensorflow").addFilter(_is_not_raised_anyway)
-
-
-def _is_not_raised_anyway(record: logging.LogRecord) -> bool:
-    arguments = record.args if isinstance(record.args, tuple) else ()
-    return not any(
-        getattr(each, "_tfps_raised_by_closure", False)
-        or isinstance(each, tf.errors.CancelledError)  # of the closures beside it
-        for each in arguments
-    )
-
-
-def is_task_failure(error: BaseException) -> bool:
-    """Whether TensorFlow's coordinator takes an error for a lost task, or cancelled it itself."""
-    return bool(
-        isinstance(error, tf.errors.CancelledError)
-        or tells_of_a_lost_server(error)
-        or cluster_coordinator._is_worker_failure(error)
-        or cluster_coordinator._is_ps_failure(error)
-    )
 
 
 def replace_message(error: Any, message: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_error import is_task_failure
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.pipelined_loop import PipelinedLoop
 from tfps.runtime.program import Program
@@ -80,7 +81,7 @@ class CompiledProgram:
         try:
             return private.cancelable(coordinator, concrete)(*arguments)
         except tf.errors.OpError as error:
-            if not private.is_task_failure(error):
+            if not is_task_failure(error):
                 graphs = [concrete.graph, *self.source.input_graphs]
                 explain(error, graphs, place=f"on worker {slot}")
             raise

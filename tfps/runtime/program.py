@@ -159,6 +159,7 @@ class Discovery:
             if gradient is not None
         )
         if not present:
+            refuse_python_functions(self.graph)  # which stop every gradient
             raise ValueError(
                 "No gradients provided for any variable: "
                 f"{[variable.path for variable in variables]}. Does the loss depend on them?"

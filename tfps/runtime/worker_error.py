@@ -21,6 +21,8 @@ LIBRARIES = (
     OUR_PACKAGE,
     *(os.path.join(os.path.dirname(os.path.abspath(p.__file__)), "") for p in (tf, keras)),
 )
+# Parts of ours that call the user's script.
+STARTERS = tuple(os.path.join(OUR_PACKAGE, part) for part in ("__main__", "cli", "launch", "job"))
 
 _NODE = re.compile(r"\{\{node ([^}]*)\}\}")
 _FUNCTION = re.compile(r"\{\{function_node [^}]*\}\} ?|^From /job:\S+:$", re.MULTILINE)
@@ -92,7 +94,9 @@ def own_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
     Args:
         frames: the outermost first.
     """
-    called = itertools.dropwhile(lambda frame: not frame.filename.startswith(LIBRARIES), frames)
+    starters = [k for k, frame in enumerate(frames) if frame.filename.startswith(STARTERS)]
+    inside = frames[starters[-1] + 1 :] if starters else frames
+    called = itertools.dropwhile(lambda frame: not frame.filename.startswith(LIBRARIES), inside)
     return [frame for frame in called if not frame.filename.startswith((*LIBRARIES, "<"))]
 
 

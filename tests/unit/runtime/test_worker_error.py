@@ -74,6 +74,9 @@ def test_only_lines_that_a_library_called_are_the_users() -> None:
     )
     assert [frame.filename for frame in own_frames(frames)] == ["model.py", "layer.py"]
     assert own_frames(_frames("train.py")) == []
+    start = os.path.join(OUR_PACKAGE, "launch", "script.py")
+    frames = _frames(start, "train.py", ours, "model.py")
+    assert [frame.filename for frame in own_frames(frames)] == ["model.py"]
 
 
 def _nested() -> tf.Graph:
