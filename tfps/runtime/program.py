@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_STAGES
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
+from tfps.optimizers.wrapped import members
 from tfps.runtime.metric_totals import MetricTotals
 from tfps.runtime.step_results import StepResults
 from tfps.runtime.worker_error import refuse_python_functions
@@ -153,6 +154,8 @@ class Discovery:
         if not optimizer.built:
             with outside_the_step(), self.strategy.scope():
                 optimizer.build(variables)
+        elif members(optimizer) == [optimizer]:
+            optimizer._check_variables_are_known(variables)
         present = tuple(
             variable
             for variable, gradient in zip(variables, gradients, strict=True)
@@ -219,11 +222,20 @@ def discover(program: Program, strategy: Any) -> Program:
         lambda t: tf.TensorSpec(t.shape, t.dtype) if isinstance(t, tf.Tensor) else t,
         concrete.structured_outputs,
     )
-    for variable in program.variables:
-        if not hasattr(variable._value, "shared_name"):
+    refuse_strangers(program.variables)
+    return program
+
+
+def refuse_strangers(variables: Iterable[Any]) -> None:
+    """Refuse Keras variables that exist already, and on no server.
+
+    Raises:
+        UnsupportedError: there is one; it names the first.
+    """
+    for variable in variables:
+        if variable._value is not None and not hasattr(variable._value, "shared_name"):
             raise UnsupportedError(
                 f"the variable {variable.path} was not created under strategy.scope(), so it lives "
                 "on no parameter server. Create the model, its layers and its optimizer inside "
                 "`with strategy.scope():`, and call enable_lora() and quantize() there."
             )
-    return program
