@@ -58,13 +58,21 @@ def _takes_ids(model: keras.Model) -> bool:
 
 
 @pytest.mark.parametrize(
-    "make", [_with_lora, _quantised, _quantised_with_lora, _embedding_with_lora]
+    "make",
+    [
+        _with_lora,
+        _quantised,
+        pytest.param(_quantised_with_lora, marks=pytest.mark.slow),
+        pytest.param(_embedding_with_lora, marks=pytest.mark.slow),
+    ],
 )
 def test_before_the_first_fit(make: Any, comparison: Comparison) -> None:
     comparison.run(make, _fit_and_use)
 
 
-@pytest.mark.parametrize("change", ["enable_lora", "quantize"])
+@pytest.mark.parametrize(
+    "change", ["enable_lora", pytest.param("quantize", marks=pytest.mark.slow)]
+)
 def test_between_two_fits(
     change: str, comparison: Comparison, strategy: tfps.ParameterServerStrategy
 ) -> None:
@@ -91,6 +99,7 @@ def test_between_two_fits(
     comparison.run(make, use)
 
 
+@pytest.mark.slow
 def test_a_quantised_model_predicts_and_evaluates(comparison: Comparison) -> None:
     def use(model: keras.Model) -> dict[str, Any]:
         return {
