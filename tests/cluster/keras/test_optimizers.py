@@ -156,7 +156,7 @@ def test_schedules(schedule: Any, comparison: Comparison) -> None:
     comparison.run(lambda: compiled(keras.optimizers.SGD(schedule)))
 
 
-class _HalvesItsRate(keras.Sequential):
+class HalvesItsRate(keras.Sequential):
     def train_step(self, data: Any) -> Any:
         self.optimizer.learning_rate = self.optimizer.learning_rate * 0.5
         return super().train_step(data)
@@ -165,7 +165,7 @@ class _HalvesItsRate(keras.Sequential):
 @pytest.mark.slow
 def test_learning_rate_is_set_in_a_step(comparison: Comparison) -> None:
     def make() -> keras.Model:
-        model = _HalvesItsRate([keras.Input((8,)), keras.layers.Dense(3)])
+        model = HalvesItsRate([keras.Input((8,)), keras.layers.Dense(3)])
         model.compile(keras.optimizers.SGD(0.5), cross_entropy())
         return model
 
