@@ -113,6 +113,8 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def _raise_if_error(self) -> None:
         if self._error is None and self._standing_error is not None:
             self._error = self._standing_error()
+        if self._error is not None:
+            self._error = self._error.with_traceback(None)  # of this process's own threads
         super()._raise_if_error()
 
     def _cancel_all_closures(self) -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import keras
 from keras.src import callbacks as keras_callbacks
 from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.optimizers import base_optimizer, loss_scale_optimizer, multi_optimizer
+from keras.src.utils import traceback_utils as keras_tracebacks
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
@@ -30,6 +32,18 @@ if not keras.__version__.startswith(SUPPORTED_KERAS + "."):
         f"tfps patches private names of Keras {SUPPORTED_KERAS} and was imported with Keras "
         f"{keras.__version__}. Install a matching one: pip install 'keras=={SUPPORTED_KERAS}.*'"
     )
+
+# With a separator at its end: Keras looks for it anywhere in a file's name.
+OUR_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+PUBLIC_METHODS = (
+    "fit",
+    "evaluate",
+    "predict",
+    "train_on_batch",
+    "test_on_batch",
+    "predict_on_batch",
+)
 
 _building = threading.local()
 _installed = threading.Lock()
@@ -97,6 +111,7 @@ def install(hooks: TrainerHooks) -> None:
     _patch_prediction(hooks)
     _patch_epoch_iterator(hooks)
     _patch_callbacks(hooks)
+    _patch_tracebacks()
     private.give_traces_their_own_functions(current_step)
 
 
@@ -239,6 +254,19 @@ def _patch_begin(hooks: TrainerHooks, kind: str) -> None:
         original(self, *args, **kwargs)
 
     _wrap(keras_callbacks.CallbackList, f"on_{kind}_begin", begin)
+
+
+def traceback_filtered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose errors' tracebacks show no line of a library, unless Keras is told to."""
+    return cast("Callable[..., Any]", keras_tracebacks.filter_traceback(function))
+
+
+def _patch_tracebacks() -> None:
+    """Leave our lines out of tracebacks where Keras leaves its own out."""
+    keras_tracebacks._EXCLUDED_PATHS += (OUR_PACKAGE,)
+    trainer = keras_trainer.TensorFlowTrainer
+    for method in PUBLIC_METHODS:
+        setattr(trainer, method, traceback_filtered(trainer.__dict__[method]))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -39,6 +38,9 @@ ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue
 ClosureInputError = cluster_coordinator.ClosureInputError
 CoordinatedClosureQueue = cluster_coordinator._CoordinatedClosureQueue
+Closure = cluster_coordinator.Closure
+RPC_ERROR_FROM_SERVER = cluster_coordinator._RPC_ERROR_FROM_PS
+is_worker_failure = cluster_coordinator._is_worker_failure
 
 # VarHandleOp makes a fresh, reference-counted resource for this name each time that it runs.
 ANONYMOUS_NAME = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
@@ -153,9 +155,38 @@ def graph_of_call(operation: Any) -> Any:
     return operation.graph._get_function(operation.get_attr("f").name).graph
 
 
+def operations_below(graph: Any) -> Iterator[Any]:
+    """The operations of a traced function and of all functions that were traced inside it."""
+    graphs, known = [graph], {id(graph)}
+    while graphs:
+        graph = graphs.pop()
+        yield from graph.get_operations()
+        for function in graph._functions.values():
+            # A function that was not traced here has a graph when asked for, but no traceback.
+            below = getattr(function, "_cached_graph", None)
+            if below is not None and id(below) not in known:
+                known.add(id(below))
+                graphs.append(below)
+
+
+def graphs_of_dataset(dataset: Any) -> list[Any]:
+    """The graphs of the functions that a dataset, and those before it, call."""
+    graphs, datasets = [], [dataset]
+    while datasets:
+        dataset = datasets.pop()
+        graphs += [wrapper.function.graph for wrapper in dataset._functions()]
+        datasets += dataset._inputs()
+    return graphs
+
+
 def keep_with_graph(thing: Any) -> None:
     """Keep an object alive as long as the function that is being traced."""
     ops.get_default_graph().add_to_collection("tfps_kept", thing)
+
+
+def kept_with_graph(graph: Any) -> list[Any]:
+    """What `keep_with_graph` was called with while a function was traced."""
+    return list(graph.get_collection("tfps_kept"))
 
 
 def run_independently(operation: Any) -> None:
@@ -211,51 +242,9 @@ def cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
     return manager.get_cancelable_function(concrete_function)
 
 
-# With this a Python function in a worker's process says that it cannot reach a server.
-LOST_SERVER = "tfps lost the parameter server"
-
-
-def _tells_of_a_lost_server(message: str) -> bool:
-    renamed = "originally returned UnavailableError" in message
-    return LOST_SERVER in message or (renamed and cluster_coordinator._RPC_ERROR_FROM_PS in message)
-
-
-@contextlib.contextmanager
-def lost_servers_as_unavailable() -> Iterator[None]:
-    """Raise an `UnavailableError` in the place of TensorFlow's other names for a lost server."""
-    try:
-        yield
-    except (tf.errors.InternalError, tf.errors.UnknownError) as error:
-        if not _tells_of_a_lost_server(error.message):
-            raise
-        raise tf.errors.UnavailableError(None, None, error.message) from error
-
-
-_watched_clusters: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def report_lost_servers(coordinator: Any) -> None:
-    """Let a lost server reach the coordinator as what it is, an `UnavailableError`.
-
-    When a request from inside a worker's function fails, TensorFlow renames the error to
-    `InternalError` (or `UnknownError`, from a Python function) and keeps the original's name in
-    the text only; the coordinator would take it for a mistake in the function.
-
-    Args:
-        coordinator: whose closures are watched from now on.
-    """
-    _watched_clusters.add(coordinator._cluster)
-    if getattr(cluster_coordinator.Closure, "_tfps_patched", False):
-        return
-    original = cluster_coordinator.Closure.execute_on
-
-    def execute_on(self: Any, worker: Any) -> None:
-        is_ours = worker._cluster in _watched_clusters
-        with lost_servers_as_unavailable() if is_ours else contextlib.nullcontext():
-            original(self, worker)
-
-    cluster_coordinator.Closure.execute_on = execute_on
-    cluster_coordinator.Closure._tfps_patched = True
+def replace_message(error: Any, message: str) -> None:
+    """Let an error of TensorFlow say something else."""
+    error._message = message
 
 
 def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) -> list[Any]:

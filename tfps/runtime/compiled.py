@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_error import is_task_failure
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.pipelined_loop import PipelinedLoop
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server_program import ServerProgram
+from tfps.runtime.worker_error import explain, servers_error
 from tfps.runtime.worker_loop import BatchSource, WorkerLoop
 
 
@@ -36,6 +39,7 @@ class CompiledProgram:
         update_of: Callable[[Any], ServerUpdate],
     ) -> None:
         self.program, self.source = program, source
+        self._data_plane = runtime.data_plane
         self._places = [weakref.ref(variable._value) for variable in program.variables]
         self.servers = [
             ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
@@ -74,4 +78,20 @@ class CompiledProgram:
     def run(self, coordinator: Any, slot: int, *arguments: Any) -> Any:
         """Run the traced closure on this thread's worker; cancelled when another closure fails."""
         concrete = self._concrete[self._carriers[slot]]
-        return private.cancelable(coordinator, concrete)(*arguments)
+        try:
+            return private.cancelable(coordinator, concrete)(*arguments)
+        except tf.errors.OpError as error:
+            if not is_task_failure(error):
+                graphs = [concrete.graph, *self.source.input_graphs]
+                explain(error, graphs, place=f"on worker {slot}")
+            raise
+
+    def raise_server_error(self) -> None:
+        """Raise what a function of this program raised on a server just now, if one has.
+
+        Raises:
+            tf.errors.OpError: that error.
+        """
+        error = servers_error(self.servers, self._data_plane)
+        if error is not None:
+            raise error

@@ -105,10 +105,15 @@ class CustomServer:
             functions[Kind.WRITE_BACK, 0] = (entry, self._function(self._write_back))
         return functions
 
+    @property
+    def functions(self) -> list[Any]:
+        """The functions of the service, in its order."""
+        return [function for _, function in self._functions.values()]
+
     def _install(self, runtime: Runtime) -> None:
         entries = tuple(entry for entry, _ in self._functions.values())
         service = Service(self.job_id, self.plan_id, runtime.workers, entries)
-        functions = [function for _, function in self._functions.values()]
+        functions = self.functions
         runtime.data_plane.install(self.server, service, functions, hot=min(1, len(functions) - 1))
         runtime.forget_with(self, [(self.server.index, self.plan_id)])
 

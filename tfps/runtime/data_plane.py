@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -176,6 +177,18 @@ class DataPlane:
                     texts[f"worker {slot}"] = answer.decode()
         return " ".join(f"{name} says: {text}." for name, text in texts.items() if text)
 
+    def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
+        """What a server's function raised just now while it served a plan, or None."""
+        services = self._services.get(server)
+        if services is None or services.server.lost is not None:
+            return None
+        text = services.error(self.job_id, plan_id).decode()
+        if not text:
+            return None
+        code, message = json.loads(text)
+        kind = tf.compat.v1.errors.exception_type_from_error_code(code)
+        return cast("tf.errors.OpError", kind(None, None, message))
+
     def hang_up(self, server: int) -> None:
         """End the exchanges of all workers with a server that does not answer."""
         for slot, line in enumerate(self._worker_lines):
@@ -214,6 +227,9 @@ class _Services:
         )
         failure = line.process_function(tokens.FAILURE, arguments=[tf.int64], result=tf.string)
         self.failure: Callable[[int], str] = lambda job: str(failure(job).decode())
+        self.error = line.process_function(
+            tokens.ERROR, arguments=[tf.int64, tf.int64], result=tf.string
+        )
         self.close_job = line.process_function(tokens.CLOSE, arguments=[tf.int64], result=tf.int64)
 
     def install(self, service: Service, functions: Sequence[Any], *, hot: int) -> None:

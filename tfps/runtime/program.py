@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,10 @@ from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_STAGES
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
+from tfps.optimizers.wrapped import members
 from tfps.runtime.metric_totals import MetricTotals
 from tfps.runtime.step_results import StepResults
+from tfps.runtime.worker_error import refuse_python_functions
 
 Step = Callable[[Any], Any]
 
@@ -152,12 +154,15 @@ class Discovery:
         if not optimizer.built:
             with outside_the_step(), self.strategy.scope():
                 optimizer.build(variables)
+        elif members(optimizer) == [optimizer]:
+            optimizer._check_variables_are_known(variables)
         present = tuple(
             variable
             for variable, gradient in zip(variables, gradients, strict=True)
             if gradient is not None
         )
         if not present:
+            refuse_python_functions(self.graph)  # which stop every gradient
             raise ValueError(
                 "No gradients provided for any variable: "
                 f"{[variable.path for variable in variables]}. Does the loss depend on them?"
@@ -176,7 +181,8 @@ def discover(program: Program, strategy: Any) -> Program:
     """Trace the step once into a graph that is thrown away, and fill in the program.
 
     Raises:
-        UnsupportedError: more optimizer calls in a step than a ticket can number.
+        UnsupportedError: more optimizer calls in a step than a ticket can number, or a call of a
+            Python function.
     """
     found: list[Discovery] = []
 
@@ -187,6 +193,7 @@ def discover(program: Program, strategy: Any) -> Program:
             return program.step(batch)
 
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
+    refuse_python_functions(concrete.graph)
     discovery = found[0]
     stages = discovery.stages
     if program.trains and discovery.needs_final_stage:
@@ -212,14 +219,23 @@ def discover(program: Program, strategy: Any) -> Program:
         specs=[tf.TensorSpec(tuple(v.shape), v._dtype) for v in program.metrics],
     )
     program.outputs = tf.nest.map_structure(
-        lambda t: tf.TensorSpec(t.shape, t.dtype) if tf.is_tensor(t) else t,
+        lambda t: tf.TensorSpec(t.shape, t.dtype) if isinstance(t, tf.Tensor) else t,
         concrete.structured_outputs,
     )
-    for variable in program.variables:
-        if not hasattr(variable._value, "shared_name"):
+    refuse_strangers(program.variables)
+    return program
+
+
+def refuse_strangers(variables: Iterable[Any]) -> None:
+    """Refuse Keras variables that exist already, and on no server.
+
+    Raises:
+        UnsupportedError: there is one; it names the first.
+    """
+    for variable in variables:
+        if variable._value is not None and not hasattr(variable._value, "shared_name"):
             raise UnsupportedError(
                 f"the variable {variable.path} was not created under strategy.scope(), so it lives "
                 "on no parameter server. Create the model, its layers and its optimizer inside "
                 "`with strategy.scope():`, and call enable_lora() and quantize() there."
             )
-    return program

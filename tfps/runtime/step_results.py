@@ -45,7 +45,9 @@ class StepResults:
         self.others = [
             i
             for i, output in enumerate(outputs)
-            if i not in self.positions and tf.is_tensor(output) and self._uses_metrics(output)
+            if i not in self.positions
+            and isinstance(output, tf.Tensor)
+            and self._uses_metrics(output)
         ]
         self._specs = list(specs)
         self._compute: Any = None
@@ -61,7 +63,7 @@ class StepResults:
         return {i: result.numpy() for i, result in zip(self.positions, results, strict=True)}
 
     def _is_result(self, output: Any) -> bool:
-        if not tf.is_tensor(output):
+        if not isinstance(output, tf.Tensor):
             return False
         with tf.Graph().as_default():
             copy = _Copy(self._handles, states=None)

@@ -21,6 +21,7 @@ class BatchSource(Protocol):
 
     batch_spec: Any
     is_per_worker: bool  # each worker has batches that no other one can draw
+    input_graphs: Sequence[Any]  # of its functions, to say which line made an operation that fails
 
     def argument_specs(self, arguments: Any) -> Any:
         """What the closure is traced with, from this source's arguments of a round."""

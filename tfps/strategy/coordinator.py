@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_error import is_task_failure, tells_of_a_lost_server, watch_closures
 from tfps.bridge.closure_queue import ClosureQueue
+from tfps.bridge.keras_patches import traceback_filtered
 from tfps.runtime.custom_step import trace_packed
+from tfps.runtime.worker_error import explain, servers_error
 
 
 class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
@@ -46,7 +50,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         with private.closure_queues_of(ClosureQueue):
             super().__init__(strategy)
         private.keep_stop_from_waiting(self)
-        private.report_lost_servers(self)
+        watch_closures(self, functools.partial(_tell, getattr(strategy, "runtime", None)))
 
     def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
         """Schedule a `tf.function` on some worker; see TensorFlow's documentation.
@@ -93,6 +97,22 @@ class _Packed:
             return outputs
 
         self.function = tf.function(packed, autograph=False)
+
+
+for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"):
+    setattr(ClusterCoordinator, _method, traceback_filtered(getattr(ClusterCoordinator, _method)))
+
+
+def _tell(runtime: Any, error: Exception, graph: Any, worker: int) -> Exception:
+    """The error that a user sees in the place of what a closure raised."""
+    graphs = [] if graph is None else [graph]
+    if runtime is not None and tells_of_a_lost_server(error):
+        kept = [servers for graph in graphs for servers in private.kept_with_graph(graph)]
+        servers = [server for servers in kept for server in servers]
+        error = servers_error(servers, runtime.data_plane) or error
+    if not is_task_failure(error):
+        explain(error, graphs, place=f"on worker {worker}")
+    return error
 
 
 def pack_functions_of(coordinator: Any) -> None:

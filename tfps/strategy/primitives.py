@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_error import lost_servers_as_unavailable
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import ConfigError
 from tfps.optimizers.whole_model import for_whole_model
@@ -112,7 +113,7 @@ class Primitives:
         parameters, servers = self._for(chosen, None)
         if tf.executing_eagerly():
             call = self._eagerly(("pull", chosen), lambda: self._pull(*self._for(chosen, None)))
-            with private.lost_servers_as_unavailable():
+            with lost_servers_as_unavailable():
                 values, version = call()
             return {name: value.numpy() for name, value in values.items()}, version.numpy()
         return self._pull(parameters, servers)
@@ -151,7 +152,7 @@ class Primitives:
             call = self._eagerly(
                 key, lambda v, *g: self._push(*self._for(chosen, optimizer), list(g), v)
             )
-            with private.lost_servers_as_unavailable():
+            with lost_servers_as_unavailable():
                 new, staleness = call(version, *tensors)
             return new.numpy(), int(staleness)
         parameters, servers = self._for(chosen, optimizer)
@@ -181,7 +182,7 @@ class Primitives:
             ("apply", *key), lambda version, *g: self._push(*compiled(), list(g), version)
         )
         versions = [server.cells()[server.books.VERSION] for server in self._runtime.servers]
-        with private.lost_servers_as_unavailable():
+        with lost_servers_as_unavailable():
             call(tf.constant(versions, tf.int64), *tensors)
 
     def _eagerly(self, key: Any, function: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class ResidentArrays:
 
     is_per_worker = False
     failure: Exception | None = None
+    input_graphs: Sequence[Any] = ()
 
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         self._batch_size = int(adapter._batch_size)

@@ -115,7 +115,10 @@ class WorkerPipelines:
         self.uses_context = takes_context(self._function)
         self._coordinator = coordinator
         self._datasets = [
-            tf.function(lambda index=index: self._make(index, workers)).get_concrete_function()
+            # Without AutoGraph, which would hide where the user's function raised an error.
+            tf.function(
+                functools.partial(self._make, index, workers), autograph=False
+            ).get_concrete_function()
             for index in range(workers)
         ]
         self.batch_spec = self._datasets[0].structured_outputs.element_spec
@@ -124,6 +127,10 @@ class WorkerPipelines:
     @property
     def description(self) -> str:
         return "a dataset function, called on every worker"
+
+    @property
+    def input_graphs(self) -> list[Any]:
+        return [dataset.graph for dataset in self._datasets]
 
     def _make(self, index: int, workers: int) -> tf.data.Dataset:
         context = tf.distribute.InputContext(

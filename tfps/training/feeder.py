@@ -40,7 +40,7 @@ class BatchKeeper:
         self.failure: Exception | None = None
 
     def get(self, number: int, *, worker: int) -> Any | None:
-        """The batch of a number, or None if the iterator ended before it."""
+        """The batch of a number, or None if the iterator ended, or failed, before it."""
         with self._lock:
             while number >= self._next and not self.exhausted:
                 try:
@@ -48,9 +48,10 @@ class BatchKeeper:
                     self._next += 1
                 except StopIteration:
                     self.exhausted = True
-                except Exception as error:
-                    self.failure = error  # the user's own; a worker would only quote it
-                    raise
+                except Exception as error:  # noqa: BLE001 - the chief raises it
+                    # The user's own; a worker would only quote it. To workers it is the end.
+                    self.failure = error
+                    self.exhausted = True
             batch = self._kept.get(number)
             if batch is not None:
                 self._note(number, worker)
@@ -111,6 +112,10 @@ class Feeder:
 
     def key(self) -> Any:
         return ("feeder", id(self))
+
+    @property
+    def input_graphs(self) -> list[Any]:
+        return private.graphs_of_dataset(self._dataset)
 
     @property
     def failure(self) -> Exception | None:

@@ -15,6 +15,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.metrics.merging import merging_of, not_additive
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.program import Program, discover
+from tfps.runtime.worker_error import explain
 from tfps.training.epoch_iterator import RoundRequest
 from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.one_batch import OneBatch
@@ -65,10 +66,12 @@ class Follower:
             strategy.active_round, strategy.active_follower = round_, self
             reached = round_.wait_for(request.upto_steps)
             self._refuse_metrics(round_)
+            if not reached and request.source.failure is not None:
+                source = request.source
+                explain(source.failure, source.input_graphs, place="in the input, on the chief,")
+                raise source.failure from None
         except BaseException as error:
             self._abandon(round_, error)
-            if request.source.failure is not None:
-                raise request.source.failure from None
             raise
         if self.lock_step:
             round_.pause()

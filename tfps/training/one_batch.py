@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +20,7 @@ class OneBatch:
     description = "one batch, sent with the step"
     is_per_worker = False
     failure: Exception | None = None
+    input_graphs: Sequence[Any] = ()
 
     def __init__(self, batch: Any) -> None:
         while isinstance(batch, tuple) and len(batch) > 1 and batch[-1] is None:

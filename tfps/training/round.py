@@ -241,4 +241,7 @@ class Round:
         control = slot_control(slot, incarnation, self.first)
         source_arguments = self._compiled.source.bind(self._arguments, slot)
         result = self._compiled.run(self._coordinator, slot, control, self._seeds, source_arguments)
-        return Status.LOST not in np.asarray(result)[1:]
+        if Status.LOST not in np.asarray(result)[1:]:
+            return True
+        self._compiled.raise_server_error()
+        return False

@@ -16,7 +16,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_patches import runs_eagerly, values_replaced
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
-from tfps.runtime.program import is_metric, is_seed
+from tfps.runtime.program import is_metric, is_seed, refuse_strangers
 from tfps.training.batch_callbacks import needs_lock_step
 from tfps.training.dataset_function import is_dataset_function
 from tfps.training.early_dataset import on_this_task
@@ -280,6 +280,7 @@ def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
 
 def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:
     """Not where a step of the user's own never calls the model; that builds what it uses."""
+    refuse_strangers(model.trainable_variables)
     if type(model).call is not keras.Model.call:
         with strategy.scope():
             model._symbolic_build(data_batch=data_batch)

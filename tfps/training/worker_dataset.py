@@ -74,6 +74,10 @@ class WorkerDataset:
             "every worker; each batch is used by one"
         )
 
+    @property
+    def input_graphs(self) -> list[Any]:
+        return private.graphs_of_dataset(self._identity)
+
     def key(self) -> Any:
         return ("worker_dataset", str(self.batch_spec))
 

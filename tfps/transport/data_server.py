@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +34,10 @@ from tfps.transport.service_loop import HUNG_UP
 logger = logging.getLogger(__name__)
 
 UNKNOWN_HOST = ""  # the coordinator knows how others reach this server
+# What ends a loop without a mistake in its functions.
+INTERRUPTIONS = (tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.UnavailableError)
+# A worker whose connection such a mistake ended asks for it within moments.
+RECENT_S = 10.0
 NO_REQUEST = (
     np.zeros([REQUEST_FIELDS], np.int64),
     np.zeros([0], np.int64),
@@ -88,6 +94,7 @@ class _Job:
     secret: bytes
     loops: dict[str, _Loop] = field(default_factory=dict)
     failure: str = ""
+    errors: dict[int, tuple[float, str]] = field(default_factory=dict)  # plan -> (when, what)
 
 
 class DataServer:
@@ -142,6 +149,7 @@ class DataServer:
             tokens.FORGET: self._forget,
             tokens.CLOSE: self._close_job,
             tokens.FAILURE: self._failure,
+            tokens.ERROR: self._error,
             tokens.TURN: self._turn,
         }
         for token, function in functions.items():
@@ -204,6 +212,12 @@ class DataServer:
         job = self._jobs.get(int(job_id))
         return (job.failure if job else "").encode()
 
+    def _error(self, job_id: np.ndarray, plan_id: np.ndarray) -> bytes:
+        """What a function of a plan raised lately; several workers ask."""
+        job = self._jobs.get(int(job_id))
+        when_s, text = job.errors.get(int(plan_id), (0.0, "")) if job else (0.0, "")
+        return text.encode() if time.monotonic() - when_s < RECENT_S else b""
+
     def _serve(self, connection: Connection, hello: Hello) -> None:
         """Run the loop of the plan that a worker asks for; in the connection's own thread."""
         with self._lock:
@@ -221,6 +235,9 @@ class DataServer:
             loop.run(number)
         except (tf.errors.OpError, RuntimeError) as error:  # RuntimeError: the session is closed
             job.failure = f"{type(error).__name__}: {error}"
+            if isinstance(error, tf.errors.OpError) and not isinstance(error, INTERRUPTIONS):
+                text = json.dumps([error.error_code, error.message])
+                job.errors[loop.service.plan_id] = (time.monotonic(), text)
             logger.warning("the service loop for %s failed: %s", hello, job.failure)
         finally:
             with self._lock:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tfps.bridge.closure_error import LOST_SERVER
 from tfps.bridge.tensorflow_private import (
-    LOST_SERVER,
     register_named_function,
     release_arrays,
 )

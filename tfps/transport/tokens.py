@@ -11,6 +11,7 @@ INSTALL = "tfps_data_install"  # (job, service) -> 1
 FORGET = "tfps_data_forget"  # (job, plan) -> 1
 CLOSE = "tfps_data_close"  # (job) -> 1
 FAILURE = "tfps_data_failure"  # (job) -> text of the last failure in a service loop, or ""
+ERROR = "tfps_data_error"  # (job, plan) -> [code, message] that a function raised just now, or ""
 
 # On a parameter server, called by its own service loop.
 TURN = "tfps_data_turn"  # (connection, reply) -> (function, request)

@@ -156,6 +156,23 @@ def test_schedules(schedule: Any, comparison: Comparison) -> None:
     comparison.run(lambda: compiled(keras.optimizers.SGD(schedule)))
 
 
+class HalvesItsRate(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        self.optimizer.learning_rate = self.optimizer.learning_rate * 0.5
+        return super().train_step(data)
+
+
+@pytest.mark.slow
+def test_learning_rate_is_set_in_a_step(comparison: Comparison) -> None:
+    def make() -> keras.Model:
+        model = HalvesItsRate([keras.Input((8,)), keras.layers.Dense(3)])
+        model.compile(keras.optimizers.SGD(0.5), cross_entropy())
+        return model
+
+    model = comparison.run(make)
+    assert float(model.optimizer.learning_rate.numpy()) == 0.5 ** (1 + 2 * STEPS)
+
+
 def test_classifier_has_variables_on_both_servers(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

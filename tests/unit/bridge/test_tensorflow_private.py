@@ -81,6 +81,13 @@ OWNERS: dict[str, Any] = {
     "stop": COORDINATOR.WorkerPreemptionHandler,
     "_add_control_input": tf.Operation,
     "_get_function": tf.Graph,
+    "_functions": tf.data.Dataset,
+    "_inputs": tf.data.Dataset,
+    "_message": tf.errors.OpError,
+    "_cached_graph": MODULES["atomic_function"].AtomicFunction,
+    "execute_on": COORDINATOR.Closure,
+    "_concrete_function": COORDINATOR.Closure,
+    "executor": COORDINATOR.Worker,
 }
 
 

@@ -58,15 +58,17 @@ def test_a_batch_that_another_worker_has_taken_over_stays() -> None:
     assert keeper.get(0, worker=3) == 0
 
 
-def test_an_error_of_the_input_reaches_the_worker() -> None:
+def test_an_error_of_the_input_is_its_end_and_is_kept() -> None:
     def batches() -> Iterator[int]:
         yield 0
         raise OSError("a file is gone")
 
     keeper = BatchKeeper(batches())
     assert keeper.get(0, worker=1) == 0
-    with pytest.raises(OSError, match="a file is gone"):
-        keeper.get(1, worker=1)
+    assert keeper.get(1, worker=1) is None
+    assert isinstance(keeper.failure, OSError)
+    assert str(keeper.failure) == "a file is gone"
+    assert keeper.get(0, worker=2) == 0, "what was drawn before is still there"
 
 
 @pytest.mark.parametrize("slots", [1, 3])

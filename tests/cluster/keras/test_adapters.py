@@ -1,0 +1,135 @@
+"""LoRA and quantisation of layers, before the first `fit` and between two."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfps
+from tests.cluster.keras.comparison import LABELS, Comparison, X, compiled, cross_entropy, fit
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def _compile(model: keras.Model) -> keras.Model:
+    model.compile(keras.optimizers.Adam(0.01), cross_entropy(), metrics=["accuracy"])
+    return model
+
+
+def _with_lora() -> keras.Model:
+    model = compiled()
+    model.get_layer("hidden").enable_lora(2)
+    return _compile(model)
+
+
+def _quantised() -> keras.Model:
+    model = compiled()
+    model.quantize("int8")
+    return _compile(model)
+
+
+def _quantised_with_lora() -> keras.Model:
+    model = _quantised()
+    model.get_layer("hidden").enable_lora(2)
+    return _compile(model)
+
+
+def _embedding_with_lora() -> keras.Model:
+    layers = keras.layers
+    model = keras.Sequential(
+        [keras.Input((8,), dtype="int32"), layers.Embedding(10, 4), layers.Flatten()]
+    )
+    model.layers[0].enable_lora(2)
+    model.add(layers.Dense(3))
+    return _compile(model)
+
+
+def _fit_and_use(model: keras.Model) -> dict[str, Any]:
+    losses = fit(model, np.abs(X * 4).astype("int32") % 10 if _takes_ids(model) else X)["loss"]
+    return {"loss": losses}
+
+
+def _takes_ids(model: keras.Model) -> bool:
+    return "int" in model.inputs[0].dtype
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _with_lora,
+        _quantised,
+        pytest.param(_quantised_with_lora, marks=pytest.mark.slow),
+        pytest.param(_embedding_with_lora, marks=pytest.mark.slow),
+    ],
+)
+def test_before_the_first_fit(make: Any, comparison: Comparison) -> None:
+    comparison.run(make, _fit_and_use)
+
+
+@pytest.mark.parametrize(
+    "change", ["enable_lora", pytest.param("quantize", marks=pytest.mark.slow)]
+)
+def test_between_two_fits(
+    change: str, comparison: Comparison, strategy: tfps.ParameterServerStrategy
+) -> None:
+    def use(model: keras.Model) -> dict[str, Any]:
+        losses = fit(model)["loss"]
+        distributed = model is models[0]
+        with strategy.scope() if distributed else contextlib.nullcontext():
+            hidden = model.get_layer("hidden")
+            if change == "enable_lora":
+                hidden.enable_lora(2)
+            else:
+                hidden.quantize("int8")
+            _compile(model)
+        losses += fit(model)["loss"]
+        evaluated = model.evaluate(X, LABELS, verbose=0)
+        return {"loss": losses, "evaluate": evaluated, "predict": model.predict(X, verbose=0)}
+
+    models: list[keras.Model] = []
+
+    def make() -> keras.Model:
+        models.insert(0, compiled())
+        return models[0]
+
+    comparison.run(make, use)
+
+
+@pytest.mark.slow
+def test_a_quantised_model_predicts_and_evaluates(comparison: Comparison) -> None:
+    def use(model: keras.Model) -> dict[str, Any]:
+        return {
+            "predict": model.predict(X, verbose=0),
+            "on the workers": model.predict(X, batch_size=4, verbose=0),
+            "evaluate": model.evaluate(X, LABELS, verbose=0),
+        }
+
+    comparison.run(_quantised, use)
+
+
+@pytest.mark.parametrize("change", ["enable_lora", "quantize"])
+def test_outside_of_the_scope_is_refused(
+    change: str, strategy: tfps.ParameterServerStrategy
+) -> None:
+    with strategy.scope():
+        model = compiled()
+    fit(model, epochs=1)
+    hidden = model.get_layer("hidden")
+    _ = hidden.enable_lora(2) if change == "enable_lora" else hidden.quantize("int8")
+    _compile(model)
+    with pytest.raises(tfps.errors.UnsupportedError, match=r"hidden.*strategy\.scope"):
+        fit(model)
+
+
+def test_without_compiling_anew_keras_refuses(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        model = compiled()
+    fit(model, epochs=1)
+    with strategy.scope():
+        model.get_layer("hidden").enable_lora(2)
+    with pytest.raises(ValueError, match="Unknown variable.*lora"):
+        fit(model)

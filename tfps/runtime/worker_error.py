@@ -1,0 +1,199 @@
+"""What a worker's graph raised, told in a few lines that point at the user's own code."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from traceback import FrameSummary, format_list
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_patches import OUR_PACKAGE
+from tfps.errors import UnsupportedError
+
+PYTHON_FUNCTIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+LIBRARIES = (
+    OUR_PACKAGE,
+    *(os.path.join(os.path.dirname(os.path.abspath(p.__file__)), "") for p in (tf, keras)),
+)
+# Parts of ours that call the user's script.
+STARTERS = tuple(os.path.join(OUR_PACKAGE, part) for part in ("__main__", "cli", "launch", "job"))
+
+_NODE = re.compile(r"\{\{node ([^}]*)\}\}")
+_FUNCTION = re.compile(r"\{\{function_node [^}]*\}\} ?|^From /job:\S+:$", re.MULTILINE)
+_INLINED = re.compile(r"_tfg_inlined_\w+$")
+_TRACE = "Traceback (most recent call last):"
+_PLACE = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_FRAME = re.compile(r"\s*$|  File \"|    |<stack traces unavailable>$")
+_FIRST_OF_SEVERAL = re.compile(
+    r"\d+ root error\(s\) found\.\n\s*\(0\) (?:[A-Z_]+: )?(.*)", re.DOTALL
+)
+# What TensorFlow appends: where in which graph, on the way through which servers.
+_APPENDIX = re.compile(
+    r"\n\s*\[\[|\nAdditional GRPC error information|\n\s*\(1\) | \[Op:\w+\]", re.DOTALL
+)
+
+
+class GraphError(NamedTuple):
+    """What TensorFlow's text about an error in a graph says."""
+
+    reason: str
+    operation: str | None  # its name, where TensorFlow knows it
+    frames: tuple[FrameSummary, ...] = ()  # the user's, in a Python function that it called
+
+
+def parse(message: str) -> GraphError:
+    r"""Find the reason and the operation in TensorFlow's text about an error in a graph.
+
+    Args:
+        message: as a function that ran on a worker raised it.
+
+    Example:
+
+    >>> parse("Graph execution error:\n\nDetected at node a/b defined at (most recent call last):"
+    ...       "\n<stack traces unavailable>\nindex 3 is not in [0, 2)\n\t [[{{node a/b}}]]")
+    GraphError(reason='index 3 is not in [0, 2)', operation='a/b', frames=())
+    """
+    found = _NODE.search(message)
+    reason = "\n".join(_without_frames(message.split("\n")))
+    reason = _FUNCTION.sub("", reason).strip()
+    if several := _FIRST_OF_SEVERAL.match(reason):
+        reason = several[1]
+    reason = _APPENDIX.split(reason, maxsplit=1)[0]
+    reason, *trace = reason.split(_TRACE, maxsplit=1)
+    frames = [FrameSummary(f, int(n), name) for f, n, name in _PLACE.findall("".join(trace))]
+    return GraphError(
+        reason.strip() or message.strip(),
+        found[1] if found else None,
+        tuple(own_frames(frames)),
+    )
+
+
+def _without_frames(lines: Iterable[str]) -> Iterator[str]:
+    skips = False
+    for line in lines:
+        if line == "Graph execution error:":
+            continue
+        if line.startswith("Detected at node "):
+            skips = True
+        elif not (skips and _FRAME.match(line)):
+            skips = False
+            yield line
+
+
+def own_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
+    """The lines of the user's own code that a library called.
+
+    What stands above the first line of a library called that, and is in an exception's traceback.
+
+    Args:
+        frames: the outermost first.
+    """
+    starters = [k for k, frame in enumerate(frames) if frame.filename.startswith(STARTERS)]
+    inside = frames[starters[-1] + 1 :] if starters else frames
+    called = itertools.dropwhile(lambda frame: not frame.filename.startswith(LIBRARIES), inside)
+    return [frame for frame in called if not frame.filename.startswith((*LIBRARIES, "<"))]
+
+
+def explain(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
+    """Replace TensorFlow's text of an error, which shows every frame of every library twice.
+
+    Args:
+        error: what a traced function raised; only a `tf.errors.OpError` is changed.
+        graphs: in which the operation may be.
+        place: where it ran, such as ``on worker 0``.
+    """
+    if isinstance(error, tf.errors.OpError) and _NODE.search(error.message):
+        private.replace_message(error, _tell(parse(error.message), graphs, place))
+
+
+def servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError | None:
+    """What a function of a program raised on a server just now, or None.
+
+    To a worker that looks like a lost connection.
+
+    Args:
+        servers: the program's halves on the servers.
+        data_plane: of the job.
+    """
+    for half in servers:
+        index = half.server.index
+        error: tf.errors.OpError | None = data_plane.error_of(index, half.plan_id)
+        if error is not None:
+            graphs = [function.graph for function in half.functions]
+            explain(error, graphs, place=f"on parameter server {index}")
+            return error
+    return None
+
+
+def _tell(told: GraphError, graphs: Sequence[Any], place: str) -> str:
+    text = f"{told.reason}\n\nRaised {place}"
+    operation = find_operation(graphs, told.operation or "")
+    if operation is not None:
+        text += f" by {_without_loop(operation.name)} ({operation.type}){_made_at(operation)}"
+    elif told.operation:
+        text += f" by {_without_loop(told.operation)}"
+    if told.frames:
+        text += f"\nin Python at\n{_as_text(told.frames)}"
+    return text
+
+
+def find_operation(graphs: Sequence[Any], name: str) -> Any:
+    """The operation of a traced function that runs under a name, or None.
+
+    A worker spreads loops and nested functions out: there the name has prefixes of theirs, and
+    sometimes their name at its end.
+    """
+    name = _INLINED.sub("", name)
+    operations = {
+        operation.name: operation
+        for graph in reversed(graphs)  # the first one counts
+        for operation in private.operations_below(graph)
+    }
+    parts = name.split("/")
+    names = ("/".join(parts[begin:]) for begin in range(len(parts)))
+    return next((operations[each] for each in names if each in operations), None)
+
+
+def _without_loop(name: str) -> str:
+    return re.sub(r"^(?:while/(?:body/_\d+/)?)*", "", name)
+
+
+def _made_at(operation: Any) -> str:
+    frames = own_frames(
+        [
+            FrameSummary(frame.filename, frame.lineno, frame.name)
+            for frame in operation.traceback or ()
+        ]
+    )
+    return f", made at\n{_as_text(frames)}" if frames else ""
+
+
+def _as_text(frames: Iterable[FrameSummary]) -> str:
+    return "".join(format_list(frames)).rstrip()
+
+
+def refuse_python_functions(graph: Any) -> None:
+    """Refuse a step that calls back into Python.
+
+    Args:
+        graph: of the traced step.
+
+    Raises:
+        UnsupportedError: naming the operation and the line that made it.
+    """
+    for operation in private.operations_below(graph):
+        if operation.type in PYTHON_FUNCTIONS:
+            raise UnsupportedError(
+                "the step calls a Python function (tf.py_function or tf.numpy_function): operation "
+                f"{operation.name} ({operation.type}){_made_at(operation)}\n"
+                "A worker's process does not have the function, and with it in this process each "
+                "step of each worker would wait for the chief. Write it with TensorFlow or "
+                "keras.ops, call it in the input pipeline (Dataset.map), or compile the model with "
+                "run_eagerly=True to run its steps on the chief."
+            )
