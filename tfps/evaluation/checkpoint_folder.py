@@ -71,8 +71,12 @@ class CheckpointFolder:
         return [file for name in names if (file := self._file(name)) is not None]
 
     def _file(self, name: str) -> File | None:
+        path = os.path.join(self.path, name)
         try:
-            status = tf.io.gfile.stat(os.path.join(self.path, name))
-        except tf.errors.NotFoundError:  # deleted since the folder was listed
+            if "://" not in path:  # TensorFlow knows the time to the second only
+                local = os.stat(path)
+                return File(name=name, changed_ns=local.st_mtime_ns, size_bytes=local.st_size)
+            remote = tf.io.gfile.stat(path)
+        except (FileNotFoundError, tf.errors.NotFoundError):  # deleted since it was listed
             return None
-        return File(name=name, changed_ns=status.mtime_nsec, size_bytes=status.length)
+        return File(name=name, changed_ns=remote.mtime_nsec, size_bytes=remote.length)

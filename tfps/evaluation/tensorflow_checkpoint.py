@@ -14,6 +14,7 @@ from tfps.evaluation.checkpoint import Unreadable
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 ITERATIONS = "/_iterations/.ATTRIBUTES/VARIABLE_VALUE"
+OWN_NAMES = ("root", "save_counter")  # of every tf.train.Checkpoint
 NAMES_SHOWN = 3
 
 
@@ -52,7 +53,7 @@ def load_tensorflow_checkpoint(path: str, model: keras.Model) -> int | None:
         for value in values:
             value.variable.assign(reader.get_tensor(value.key))
         counts = [int(reader.get_tensor(key)) for key in shapes if f"/{key}".endswith(ITERATIONS)]
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, IndexError) as error:  # the reader's word for truncated data
         reason = (str(error).splitlines() or [""])[0]
         raise Unreadable(f"{type(error).__name__}: {reason}") from error
     # Wrappers of optimizers count for themselves, too, and may count nothing.
@@ -67,7 +68,7 @@ def _values_for(model: keras.Model, path: str, reader: Any) -> list[_Value]:
     shapes = reader.get_variable_to_shape_map()
     names = sorted(view.children(0), key=lambda name: name != "model")  # most call it so
     problems: list[tuple[int, str]] = []
-    roots = [tf.train.Checkpoint(**{name: model}) for name in names if name != "root"]
+    roots = [tf.train.Checkpoint(**{name: model}) for name in names if name not in OWN_NAMES]
     for root in (*roots, model):
         values = [
             _Value(trackable, attribute.checkpoint_key, tuple(shapes[attribute.checkpoint_key]))
