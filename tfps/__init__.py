@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tfps.consistency.modes import Asynchronous
+    from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
     from tfps.strategy.coordinator import ClusterCoordinator
@@ -25,6 +26,7 @@ _HOMES = {
     "LocalCluster": "tfps.launch.local_cluster",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
+    "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
 }
 _MODULES = ("errors", "metrics", "placement")
 
@@ -34,6 +36,7 @@ __all__ = [
     "LocalCluster",
     "ParameterServerStrategy",
     "SidecarEvaluator",
+    "SidecarEvaluatorModelExport",
     "errors",
     "metrics",
     "placement",

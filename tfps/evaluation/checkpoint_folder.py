@@ -47,6 +47,12 @@ class CheckpointFolder:
         """Return whether a checkpoint is there as it was found: neither gone nor written again."""
         return checkpoint in self.checkpoints()
 
+    def has_replaced(self, checkpoint: Checkpoint) -> bool:
+        """Return whether a checkpoint was written again since it was found."""
+        return any(
+            other.name == checkpoint.name and other != checkpoint for other in self.checkpoints()
+        )
+
     def describe_contents(self) -> str:
         """Say why no checkpoint was found."""
         names = [file.name for file in self._files()]

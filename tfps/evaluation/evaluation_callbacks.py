@@ -13,7 +13,7 @@ class EvaluationCallbacks(keras.callbacks.CallbackList):
 
     A list given to `evaluate` is set up anew each time: `TensorBoard` would begin a file for every
     checkpoint and not finish the last one. `on_test_begin` gets what it gets nowhere in Keras, the
-    checkpoint and its iterations; the logs of `on_test_end` are the metrics, as always.
+    checkpoint, its number and its iterations; the logs of `on_test_end` are the metrics, as always.
 
     Args:
         callbacks: the user's.
@@ -24,9 +24,9 @@ class EvaluationCallbacks(keras.callbacks.CallbackList):
         super().__init__(callbacks=list(callbacks), model=model, epochs=1, verbose=0)
         self._about: dict[str, Any] = {}
 
-    def announce(self, *, checkpoint: str, iterations: int) -> None:
+    def announce(self, *, checkpoint: str, number: int | None, iterations: int) -> None:
         """Say what the next evaluation is of."""
-        self._about = {"checkpoint": checkpoint, "iterations": iterations}
+        self._about = {"checkpoint": checkpoint, "number": number, "iterations": iterations}
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_test_begin({**(logs or {}), **self._about})

@@ -50,9 +50,9 @@ class SidecarEvaluator:
         steps: batches of one evaluation; None takes all.
         max_evaluations: end after as many evaluations, or after a checkpoint whose name ends with
             ``-N`` where N is at least this; None is no limit.
-        callbacks: `keras.callbacks.Callback`s. `on_test_begin` gets ``checkpoint`` and
-            ``iterations`` in its logs, `on_test_end` the metrics; `TensorBoard` draws them over
-            the iterations.
+        callbacks: `keras.callbacks.Callback`s. `on_test_begin` gets ``checkpoint`` (its path),
+            ``number`` (the one at the end of its name, or None) and ``iterations`` in its logs,
+            `on_test_end` the metrics; `TensorBoard` draws them over the iterations.
 
     Raises:
         ConfigError: arguments that cannot work; every mistake, at once.
@@ -143,7 +143,7 @@ class SidecarEvaluator:
         if count is None:
             count = agenda.evaluations + 1 if checkpoint.number is None else checkpoint.number
         iterations = set_iterations(self.model, count)
-        callbacks.announce(checkpoint=path, iterations=iterations)
+        callbacks.announce(checkpoint=path, number=checkpoint.number, iterations=iterations)
         started = time.monotonic()
         logs = self.model.evaluate(
             self.data, steps=self.steps, callbacks=callbacks, verbose=0, return_dict=True
@@ -164,8 +164,8 @@ class SidecarEvaluator:
             count = load_tensorflow_checkpoint(path, self.model)
         else:
             count = load_keras_file(path, self.model, format=checkpoint.format)
-        if not self._folder.holds(checkpoint):
-            raise Unreadable("it changed while it was read")
+        if self._folder.has_replaced(checkpoint):
+            raise Unreadable("it was written again while it was read")
         return count
 
 

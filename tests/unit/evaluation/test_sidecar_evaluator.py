@@ -25,6 +25,7 @@ from tests.unit.evaluation.training import (
     saver,
 )
 from tfps.evaluation import job_end, sidecar_evaluator
+from tfps.evaluation.tensorflow_checkpoint import load_tensorflow_checkpoint
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -178,6 +179,31 @@ def test_a_file_may_be_written_again_while_it_is_read(
     assert training.evaluated == _approximately(training.expected[1:2])
 
 
+@pytest.mark.usefixtures("over")
+@pytest.mark.parametrize(("after_reading", "evaluated"), [(False, 1), (True, 2)])
+def test_a_checkpoint_may_be_deleted_while_it_is_read(
+    after_reading: bool, evaluated: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, model = network(), network()
+    save = saver(trained, tmp_path, "model")
+    expected = {}
+    for number in (1, 2):
+        fit(trained)
+        save(number)
+        expected[number] = trained.evaluate(TEST, verbose=0)
+    load = load_tensorflow_checkpoint
+
+    def load_and_delete(path: str, *arguments: Any) -> int | None:
+        count = load(path, *arguments) if after_reading else None
+        for file in tmp_path.glob("ckpt-2.*"):
+            file.unlink()
+        return count if after_reading else load(path, *arguments)
+
+    monkeypatch.setattr(sidecar_evaluator, "load_tensorflow_checkpoint", load_and_delete)
+    _evaluate(model, tmp_path)
+    assert model.evaluate(TEST, verbose=0) == pytest.approx(expected[evaluated], abs=1e-6)
+
+
 def test_tensorboard_gets_one_curve_over_the_iterations(tmp_path: Path) -> None:
     trained = network()
     training = Training(trained, saver(trained, tmp_path / "checkpoints", "model"))
@@ -206,6 +232,27 @@ def _steps(folder: Path) -> list[int]:
     ]
 
 
+def test_the_best_model_is_kept(tmp_path: Path) -> None:
+    """Of tf_keras's arguments, all are taken."""
+    trained = network(optimizer=keras.optimizers.SGD(2.0))
+    training = Training(trained, saver(trained, tmp_path, "weights"), last=3)
+    best = tfps.SidecarEvaluatorModelExport(
+        tmp_path / "best" / "best-{epoch}-{iterations}.keras",
+        tmp_path / "epoch-{epoch}.weights.h5",
+        save_freq="eval",
+        monitor="loss",
+        mode="min",
+        verbose=0,
+    )
+    _evaluate(network(), tmp_path, best, training, max_evaluations=3)
+    losses = [logs["loss"] for logs in training.evaluated]
+    improved = [n for n, loss in enumerate(losses, 1) if loss == min(losses[:n])]
+    files = sorted((tmp_path / "best").iterdir())
+    assert [file.name for file in files] == [f"best-{n}-{n * STEPS}.keras" for n in improved]
+    loaded = keras.saving.load_model(files[-1])
+    assert loaded.evaluate(TEST, verbose=0)[0] == pytest.approx(min(losses), abs=1e-6)
+
+
 def test_mistakes_are_named_at_once(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)])
     with pytest.raises(tfps.errors.ConfigError) as caught:
@@ -222,6 +269,10 @@ def test_mistakes_are_named_at_once(tmp_path: Path) -> None:
     path.touch()
     with pytest.raises(tfps.errors.ConfigError, match=r"a\.keras is a file; expected the folder"):
         tfps.SidecarEvaluator(network(), TEST, path)
+    in_scope = network()
+    in_scope._distribute_strategy = object.__new__(tfps.ParameterServerStrategy)
+    with pytest.raises(tfps.errors.ConfigError, match=r"make the model outside of strategy\.scope"):
+        tfps.SidecarEvaluator(in_scope, TEST, tmp_path)
     with pytest.raises(tfps.errors.ConfigError, match=r"checkpoint_dir: received None"):
         tfps.SidecarEvaluator(network(), TEST, None)  # type: ignore[arg-type]
 
