@@ -8,10 +8,12 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tfps
 
 FOLDER = Path(sys.argv[1])
+CHECKPOINTS = FOLDER / "checkpoints"
 EPOCHS = 3
 
 random = np.random.default_rng(0)
@@ -43,9 +45,17 @@ class Evaluated(Record):
 
 
 class Trained(Record):
-    """Comes after the checkpoint, and lets the evaluator follow, but for the last epoch."""
+    """Saves each epoch in another way, and lets the evaluator follow, but for the last one."""
 
     def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            self.model.save_weights(CHECKPOINTS / "epoch-1.weights.h5")
+        elif epoch == 1:
+            self.model.save(CHECKPOINTS / "epoch-2.keras")
+        else:
+            checkpoint = tf.train.Checkpoint(model=self.model, optimizer=self.model.optimizer)
+            manager = tf.train.CheckpointManager(checkpoint, str(CHECKPOINTS), max_to_keep=1)
+            manager.save(checkpoint_number=3)
         self.write(self.model.evaluate(TEST_X, TEST_Y, verbose=0, return_dict=True))
         ends_at = time.monotonic() + 60
         while epoch + 1 < EPOCHS and time.monotonic() < ends_at:
@@ -58,19 +68,15 @@ class Trained(Record):
 TEST_X, TEST_Y = x[64:], y[64:]
 
 if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "evaluator":
-    import tensorflow as tf
-
     data = tf.data.Dataset.from_tensor_slices((TEST_X, TEST_Y)).batch(32)
     evaluator = tfps.SidecarEvaluator(
-        make_model(), data, FOLDER / "checkpoints", callbacks=[Evaluated("evaluated")]
+        make_model(), data, CHECKPOINTS, callbacks=[Evaluated("evaluated")]
     )
     evaluator.start()
 else:
     strategy = tfps.ParameterServerStrategy()
     with strategy.scope():
         model = make_model()
-    checkpoint = keras.callbacks.ModelCheckpoint(
-        FOLDER / "checkpoints" / "epoch-{epoch}.weights.h5", save_weights_only=True
-    )
-    callbacks = [checkpoint, Trained("trained")]
+    CHECKPOINTS.mkdir()
+    callbacks = [Trained("trained")]
     model.fit(x[:64], y[:64], batch_size=8, epochs=EPOCHS, verbose=0, callbacks=callbacks)

@@ -50,6 +50,6 @@ def test_an_evaluator_follows_a_job_and_ends_with_it(tmp_path: Path) -> None:
     assert evaluated == [pytest.approx(line, abs=1e-6) for line in trained]
     *lines, last = printed.splitlines()
     assert [line.partition(",")[0] for line in lines] == [
-        f"evaluation: epoch-{epoch}.weights.h5" for epoch in (1, 2, 3)
+        f"evaluation: {name}" for name in ("epoch-1.weights.h5", "epoch-2.keras", "ckpt-3")
     ], printed
     assert last == "evaluation: 3 checkpoints evaluated: no task of the cluster is left"

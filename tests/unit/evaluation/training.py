@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 random = np.random.default_rng(1)
@@ -95,10 +96,11 @@ def saver(model: keras.Model, folder: Path, way: str) -> Callable[[int], Any]:
 
 WAYS = (
     "model and optimizer",
-    "model",
-    "root",
-    "another name",
     "weights",
-    "weights in place",
     "keras",
+    "weights in place",
+    # Another root of the same tree of objects.
+    pytest.param("model", marks=pytest.mark.slow),
+    pytest.param("root", marks=pytest.mark.slow),
+    pytest.param("another name", marks=pytest.mark.slow),
 )
