@@ -14,6 +14,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tfps.consistency.modes import Asynchronous
+    from tfps.evaluation.best_model import SidecarEvaluatorModelExport
+    from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
     from tfps.strategy.coordinator import ClusterCoordinator
     from tfps.strategy.parameter_server import ParameterServerStrategy
@@ -23,6 +25,8 @@ _HOMES = {
     "ClusterCoordinator": "tfps.strategy.coordinator",
     "LocalCluster": "tfps.launch.local_cluster",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
+    "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
+    "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
 }
 _MODULES = ("errors", "metrics", "placement")
 
@@ -31,6 +35,8 @@ __all__ = [
     "ClusterCoordinator",
     "LocalCluster",
     "ParameterServerStrategy",
+    "SidecarEvaluator",
+    "SidecarEvaluatorModelExport",
     "errors",
     "metrics",
     "placement",

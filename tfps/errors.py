@@ -63,6 +63,10 @@ class DataError(TfpsError, ValueError):
     """Input data that is missing, corrupt or truncated, by name, found before anything starts."""
 
 
+class CheckpointError(TfpsError, ValueError):
+    """A checkpoint that does not fit the model, with the names of the weights."""
+
+
 class UnsupportedError(TfpsError, NotImplementedError):
     """Something that the strategy refuses by name, with the reason and what to do instead."""
 

@@ -16,6 +16,7 @@ CAUGHT_AS = {
     errors.TaskFailed: errors.ClusterError,
     errors.BackendError: ImportError,
     errors.DataError: ValueError,
+    errors.CheckpointError: ValueError,
     errors.UnsupportedError: NotImplementedError,
     errors.ProtocolError: RuntimeError,
 }

@@ -1,0 +1,55 @@
+"""An evaluator beside a real job, both started by `tfps run` with the same script."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfps.cluster import ClusterSpec, lease_ports
+from tfps.testing import Command
+
+pytestmark = pytest.mark.timeout(180)
+
+DEADLINE_S = 120
+SCRIPT = Path(__file__).with_name("evaluator_script.py")
+
+
+def _start(spec: ClusterSpec, task_type: str, folder: Path) -> Command:
+    environment = {
+        "TF_CONFIG": json.dumps(spec.tf_config(task_type, 0)),
+        "TF_GRPC_REUSE_PORT": "true",
+        "TFPS_CHIEF_TIMEOUT_S": "60",
+    }
+    command = [sys.executable, "-m", "tfps", "run", str(SCRIPT), str(folder)]
+    return Command(command, deadline_s=DEADLINE_S, environment=environment)
+
+
+def _lines(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_an_evaluator_follows_a_job_and_ends_with_it(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        lease = stack.enter_context(lease_ports(3))
+        chief, worker, ps = ((f"127.0.0.1:{port}",) for port in lease.ports)
+        spec = ClusterSpec(jobs={"chief": chief, "worker": worker, "ps": ps})
+        tasks = {
+            task_type: stack.enter_context(_start(spec, task_type, tmp_path))
+            for task_type in ("evaluator", "ps", "worker", "chief")
+        }
+        for task_type in ("chief", "worker", "ps", "evaluator"):
+            assert tasks[task_type].wait() == 0, tasks[task_type].describe()
+        printed = tasks["evaluator"].output
+    trained = _lines(tmp_path / "trained")
+    evaluated = _lines(tmp_path / "evaluated")
+    assert [line["iterations"] for line in trained] == [8, 16, 24]
+    assert evaluated == [pytest.approx(line, abs=1e-6) for line in trained]
+    *lines, last = printed.splitlines()
+    assert [line.partition(",")[0] for line in lines] == [
+        f"evaluation: {name}" for name in ("epoch-1.weights.h5", "epoch-2.keras", "ckpt-3")
+    ], printed
+    assert last == "evaluation: 3 checkpoints evaluated: no task of the cluster is left"

@@ -1,0 +1,1 @@
+"""Evaluation beside the training: a process of its own follows the checkpoints."""

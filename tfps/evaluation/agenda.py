@@ -1,0 +1,111 @@
+"""Which checkpoint is evaluated next; without TensorFlow and without a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfps.evaluation.checkpoint import Checkpoint
+
+FIRST_PAUSE_S = 1.0  # between two attempts at an unchanged file; doubles from one to the next
+# With the doubling a minute: an NFS client may show a file that is being written as unchanged for
+# that long.
+ATTEMPTS = 7
+
+
+@dataclass
+class _Failure:
+    attempts: int
+    again_at_s: float
+
+
+class Agenda:
+    """Picks the newest checkpoint that has not been evaluated, and never goes back in time.
+
+    Checkpoints that appear while another is evaluated are skipped but for the newest one, as
+    tf_keras does: what is shown is fresh, however slow the evaluation is. One that cannot be read
+    is tried again later, and whenever it has changed; the next newest takes its turn meanwhile.
+
+    Args:
+        max_evaluations: ends the work after as many, or after a checkpoint with at least this
+            number in its name (tf_keras's rule: ``ckpt-12`` of epoch 12); None never ends it.
+
+    Example:
+
+    >>> from tfps.evaluation.checkpoint import File, checkpoints_among
+    >>> files = [File(name=f"ckpt-{n}.weights.h5", changed_ns=n, size_bytes=1) for n in (1, 2)]
+    >>> agenda = Agenda(max_evaluations=2)
+    >>> checkpoint = agenda.next(checkpoints_among(files), now_s=0.0)
+    >>> checkpoint.name
+    'ckpt-2.weights.h5'
+    >>> agenda.evaluated(checkpoint)
+    >>> agenda.is_complete
+    True
+    """
+
+    def __init__(self, *, max_evaluations: int | None = None) -> None:
+        self.evaluations = 0
+        self._max_evaluations = max_evaluations
+        self._last: Checkpoint | None = None
+        self._failures: dict[Checkpoint, _Failure] = {}
+        self._given_up: set[Checkpoint] = set()
+        self._nothing_more_is_written = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether `max_evaluations` is reached."""
+        if self._max_evaluations is None or self._last is None:
+            return False
+        number = self._last.number
+        return self.evaluations >= self._max_evaluations or (
+            number is not None and number >= self._max_evaluations
+        )
+
+    def next(self, found: Sequence[Checkpoint], *, now_s: float) -> Checkpoint | None:
+        """Return the checkpoint to evaluate now, or None.
+
+        Args:
+            found: what is in the folder, the newest first.
+            now_s: the time on a clock that never goes back.
+        """
+        present = set(found)
+        self._failures = {c: f for c, f in self._failures.items() if c in present}
+        self._given_up &= present
+        for checkpoint in found:
+            if self._last is not None and checkpoint.age <= self._last.age:
+                return None
+            if checkpoint in self._given_up:
+                continue
+            failure = self._failures.get(checkpoint)
+            if failure is None or self._nothing_more_is_written or now_s >= failure.again_at_s:
+                return checkpoint
+        return None
+
+    def evaluated(self, checkpoint: Checkpoint) -> None:
+        """Take note that a checkpoint was evaluated; nothing older will be."""
+        self.evaluations += 1
+        self._last = checkpoint
+
+    def failed(
+        self, checkpoint: Checkpoint, *, now_s: float, most_attempts: int = ATTEMPTS
+    ) -> bool:
+        """Take note that a checkpoint could not be read; return whether it is given up.
+
+        Args:
+            checkpoint: as it was found.
+            now_s: the time on a clock that never goes back.
+            most_attempts: as long as the checkpoint does not change.
+        """
+        attempts = 1
+        if checkpoint in self._failures:
+            attempts += self._failures[checkpoint].attempts
+        if attempts >= most_attempts or self._nothing_more_is_written:
+            self._given_up.add(checkpoint)
+            return True
+        pause_s = FIRST_PAUSE_S * 2.0 ** (attempts - 1)
+        self._failures[checkpoint] = _Failure(attempts, now_s + pause_s)
+        return False
+
+    def finish(self) -> None:
+        """From now on nobody writes: what cannot be read at once will never be readable."""
+        self._nothing_more_is_written = True

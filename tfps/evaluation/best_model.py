@@ -1,0 +1,55 @@
+"""Keeps the best of the evaluated models."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+
+
+class SidecarEvaluatorModelExport(keras.callbacks.ModelCheckpoint):
+    """Saves the model whenever `tfps.SidecarEvaluator` has found it better than all before.
+
+    Takes the place of `tf_keras.callbacks.SidecarEvaluatorModelExport`: a training that evaluates
+    nothing itself cannot tell which of its checkpoints is the best.
+
+    Args:
+        export_filepath: where to, as `filepath` of `keras.callbacks.ModelCheckpoint`; ``{epoch}``
+            is the number at the end of the checkpoint's name, ``{iterations}`` its updates.
+        checkpoint_filepath: tf_keras's; not needed, the evaluator says what it evaluates.
+        monitor: which of the evaluation's metrics, without ``val_``.
+        options: further ones of `ModelCheckpoint`; ``save_freq`` may be tf_keras's ``"eval"``.
+
+    Example:
+
+    ```python
+    best = tfps.SidecarEvaluatorModelExport("best-{epoch}.keras", monitor="accuracy")
+    tfps.SidecarEvaluator(model, data, "checkpoints", callbacks=[best]).start()
+    ```
+    """
+
+    def __init__(
+        self,
+        export_filepath: str | os.PathLike[str],
+        checkpoint_filepath: str | os.PathLike[str] | None = None,
+        *,
+        monitor: str = "loss",
+        **options: Any,
+    ) -> None:
+        if options.get("save_freq") == "eval":
+            del options["save_freq"]
+        super().__init__(export_filepath, monitor=monitor, save_best_only=True, **options)
+        self._about: dict[str, Any] = {}
+        self._evaluations = 0
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._about = dict(logs or {})
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._evaluations += 1
+        number = self._about.get("number")
+        epoch = self._evaluations if number is None else int(number)  # Keras makes logs floats
+        iterations = int(self.model.optimizer.iterations) if self.model.optimizer else 0
+        # In names of files, Keras counts epochs from 1.
+        self.on_epoch_end(epoch - 1, {**(logs or {}), "iterations": iterations})

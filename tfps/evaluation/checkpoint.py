@@ -1,0 +1,129 @@
+"""What in a folder is a checkpoint, and which of two is the newer one; without TensorFlow."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_INDEX = ".index"
+_DATA = re.compile(r"\.data-(\d{5})-of-(\d{5})$")
+_NUMBER = re.compile(r"-(\d+)$")
+
+
+class Format(enum.Enum):
+    """How a checkpoint is stored; the value describes the names of its files."""
+
+    TENSORFLOW = "NAME.index with NAME.data-... (tf.train.Checkpoint)"
+    WEIGHTS = "NAME.weights.h5 (ModelCheckpoint, save_weights_only=True)"
+    MODEL = "NAME.keras (ModelCheckpoint)"
+
+
+_ENDINGS = {".weights.h5": Format.WEIGHTS, ".keras": Format.MODEL}
+
+
+class Unreadable(Exception):
+    """A checkpoint that is incomplete, gone or damaged; it may be right a moment later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of a folder.
+
+    Args:
+        name: without the folder.
+        changed_ns: the time of its last change, in nanoseconds.
+        size_bytes: its size.
+    """
+
+    name: str
+    changed_ns: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """One state of one checkpoint: a file that is written again becomes another value.
+
+    Args:
+        name: of the file, or what the names of its files have in common.
+        format: how it is stored.
+        changed_ns: the time of its last change, in nanoseconds.
+        size_bytes: the size of the file that is written last.
+    """
+
+    name: str
+    format: Format
+    changed_ns: int
+    size_bytes: int
+
+    @property
+    def age(self) -> tuple[int, tuple[tuple[int, str], ...], int]:
+        """Compares as greater for the newer one; numbers in names decide between equal times."""
+        return self.changed_ns, _natural(self.name), self.size_bytes
+
+    @property
+    def number(self) -> int | None:
+        """The number at the end of its name, as in ``ckpt-12``; None without one.
+
+        Example:
+
+        >>> values = {"format": Format.WEIGHTS, "changed_ns": 0, "size_bytes": 0}
+        >>> Checkpoint(name="epoch-12.weights.h5", **values).number
+        12
+        """
+        match = _NUMBER.search(_stem(self.name))
+        return int(match[1]) if match else None
+
+
+def checkpoints_among(files: Iterable[File]) -> list[Checkpoint]:
+    """Return the complete checkpoints among the files of a folder, the newest first.
+
+    A checkpoint of TensorFlow counts when its index and all of its data files are there.
+    """
+    files = list(files)
+    parts: dict[str, set[int]] = {}
+    for file in files:
+        if match := _DATA.search(file.name):
+            whole = f"{file.name[: match.start()]}-of-{match[2]}"
+            parts.setdefault(whole, set()).add(int(match[1]))
+    complete = {
+        whole.rpartition("-of-")[0]
+        for whole, numbers in parts.items()
+        if len(numbers) == int(whole.rpartition("-of-")[2])
+    }
+    found = []
+    for file in files:
+        name, format_ = file.name, _format(file.name)
+        if name.endswith(_INDEX) and name.removesuffix(_INDEX) in complete:
+            name, format_ = name.removesuffix(_INDEX), Format.TENSORFLOW
+        if format_ is not None:
+            found.append(
+                Checkpoint(
+                    name=name,
+                    format=format_,
+                    changed_ns=file.changed_ns,
+                    size_bytes=file.size_bytes,
+                )
+            )
+    return sorted(found, key=lambda checkpoint: checkpoint.age, reverse=True)
+
+
+def _format(name: str) -> Format | None:
+    for ending, format_ in _ENDINGS.items():
+        if name.endswith(ending):
+            return format_
+    return None
+
+
+def _stem(name: str) -> str:
+    for ending in _ENDINGS:
+        name = name.removesuffix(ending)
+    return name
+
+
+def _natural(name: str) -> tuple[tuple[int, str], ...]:
+    """A key under which ``ckpt-9`` comes before ``ckpt-10``."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)

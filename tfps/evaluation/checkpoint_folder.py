@@ -1,0 +1,88 @@
+"""A folder of checkpoints, local or remote, as TensorFlow's file systems see it."""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+
+from tfps.errors import ConfigError
+from tfps.evaluation.checkpoint import Checkpoint, File, Format, checkpoints_among
+
+NAMES_SHOWN = 3
+
+
+class CheckpointFolder:
+    """What the training job writes its checkpoints to; it need not exist yet.
+
+    Args:
+        path: a local path, or one of a file system that TensorFlow knows (``gs://...``).
+
+    Raises:
+        ConfigError: it is no path, or the path of a file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        try:
+            self.path = os.fspath(path)
+        except TypeError as error:
+            raise ConfigError(
+                f"checkpoint_dir: received {path!r}, expected the folder that the training job "
+                "saves its checkpoints to"
+            ) from error
+        if tf.io.gfile.exists(self.path) and not tf.io.gfile.isdir(self.path):
+            raise ConfigError(
+                f"checkpoint_dir: {self.path} is a file; expected the folder that it is in"
+            )
+
+    def path_of(self, checkpoint: Checkpoint) -> str:
+        """Return what to open a checkpoint by."""
+        return os.path.join(self.path, checkpoint.name)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the complete checkpoints that are there now, the newest first."""
+        return checkpoints_among(self._files())
+
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        """Return whether a checkpoint is there as it was found: neither gone nor written again."""
+        return checkpoint in self.checkpoints()
+
+    def has_replaced(self, checkpoint: Checkpoint) -> bool:
+        """Return whether a checkpoint was written again since it was found."""
+        return any(
+            other.name == checkpoint.name and other != checkpoint for other in self.checkpoints()
+        )
+
+    def describe_contents(self) -> str:
+        """Say why no checkpoint was found."""
+        names = [file.name for file in self._files()]
+        expected = ", ".join(format_.value for format_ in Format)
+        if not tf.io.gfile.isdir(self.path):
+            return (
+                f"{self.path} does not exist (training makes it when it saves for the first time)"
+            )
+        if not names:
+            return f"{self.path} is empty"
+        shown = ", ".join(sorted(names)[:NAMES_SHOWN]) + (", ..." * (len(names) > NAMES_SHOWN))
+        return (
+            f"none of the files in {self.path} ({shown}) belongs to a whole one; expected "
+            f"{expected}"
+        )
+
+    def _files(self) -> list[File]:
+        try:
+            names = tf.io.gfile.listdir(self.path)
+        except tf.errors.NotFoundError:
+            return []
+        return [file for name in names if (file := self._file(name)) is not None]
+
+    def _file(self, name: str) -> File | None:
+        path = os.path.join(self.path, name)
+        try:
+            if "://" not in path:  # TensorFlow knows the time to the second only
+                local = os.stat(path)
+                return File(name=name, changed_ns=local.st_mtime_ns, size_bytes=local.st_size)
+            remote = tf.io.gfile.stat(path)
+        except (FileNotFoundError, tf.errors.NotFoundError):  # deleted since it was listed
+            return None
+        return File(name=name, changed_ns=remote.mtime_nsec, size_bytes=remote.length)

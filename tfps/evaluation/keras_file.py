@@ -1,0 +1,87 @@
+"""Reads the weights in a file of Keras 3, ``.weights.h5`` or ``.keras``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import zipfile
+from typing import Any
+
+import h5py
+import keras
+import tensorflow as tf
+
+from tfps.errors import CheckpointError
+from tfps.evaluation.checkpoint import Format, Unreadable
+from tfps.evaluation.iterations import counter_of
+
+NAMES_SHOWN = 3
+WEIGHTS_IN_MODEL = "model.weights.h5"  # the member of a .keras archive
+_MISMATCH = re.compile(
+    r"variable\.shape=(?P<model>\(.*?\)), Received: value\.shape=(?P<file>\(.*?\))\. "
+    r"Target variable: <\w+ path=(?P<path>\S+?),"
+)
+
+
+def load_keras_file(path: str, model: keras.Model, *, format: Format) -> int | None:  # noqa: A002
+    """Load a model's weights, without the optimizer's state, and return its counter.
+
+    Args:
+        path: the file, local or remote.
+        model: built and compiled as in the training.
+        format: `Format.WEIGHTS` or `Format.MODEL`.
+
+    Returns:
+        The optimizer's counter; None if the file does not say.
+
+    Raises:
+        Unreadable: it is gone, or not whole.
+        CheckpointError: it has weights of another model.
+    """
+    with tempfile.TemporaryDirectory(prefix="tfps-evaluation-") as folder:
+        copy = os.path.join(folder, "copy.weights.h5")
+        try:
+            _copy(path, copy, format=format)
+            with h5py.File(copy, "r") as file:
+                count = _counter(file, model.optimizer)
+            model.load_weights(copy, objects_to_skip=[model.optimizer])
+        except (OSError, KeyError, zipfile.BadZipFile, tf.errors.OpError) as error:
+            raise Unreadable(f"{type(error).__name__}: {_first_line(error)}") from error
+        except ValueError as error:
+            raise CheckpointError(f"{path} does not fit the model: {_explain(error)}") from error
+    return count
+
+
+def _copy(path: str, copy: str, *, format: Format) -> None:  # noqa: A002
+    """HDF5 locks a file that it reads: the training could not write it again and would fail."""
+    if format is Format.WEIGHTS:
+        tf.io.gfile.copy(path, copy)
+        return
+    with tf.io.gfile.GFile(path, "rb") as archive, zipfile.ZipFile(archive) as members:
+        with members.open(WEIGHTS_IN_MODEL) as source, open(copy, "wb") as target:
+            shutil.copyfileobj(source, target)
+
+
+def _counter(file: Any, optimizer: Any) -> int | None:
+    """The file lists an optimizer's variables by position, so this one's tells where to look."""
+    if optimizer is None:
+        return None
+    counter = counter_of(optimizer)
+    position = next(i for i, variable in enumerate(optimizer.variables) if variable is counter)
+    value = file.get(f"optimizer/vars/{position}")
+    return None if value is None or value.shape else int(value[()])
+
+
+def _explain(error: ValueError) -> str:
+    """Keras's message about shapes holds the values of the weights: only say which and where."""
+    different = [
+        f"{match['path']} has the shape {match['model']}, and {match['file']} in the checkpoint"
+        for match in _MISMATCH.finditer(str(error))
+    ]
+    return "; ".join(different[:NAMES_SHOWN]) or " ".join(str(error).split())
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

@@ -1,0 +1,205 @@
+"""`tfps.SidecarEvaluator`: evaluates a training job's checkpoints in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfps.errors import CheckpointError, ConfigError
+from tfps.evaluation.agenda import Agenda
+from tfps.evaluation.checkpoint import Checkpoint, Format, Unreadable
+from tfps.evaluation.checkpoint_folder import CheckpointFolder
+from tfps.evaluation.evaluation_callbacks import EvaluationCallbacks
+from tfps.evaluation.iterations import set_iterations
+from tfps.evaluation.job_end import end_of_this_job
+from tfps.evaluation.keras_file import load_keras_file
+from tfps.evaluation.tensorflow_checkpoint import load_tensorflow_checkpoint
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0  # into the folder; as often as tf.train.checkpoints_iterator
+NOTICE_AFTER_S = 30.0  # without a checkpoint
+# What can be read and is of another model stays so; the second look is for a file half written.
+ATTEMPTS_OF_OTHERS = 2
+
+
+class SidecarEvaluator:
+    """Evaluates every newest checkpoint that a training job writes, beside the training.
+
+    Takes the place of `tf_keras.utils.SidecarEvaluator`, which Keras 3 does not have. Run it in the
+    task ``evaluator`` of `TF_CONFIG`, or in any process that sees the checkpoints. It reads
+    `tf.train.Checkpoint` and Keras's `ModelCheckpoint` (``.weights.h5``, ``.keras``), sets the
+    optimizer's iterations, and calls `evaluate` on this machine, without a strategy.
+
+    As in tf_keras the newest checkpoint comes next, so some are skipped when evaluation is slower
+    than training. None is evaluated twice. It ends after `max_evaluations`; as an evaluator also
+    once the job is over and the last checkpoint evaluated; else with Ctrl-C.
+
+    Source: tf_keras, ``utils/sidecar_evaluator.py``.
+
+    Args:
+        model: compiled as in the training; made outside of any strategy's scope.
+        data: as `x` of `model.evaluate`: a `tf.data.Dataset`, a `PyDataset`, arrays.
+        checkpoint_dir: the folder of the checkpoints; the training may make it later.
+        steps: batches of one evaluation; None takes all.
+        max_evaluations: end after as many evaluations, or after a checkpoint whose name ends with
+            ``-N`` where N is at least this; None is no limit.
+        callbacks: `keras.callbacks.Callback`s. `on_test_begin` gets ``checkpoint`` (its path),
+            ``number`` (the one at the end of its name, or None) and ``iterations`` in its logs,
+            `on_test_end` the metrics; `TensorBoard` draws them over the iterations.
+
+    Raises:
+        ConfigError: arguments that cannot work; every mistake, at once.
+
+    Example:
+
+    ```python
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    tfps.SidecarEvaluator(
+        model, test_data, "checkpoints", callbacks=[keras.callbacks.TensorBoard("logs")]
+    ).start()
+    ```
+    """
+
+    def __init__(  # noqa: PLR0917 - the signature is tf_keras's
+        self,
+        model: keras.Model,
+        data: Any,
+        checkpoint_dir: str | os.PathLike[str],
+        steps: int | None = None,
+        max_evaluations: int | None = None,
+        callbacks: Sequence[keras.callbacks.Callback] | None = None,
+    ) -> None:
+        problems = [
+            *_problems_of_model(model),
+            *_problems_of_count("steps", steps),
+            *_problems_of_count("max_evaluations", max_evaluations),
+        ]
+        if problems:
+            raise ConfigError(problems, source="SidecarEvaluator")
+        self.model = model
+        self.data = data
+        self.checkpoint_dir = checkpoint_dir
+        self.steps = steps
+        self.max_evaluations = max_evaluations
+        self.callbacks = list(callbacks or [])
+        self._folder = CheckpointFolder(checkpoint_dir)
+
+    def start(self) -> None:
+        """Evaluate checkpoints until there is nothing more to do.
+
+        Raises:
+            CheckpointError: a checkpoint is of another model.
+            ConfigError: `TF_CONFIG` is wrong.
+        """
+        agenda = Agenda(max_evaluations=self.max_evaluations)
+        callbacks = EvaluationCallbacks(self.callbacks, self.model)
+        end = end_of_this_job()
+        notice_at_s = time.monotonic() + NOTICE_AFTER_S
+        while not agenda.is_complete:
+            # In this order: what was written before the end is found after it.
+            reason = end.reason()
+            if reason is not None:
+                agenda.finish()
+            checkpoint = agenda.next(self._folder.checkpoints(), now_s=time.monotonic())
+            if checkpoint is not None:
+                if self._evaluate(checkpoint, agenda, callbacks):
+                    end.see_checkpoint()
+            elif reason is not None:
+                _say(f"{_count(agenda.evaluations)}: {reason}")
+                return
+            else:
+                if agenda.evaluations == 0 and time.monotonic() >= notice_at_s:
+                    notice_at_s = float("inf")
+                    logger.warning(
+                        "no checkpoint yet: %s; waiting", self._folder.describe_contents()
+                    )
+                time.sleep(LOOK_EVERY_S)
+        _say(f"{_count(agenda.evaluations)}: max_evaluations={self.max_evaluations} is reached")
+
+    def _evaluate(
+        self, checkpoint: Checkpoint, agenda: Agenda, callbacks: EvaluationCallbacks
+    ) -> bool:
+        """Load and evaluate a checkpoint; return whether it could be read."""
+        path = self._folder.path_of(checkpoint)
+        try:
+            count = self._load(checkpoint)
+        except Unreadable as error:
+            if agenda.failed(checkpoint, now_s=time.monotonic()) and self._folder.holds(checkpoint):
+                logger.warning("%s is skipped, it cannot be read: %s", path, error)
+            return False
+        except CheckpointError:
+            if agenda.failed(
+                checkpoint, now_s=time.monotonic(), most_attempts=ATTEMPTS_OF_OTHERS
+            ) and self._folder.holds(checkpoint):
+                raise
+            return False
+        if count is None:
+            count = agenda.evaluations + 1 if checkpoint.number is None else checkpoint.number
+        iterations = set_iterations(self.model, count)
+        callbacks.announce(checkpoint=path, number=checkpoint.number, iterations=iterations)
+        started = time.monotonic()
+        logs = self.model.evaluate(
+            self.data, steps=self.steps, callbacks=callbacks, verbose=0, return_dict=True
+        )
+        agenda.evaluated(checkpoint)
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(_scalars(logs)))
+        seconds = time.monotonic() - started
+        _say(f"{checkpoint.name}, iteration {iterations}: {metrics} ({seconds:.1f} s)")
+        return True
+
+    def _load(self, checkpoint: Checkpoint) -> int | None:
+        """Load the weights of one state of a checkpoint; return the optimizer's counter."""
+        if not self.model.built or not self.model.weights:
+            # Files hold the weights of layers, and these come with a first batch.
+            self.model.evaluate(self.data, steps=1, verbose=0)
+        path = self._folder.path_of(checkpoint)
+        if checkpoint.format is Format.TENSORFLOW:
+            count = load_tensorflow_checkpoint(path, self.model)
+        else:
+            count = load_keras_file(path, self.model, format=checkpoint.format)
+        if self._folder.has_replaced(checkpoint):
+            raise Unreadable("it was written again while it was read")
+        return count
+
+
+def _problems_of_model(model: Any) -> list[str]:
+    if not isinstance(model, keras.Model):
+        return [f"model: received a {type(model).__name__}, expected a keras.Model of Keras 3"]
+    problems = []
+    if not model.compiled:
+        problems.append(
+            f"model: {model.name} is not compiled; call compile() with the training's optimizer, "
+            "the loss and the metrics to be evaluated"
+        )
+    strategy = getattr(model, "_distribute_strategy", None)
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        problems.append(
+            f"model: {model.name} was made in the scope of a {type(strategy).__name__}; an "
+            "evaluator works on its own machine, so make the model outside of strategy.scope()"
+        )
+    return problems
+
+
+def _problems_of_count(name: str, value: Any) -> list[str]:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return []
+    return [f"{name}: received {value!r}, expected None or an integer of at least 1"]
+
+
+def _scalars(logs: dict[str, Any]) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in logs.items() if isinstance(value, float)]
+
+
+def _count(evaluations: int) -> str:
+    return f"{evaluations} checkpoint{'' if evaluations == 1 else 's'} evaluated"
+
+
+def _say(line: str) -> None:
+    print(f"evaluation: {line}", flush=True)

@@ -1,0 +1,113 @@
+"""Reads the weights in a `tf.train.Checkpoint`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from tfps.errors import CheckpointError
+from tfps.evaluation.checkpoint import Unreadable
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+ITERATIONS = "/_iterations/.ATTRIBUTES/VARIABLE_VALUE"
+OWN_NAMES = ("root", "save_counter")  # of every tf.train.Checkpoint
+NAMES_SHOWN = 3
+
+
+class _Value(NamedTuple):
+    variable: Any
+    key: str
+    shape: tuple[int, ...]
+
+
+def load_tensorflow_checkpoint(path: str, model: keras.Model) -> int | None:
+    """Load a model's weights, without the optimizer's state, and return its counter.
+
+    `tf.train.Checkpoint.restore` leaves a weight that it does not find as it is, so every weight
+    is looked for before any is changed.
+
+    Args:
+        path: what the names of the checkpoint's files have in common.
+        model: built and compiled as in the training; it may be the checkpoint's root or any
+            attribute of it.
+
+    Returns:
+        The optimizer's counter; None if the checkpoint does not say.
+
+    Raises:
+        Unreadable: it is gone, or not whole.
+        CheckpointError: it has no value, or one of another shape, for some weight.
+    """
+    try:
+        reader = tf.train.load_checkpoint(path)
+        shapes = reader.get_variable_to_shape_map()
+        if OBJECT_GRAPH not in shapes:
+            raise CheckpointError(
+                f"{path} was not written by tf.train.Checkpoint: it has names but no objects"
+            )
+        values = _values_for(model, path, reader)
+        for value in values:
+            value.variable.assign(reader.get_tensor(value.key))
+        counts = [int(reader.get_tensor(key)) for key in shapes if f"/{key}".endswith(ITERATIONS)]
+    except (tf.errors.OpError, IndexError) as error:  # the reader's word for truncated data
+        reason = (str(error).splitlines() or [""])[0]
+        raise Unreadable(f"{type(error).__name__}: {reason}") from error
+    # Wrappers of optimizers count for themselves, too, and may count nothing.
+    return max(counts, default=None)
+
+
+def _values_for(model: keras.Model, path: str, reader: Any) -> list[_Value]:
+    """Find the attribute of the checkpoint that holds the model, and the values in it."""
+    view = tf.train.CheckpointView(path)
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    graph.ParseFromString(reader.get_tensor(OBJECT_GRAPH))
+    shapes = reader.get_variable_to_shape_map()
+    names = sorted(view.children(0), key=lambda name: name != "model")  # most call it so
+    problems: list[tuple[int, str]] = []
+    roots = [tf.train.Checkpoint(**{name: model}) for name in names if name not in OWN_NAMES]
+    for root in (*roots, model):
+        values = [
+            _Value(trackable, attribute.checkpoint_key, tuple(shapes[attribute.checkpoint_key]))
+            for node, trackable in view.match(root).items()
+            for attribute in graph.nodes[node].attributes
+            if hasattr(trackable, "assign")
+        ]
+        problem = _problem(model, values)
+        if problem is None:
+            skipped = {id(variable) for variable in _optimizer_variables(model)}
+            return [value for value in values if id(value.variable) not in skipped]
+        problems.append((len(values), problem))
+    raise CheckpointError(f"{path} does not fit the model: {max(problems)[1]}")
+
+
+def _problem(model: keras.Model, values: list[_Value]) -> str | None:
+    found = {id(value.variable): value.shape for value in values}
+    missing, different = [], []
+    for weight in model.weights:
+        shape = found.get(id(weight))
+        if shape is None:
+            missing.append(weight.path)
+        elif shape != tuple(weight.shape):
+            different.append(
+                f"{weight.path} has the shape {tuple(weight.shape)}, and {shape} in the checkpoint"
+            )
+    if different:
+        return "; ".join(different[:NAMES_SHOWN])
+    if not missing:
+        return None
+    names = ", ".join(missing[:NAMES_SHOWN]) + (", ..." * (len(missing) > NAMES_SHOWN))
+    return (
+        f"it has no value for {len(missing)} of {len(model.weights)} weights ({names}). Either it "
+        "is of another model, or these layers are in a list or a dict of a model of your own, "
+        "which Keras 3 leaves out of a tf.train.Checkpoint: make them attributes, or save with "
+        "keras.callbacks.ModelCheckpoint('NAME.weights.h5', save_weights_only=True)"
+    )
+
+
+def _optimizer_variables(model: keras.Model) -> Iterator[Any]:
+    if model.optimizer is not None:
+        yield from model.optimizer.variables
