@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.distribute import distribute_lib, distribute_utils
 from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
 from tensorflow.python.eager import context, record
@@ -128,6 +128,21 @@ def placed_on(device: str) -> Iterator[None]:
     """Place operations on a device, whatever colocation or device scope is around."""
     with ops.colocate_with(None, ignore_existing=True), ops.device(None), ops.device(device):
         yield
+
+
+@contextlib.contextmanager
+def outside_of_cached_reads() -> Iterator[None]:
+    """Trace as if `cache_variable_reads` were not around: what it keeps belongs to another trace.
+
+    A scope inside counts as ever, because variables count along.
+    """
+    scope = distribute_utils.caching_scope_local
+    around = scope.new_cache_scope_count - scope.cache_scope_exited_count
+    scope.cache_scope_exited_count += around
+    try:
+        yield
+    finally:
+        scope.cache_scope_exited_count -= around
 
 
 def is_initialized() -> bool:

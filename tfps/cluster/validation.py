@@ -78,7 +78,9 @@ def _problems_of_job(name: object, addresses: Any) -> list[str]:
         return [f"{key}: the list is empty. {_REQUIRED[str(name)]}"]
     problems = []
     if name == "chief" and len(addresses) > 1:
-        problems.append(f"{key}: lists {len(addresses)} tasks. There must be at most one 'chief' job.")
+        problems.append(
+            f"{key}: lists {len(addresses)} tasks. There must be at most one 'chief' job."
+        )
     for index, address in enumerate(addresses):
         problem = address_problem(address)
         if problem:

@@ -54,7 +54,7 @@ def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: An
     def scratch() -> None:
         discovery = Discovery(strategy)
         found[:] = [discovery]
-        with StepScope(discovery):
+        with StepScope(discovery), private.outside_of_cached_reads():
             function(*args, **kwargs)
 
     scratch.get_concrete_function()

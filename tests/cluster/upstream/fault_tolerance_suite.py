@@ -2,7 +2,6 @@
 
 `test_fault_tolerance.py` runs it in a process of its own, because these tests leave threads and
 dead connections behind. By hand: ``pytest tests/cluster/upstream/fault_tolerance_suite.py``.
-The only file of the tests that imports ``tensorflow.python``: the suite has no public name.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ import types
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute.coordinator import fault_tolerance_test_base as suite
 
 import tfps
+from tests.cluster.upstream.conftest import resolver_of
+from tests.cluster.upstream.tensorflow_names import fault_tolerance_test_base as suite
 from tfps.launch import LocalCluster
 
 
@@ -25,8 +25,7 @@ class Tasks:
 
     @property
     def cluster_resolver(self) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
-        jobs = {name: list(self._cluster.spec.jobs[name]) for name in ("worker", "ps")}
-        return tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(jobs))
+        return resolver_of(self._cluster)
 
     def kill_task(self, task_type: str, task_id: int) -> None:
         self._cluster.kill(task_type, task_id)

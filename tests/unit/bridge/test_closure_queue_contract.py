@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.bridge.closure_threads import DEADLINE_S, Closure, Cluster
-from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_queue import ClosureQueue
 
 # How a program meets the error of a closure.
@@ -213,13 +212,3 @@ def test_a_tagged_closure_may_be_counted_and_marked() -> None:
     assert not queue.done()
     queue.mark_finished()
     assert queue.done()
-
-
-def test_a_cancelled_closure_tells_its_result() -> None:
-    queue = ClosureQueue()
-    closure_class = private.cluster_coordinator.Closure
-    closure = closure_class(tf.function(lambda: 1.0), queue._cancellation_mgr)
-    result = closure.build_output_remote_value()
-    closure.mark_cancelled()
-    with pytest.raises(tf.errors.CancelledError, match="Please reschedule the function"):
-        result.fetch()
