@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def coordinator(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ClusterCoordinator]:
+def coordinator(cluster: Callable[..., LocalCluster]) -> tfps.ClusterCoordinator:
     resolver = cluster(workers=2, ps=1).cluster_resolver
-    yield tfps.ClusterCoordinator(tf.distribute.ParameterServerStrategy(resolver))
+    return tfps.ClusterCoordinator(tf.distribute.ParameterServerStrategy(resolver))
 
 
 def test_it_schedules_as_tensorflows_own(coordinator: tfps.ClusterCoordinator) -> None:
