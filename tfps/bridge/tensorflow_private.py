@@ -163,6 +163,12 @@ def current_graph() -> Any:
     return ops.get_default_graph()
 
 
+def captures_of_servers() -> bool:
+    """Whether what is traced has so far taken hold of a variable on a parameter server."""
+    captures = ops.get_default_graph().captures
+    return any("/job:ps" in tensor.device for tensor, _ in captures)
+
+
 def graph_of_call(operation: Any) -> Any:
     """The graph of the function that a call in a traced function runs."""
     return operation.graph._get_function(operation.get_attr("f").name).graph

@@ -85,6 +85,8 @@ def loop(strategy: Any, coordinator_class: type) -> list[float]:
     losses = [coordinator.schedule(step, args=(iterator,)) for _ in range(8)]
     coordinator.join()
     assert int(model.optimizer.iterations.numpy()) == 8
+    if isinstance(strategy, tfps.ParameterServerStrategy):
+        assert strategy.stats().fallback_steps == 8
     return _numbers(model, coordinator.fetch(losses), mean.result())
 
 
