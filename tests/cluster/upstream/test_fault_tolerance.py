@@ -47,5 +47,6 @@ def test_the_suite(group: str, kind: str) -> None:
     skipped = [name for name in names if name in FOR_TWO_WORKERS and kind.startswith("Single")]
     expected = f"{len(names) - len(skipped)} passed"
     expected += f", {len(skipped)} skipped" if skipped else ""
-    assert re.search(rf"^{expected}(, \d+ warnings?)? in ", result.stdout, re.MULTILINE), result.stdout
+    summary = re.compile(rf"^{expected}(, \d+ warnings?)? in ", re.MULTILINE)
+    assert summary.search(result.stdout), result.stdout
     assert result.returncode == 0, result.stdout
