@@ -55,6 +55,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
                     self._closures_queued_condition.notify()
                     self._admitted.wait()
                 elif not self._tagged_queue[tag].empty():
+                    self._own.worker = tag
                     return self._tagged_queue[tag].get(block=False)
                 elif not self._queue.empty():
                     return self._take(tag)
@@ -91,7 +92,9 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def _was_recalled(self) -> bool:
         """Whether the closure that ended on this thread is another worker's now."""
         with self._queue_lock:
-            run = self._runs.pop(self._own.worker)
+            run = self._runs.pop(self._own.worker, None)
+            if run is None:  # it was put for this worker alone
+                return False
             if run.recalled:
                 self._requeue(run)
             return run.recalled

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.distribute import distribute_lib, distribute_utils
 from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
 from tensorflow.python.eager import context, record
@@ -132,6 +132,21 @@ def placed_on(device: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def outside_of_cached_reads() -> Iterator[None]:
+    """Trace as if `cache_variable_reads` were not around: what it keeps belongs to another trace.
+
+    A scope inside counts as ever, because variables count along.
+    """
+    scope = distribute_utils.caching_scope_local
+    around = scope.new_cache_scope_count - scope.cache_scope_exited_count
+    scope.cache_scope_exited_count += around
+    try:
+        yield
+    finally:
+        scope.cache_scope_exited_count -= around
+
+
 def is_initialized() -> bool:
     """Whether TensorFlow's context has started, after which thread counts are fixed."""
     return context.context()._context_handle is not None
@@ -148,6 +163,12 @@ def resource_name(handle: tf.Tensor) -> tuple[str, str]:
 def current_graph() -> Any:
     """The graph that is being traced."""
     return ops.get_default_graph()
+
+
+def captures_of_servers() -> bool:
+    """Whether what is traced has so far taken hold of a variable on a parameter server."""
+    captures = ops.get_default_graph().captures
+    return any("/job:ps" in tensor.device for tensor, _ in captures)
 
 
 def graph_of_call(operation: Any) -> Any:

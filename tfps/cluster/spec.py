@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tfps.cluster.ports import lease_ports
 from tfps.cluster.validation import JOB_ORDER, TASK_TYPES, problems_of_jobs, problems_of_task
 from tfps.errors import ConfigError
 
@@ -130,7 +131,7 @@ class ClusterSpec:
         """Read any TensorFlow cluster resolver.
 
         A resolver that does not say which task it is (it may be None, or an empty text) is the
-        chief's, as TensorFlow takes it.
+        chief's, as TensorFlow takes it, and need not list the chief: all tasks are on its machine.
 
         Args:
             resolver: `TFConfigClusterResolver`, `SimpleClusterResolver`, a Kubernetes or a GCE
@@ -139,12 +140,20 @@ class ClusterSpec:
         Raises:
             ConfigError: everything that is wrong with its cluster, at once, each with its key.
         """
-        task_type = getattr(resolver, "task_type", None) or "chief"
+        jobs = dict(resolver.cluster_spec().as_dict())
+        task_type = getattr(resolver, "task_type", None)
         task_index = getattr(resolver, "task_id", None)
+        if not task_type and "chief" not in jobs:
+            # TensorFlow then listens on a free port, and tells it to the tasks that it connects to.
+            with lease_ports(1) as lease:
+                jobs["chief"] = [f"localhost:{lease.ports[0]}"]
         return cls.from_tf_config(
             {
-                "cluster": resolver.cluster_spec().as_dict(),
-                "task": {"type": task_type, "index": 0 if task_index is None else task_index},
+                "cluster": jobs,
+                "task": {
+                    "type": task_type or "chief",
+                    "index": 0 if task_index is None else task_index,
+                },
             },
             source=type(resolver).__name__,
         )

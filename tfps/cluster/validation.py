@@ -10,10 +10,12 @@ from tfps.cluster.address import address_problem
 JOB_ORDER = ("chief", "worker", "ps")  # the jobs of a cluster, `ps` last, the same on every task
 TASK_TYPES = (*JOB_ORDER, "evaluator")
 
+# TensorFlow's own words stand in these messages where it has some: who searches for them finds
+# this, and what is written for its strategy expects them.
 _REQUIRED = {
-    "chief": "the coordinator, which runs the training program",
-    "worker": "at least one task that computes gradients",
-    "ps": "at least one task that keeps the parameters",
+    "chief": "List the coordinator, which runs the training program",
+    "worker": "There must be at least one worker, a task that computes gradients",
+    "ps": "There must be at least one ps, a task that keeps the parameters",
 }
 
 
@@ -25,7 +27,7 @@ def problems_of_jobs(jobs: Any) -> list[str]:
             "chief, worker and ps to lists of host:port"
         ]
     problems = [
-        f"cluster.{name}: missing; list {why}"
+        f"cluster.{name}: missing. {why}"
         for name, why in _REQUIRED.items()
         if name not in jobs and not (name == "chief" and "master" in jobs)
     ]
@@ -41,7 +43,7 @@ def problems_of_task(task: Any, jobs: Any) -> list[str]:
     problems = []
     task_type, index = task.get("type"), task.get("index")
     if task_type not in TASK_TYPES:
-        received = "missing" if task_type is None else repr(task_type)
+        received = "missing" if task_type is None else f"Unrecognized task_type: {task_type}"
         problems.append(f"task.type: {received}; expected one of {', '.join(TASK_TYPES)}")
     number = _whole_number(index)
     if number is None:
@@ -66,14 +68,19 @@ def _problems_of_job(name: object, addresses: Any) -> list[str]:
         ]
     if name not in JOB_ORDER:
         hint = "; write chief instead of master" if name == "master" else ""
-        return [f"{key}: unknown task type; expected one of {', '.join(JOB_ORDER)}{hint}"]
+        return [
+            f"{key}: unknown task type. Disallowed task type found in cluster spec; "
+            f"expected one of {', '.join(JOB_ORDER)}{hint}"
+        ]
     if not isinstance(addresses, list | tuple):
         return [f"{key}: {addresses!r}; expected a list of host:port"]
     if not addresses:
-        return [f"{key}: the list is empty; list {_REQUIRED[str(name)]}"]
+        return [f"{key}: the list is empty. {_REQUIRED[str(name)]}"]
     problems = []
     if name == "chief" and len(addresses) > 1:
-        problems.append(f"{key}: lists {len(addresses)} tasks; a cluster has one chief")
+        problems.append(
+            f"{key}: lists {len(addresses)} tasks. There must be at most one 'chief' job."
+        )
     for index, address in enumerate(addresses):
         problem = address_problem(address)
         if problem:

@@ -27,6 +27,7 @@ def wait_for_tasks(
     timeout_s: float = CONNECT_TIMEOUT_S,
     report: Callable[[str], None] | None = None,
     task_types: Iterable[str] = ("worker", "ps"),
+    index: int | None = None,
     check: Callable[[], None] | None = None,
 ) -> None:
     """Wait until every worker and parameter server accepts connections.
@@ -39,6 +40,7 @@ def wait_for_tasks(
         timeout_s: how long to wait altogether.
         report: called every 10 s with a sentence that names the missing tasks.
         task_types: which tasks to wait for.
+        index: only this one of each type; None: all.
         check: called before every round; raises to stop waiting, for example because a task died.
 
     Raises:
@@ -47,7 +49,8 @@ def wait_for_tasks(
     started = time.monotonic()
     next_report = started + REPORT_EVERY_S
     pause = FIRST_PAUSE_S
-    missing = dict.fromkeys(spec.tasks(*task_types), "not asked yet")
+    tasks = [task for task in spec.tasks(*task_types) if index in (None, task[1])]
+    missing = dict.fromkeys(tasks, "not asked yet")
     while True:
         if check is not None:
             check()

@@ -163,7 +163,7 @@ class LocalCluster:
         self._task(task_type, index).kill()
         self._start(task_type, index)
         if wait:
-            self._wait(task_type)
+            self._wait(task_type, index=index)
 
     def failures(self) -> list[TaskFailed]:
         """Return an error for every task that ended without having been asked to."""
@@ -214,11 +214,12 @@ class LocalCluster:
             log_path=self.logs[name],
         )
 
-    def _wait(self, *task_types: str) -> None:
+    def _wait(self, *task_types: str, index: int | None = None) -> None:
         wait_for_tasks(
             self.spec,
             timeout_s=self._start_timeout_s,
             task_types=task_types,
+            index=index,
             check=self._raise_failure,
         )
 

@@ -21,7 +21,9 @@ from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
 
 
-def trace_packed(function: Callable[..., Any], args: Any, kwargs: Any, *, strategy: Any) -> Any:
+def trace_packed(
+    function: Callable[..., Any], args: Any, kwargs: Any, *, strategy: Any
+) -> tuple[Any, bool]:
     """Trace a user's function with packed pulls and pushes in the place of single reads.
 
     Args:
@@ -29,10 +31,14 @@ def trace_packed(function: Callable[..., Any], args: Any, kwargs: Any, *, strate
         args: its positional arguments, as tensors of the trace.
         kwargs: its keyword arguments.
         strategy: ours.
+
+    Returns:
+        What the function returns, and whether it reaches variables on servers by TensorFlow's path
+        alone, because it uses none of Keras 3.
     """
     program = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
-        return function(*args, **kwargs)
+        return function(*args, **kwargs), private.captures_of_servers()
     strategy.updates_of(program)
     servers = [
         CustomServer(program, runtime=strategy.runtime, server=server, update_of=strategy.update_of)
@@ -44,7 +50,7 @@ def trace_packed(function: Callable[..., Any], args: Any, kwargs: Any, *, strate
     with StepScope(step):
         outputs = function(*args, **kwargs)
     step.write_back()
-    return outputs
+    return outputs, False
 
 
 def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Program:
@@ -54,7 +60,7 @@ def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: An
     def scratch() -> None:
         discovery = Discovery(strategy)
         found[:] = [discovery]
-        with StepScope(discovery):
+        with StepScope(discovery), private.outside_of_cached_reads():
             function(*args, **kwargs)
 
     scratch.get_concrete_function()

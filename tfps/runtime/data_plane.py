@@ -255,7 +255,7 @@ def _service_graph(functions: Sequence[Any], *, hot: int, device: str) -> bytes:
 def _links_of_this_process() -> Links:
     """The coordinator exchanges too, when it pulls and pushes itself."""
     links = Links(encryption=encryption_from_environment())
-    links.register()
+    links.register(in_a_task=False)
     return links
 
 

@@ -66,32 +66,39 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         if not getattr(self.strategy, "_is_tfps_strategy", False):
             return super().schedule(fn, args=args, kwargs=kwargs)
         self.strategy.watch_tasks()
-        scheduled = fn  # `fn` may be referred to by nothing else, and is traced below
-        if isinstance(fn, tf.types.experimental.ConcreteFunction):
+        if not isinstance(fn, tf.types.experimental.PolymorphicFunction):
+            result = super().schedule(fn, args=args, kwargs=kwargs)
             self.strategy.runtime.fallback_steps += 1
-        elif isinstance(fn, tf.types.experimental.PolymorphicFunction):
-            scheduled = self._pack(fn)
-        return super().schedule(scheduled, args=args, kwargs=kwargs)
+            return result
+        packed = self._pack(fn)  # `fn` may be referred to by nothing else, and is traced below
+        result = super().schedule(packed.function, args=args, kwargs=kwargs)
+        self.strategy.runtime.fallback_steps += packed.falls_back
+        return result
 
-    def _pack(self, function: Any) -> Any:
+    def _pack(self, function: Any) -> _Packed:
         """The packed form of a function; the same object until variables move."""
         known = self._packed.get(function)
         if known is None or known.layouts not in (None, self.strategy.runtime.layouts):
             self._packed[function] = known = _Packed(function, self.strategy)
-        return known.function
+        return known
 
 
 class _Packed:
-    """A user's function with packed transport, and of which layout of variables it was traced."""
+    """A user's function with packed transport, and of which layout of variables it was traced.
+
+    Attributes:
+        falls_back: it was traced, and nothing in it could be packed.
+    """
 
     def __init__(self, function: Any, strategy: Any) -> None:
         self.layouts: int | None = None
+        self.falls_back = False
         user: Any = weakref.ref(function)
         of = weakref.ref(strategy)
 
         def packed(*args: Any, **kwargs: Any) -> Any:
             strategy: Any = of()
-            outputs = trace_packed(user(), args, kwargs, strategy=strategy)
+            outputs, self.falls_back = trace_packed(user(), args, kwargs, strategy=strategy)
             if self.layouts is None:
                 self.layouts = strategy.runtime.layouts
             return outputs

@@ -84,11 +84,17 @@ class Links:
             lambda text: Peers.from_json(text.decode())  # parsed once, not per step
         )
 
-    def register(self) -> None:
-        """Let steps that run in this process, and the coordinator, call this object."""
+    def register(self, *, in_a_task: bool = True) -> None:
+        """Let steps that run in this process, and the coordinator, call this object.
+
+        Args:
+            in_a_task: whether this is a task of tfps. In the coordinator's process a user may have
+                started plain servers, which would answer in the name of tfps.
+        """
         register_named_function(tokens.EXCHANGE, self.exchange)
         register_named_function(tokens.HANG_UP, self._hang_up)
-        register_named_function(tokens.FINGERPRINT, self._fingerprint)
+        if in_a_task:
+            register_named_function(tokens.FINGERPRINT, self._fingerprint)
         register_named_function(tokens.LINK_FAILURE, self._link_failure)
 
     def exchange(

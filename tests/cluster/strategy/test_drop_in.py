@@ -70,6 +70,7 @@ def test_scheduled_functions(
         return tf.data.Dataset.range(1, 4).repeat()
 
     iterator = iter(coordinator.create_per_worker_dataset(per_worker))
+    before = strategy.stats().fallback_steps
 
     @tf.function
     def step(iterator: Any) -> tf.Tensor:
@@ -84,6 +85,10 @@ def test_scheduled_functions(
     assert [int(value.fetch()) for value in values] == [int(value) for value in fetched]
     assert set(map(int, fetched)) <= {1, 2, 3}
     assert int(total.numpy()) == sum(map(int, fetched))
+    assert strategy.stats().fallback_steps - before == 12  # it has raw variables only
+    coordinator.schedule(tf.function(lambda: tf.constant(1)))  # and this one has none at all
+    assert strategy.stats().fallback_steps - before == 12
+    coordinator.join()
 
 
 def test_function_that_nobody_keeps(

@@ -159,7 +159,7 @@ def test_all_mistakes_are_reported_at_once(names: set[str]) -> None:
         (_remove("task", "index"), "task.index:", "missing"),
         (_remove("task", "type"), "task.type:", "missing"),
         (_set("task", value="worker"), "task:", "expected an object"),
-        (_set("cluster", "chief", value=["a:1", "b:1"]), "cluster.chief:", "one chief"),
+        (_set("cluster", "chief", value=["a:1", "b:1"]), "cluster.chief:", "at most one"),
         (_set("cluster", "chief", value="a:1"), "cluster.chief:", "list"),
         (_set("cluster", "ps", value=[]), "cluster.ps:", "empty"),
         (_remove("cluster", "worker"), "cluster.worker:", "missing"),
@@ -230,6 +230,42 @@ def test_from_resolver() -> None:
     assert (spec.task_type, spec.task_index) == ("chief", 0)
     with pytest.raises(ConfigError, match=r"Resolver: cluster\.worker:"):
         ClusterSpec.from_resolver(Resolver({**VALID["cluster"], "worker": {1: "w:1"}}, None, None))
+
+
+def test_a_resolver_need_not_list_the_chief() -> None:
+    jobs = {name: VALID["cluster"][name] for name in ("worker", "ps")}
+    spec = ClusterSpec.from_resolver(Resolver(jobs, "", None))
+    assert (spec.task_type, spec.task_index) == ("chief", 0)
+    assert spec.address("chief", 0).startswith("localhost:")
+    assert "chief" not in jobs
+    with pytest.raises(ConfigError, match=r"Resolver: cluster\.chief: missing"):
+        ClusterSpec.from_resolver(Resolver(jobs, "chief", 0))
+
+
+# What TensorFlow's strategy says; programs and tests that were written for it look for it.
+TENSORFLOWS_WORDS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "other job": (_set("cluster", "gpu", value=["x:1"]), "Disallowed task type found in"),
+    "other task": (_set("task", "type", value="foobar"), "Unrecognized task_type: foobar"),
+    "chiefs": (
+        _set("cluster", "chief", value=["a:1", "b:1", "c:1"]),
+        "There must be at most one 'chief' job.",
+    ),
+    "no worker": (_remove("cluster", "worker"), "There must be at least one worker."),
+    "empty worker": (_set("cluster", "worker", value=[]), "There must be at least one worker."),
+    "no ps": (_remove("cluster", "ps"), "There must be at least one ps."),
+}
+
+
+@pytest.mark.parametrize("name", TENSORFLOWS_WORDS)
+def test_mistakes_are_said_in_tensorflows_words(name: str) -> None:
+    config = copy.deepcopy(VALID)
+    change, words = TENSORFLOWS_WORDS[name]
+    change(config)
+    if config["task"]["type"] in ("worker", "ps"):
+        config["task"] = {"type": "chief", "index": 0}
+    task = config["task"]
+    with pytest.raises(ValueError, match=words):
+        ClusterSpec.from_resolver(Resolver(config["cluster"], task["type"], task["index"]))
 
 
 def test_address() -> None:

@@ -34,6 +34,14 @@ def test_returns_when_all_listen(listener: socket.socket) -> None:
         wait_for_tasks(spec, timeout_s=5)  # nobody waits for the chief
 
 
+def test_waits_for_one_task_alone(listener: socket.socket) -> None:
+    jobs = {"chief": ("c.invalid:1",), "worker": ("w.invalid:1", _address(listener))}
+    spec = ClusterSpec(jobs={**jobs, "ps": ("p.invalid:1",)})
+    wait_for_tasks(spec, timeout_s=5, task_types=["worker"], index=1)
+    with pytest.raises(ConnectTimeout, match="1 task of the cluster"):
+        wait_for_tasks(spec, timeout_s=0.1, task_types=["worker"], index=0)
+
+
 def test_names_every_missing_task_with_its_reason(listener: socket.socket) -> None:
     address = _address(listener)
     listener.close()
