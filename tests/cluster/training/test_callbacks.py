@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tfps
-from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
+from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered, visit_counter
 from tfps.launch import LocalCluster
 
 EXAMPLES, BATCH, STEPS = 100, 8, 13
@@ -170,3 +170,44 @@ def test_sampled_hooks_see_one_version(cluster: Callable[..., LocalCluster]) -> 
     assert _iterations(model) == STEPS
     assert visits[0].counts() == [1] * EXAMPLES
     strategy.close()
+
+
+@pytest.mark.parametrize("setting", ["sampled", "lock_step"])
+@pytest.mark.parametrize("kind", ["arrays", "generator"])
+def test_epoch_goes_on_after_an_evaluation_in_it(
+    kind: str, setting: str, cluster: Callable[..., LocalCluster]
+) -> None:
+    """The tickets of both are numbered on one server."""
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=2, ps=1).cluster_resolver, batch_callbacks=setting
+    )
+    model = visit_counter(strategy, examples=EXAMPLES)
+    evaluated: list[float] = []
+
+    def evaluate() -> None:
+        evaluated.append(model.evaluate(X[:24], LABELS[:24], batch_size=BATCH, verbose=0)[0])
+        model.predict(X, batch_size=BATCH, verbose=0)  # on the chief: the epoch is under way
+
+    hooks = Hooks(at=3, act=evaluate)
+    x, y = (X, LABELS) if kind == "arrays" else (_batches(), None)
+    model.fit(x, y, batch_size=BATCH if y is not None else None, verbose=0, callbacks=[hooks])
+    assert len(evaluated) == 1
+    begun = ("begin", STEPS)  # Keras learns only then that a generator has ended
+    assert [call for call in hooks.calls if call != begun] == ALL_CALLS
+    assert _iterations(model) == STEPS
+    (visits,) = (
+        m
+        for outer in model.metrics
+        for m in getattr(outer, "metrics", [outer])
+        if isinstance(m, Visits)
+    )
+    assert visits.counts() == [1] * EXAMPLES
+    stats = strategy.stats()
+    assert stats.updates_applied == sum(stats.worker_steps) == STEPS
+    assert sum(stats.worker_evaluation_steps) == 3
+    strategy.close()
+
+
+def _batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for begin in range(0, EXAMPLES, BATCH):
+        yield X[begin : begin + BATCH], LABELS[begin : begin + BATCH]
