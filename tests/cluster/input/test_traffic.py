@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -35,15 +36,10 @@ def wide(strategy: tfps.ParameterServerStrategy) -> keras.Model:
 def _bytes_sent() -> int:
     """By the TCP connections of this process, as the kernel counts them."""
     sent = 0
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            connection = socket.socket(fileno=os.dup(int(name)))
-        except OSError:
-            continue  # no socket, or closed meanwhile
-        with connection:
-            if connection.family in (socket.AF_INET, socket.AF_INET6):
-                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                sent += struct.unpack_from("Q", info, ACKED_AT)[0]
+    for connection in psutil.Process().net_connections("tcp"):
+        with socket.socket(fileno=os.dup(connection.fd)) as copy:
+            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            sent += struct.unpack_from("Q", info, ACKED_AT)[0]
     return sent
 
 
