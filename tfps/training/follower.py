@@ -49,6 +49,7 @@ class Follower:
         self._logs: dict[str, Any] = {}
         self._taken_samples = 0  # of the round, that the model's metrics have taken over
         self._outer: tuple[Any, Any] = (None, None)  # the round that this one interrupts
+        self._results_known = False  # whether the results of metrics were computed before
 
     def __call__(self, asked: Any) -> Any:
         request = asked if isinstance(asked, RoundRequest) else _one_batch(asked)
@@ -246,6 +247,11 @@ class Follower:
         outputs, results = program.outputs, program.results
         if not isinstance(outputs, dict) or results is None:
             return dict(self._model.get_metrics_result())
+        if not self._results_known:
+            # Keras asks for them after the epoch, and what is new to TensorFlow then would wait for
+            # a worker that hangs by that time.
+            self._model.get_metrics_result()
+            self._results_known = True
         with private.placed_on(CHIEF_DEVICE):
             known = results.compute([v._value.read_value() for v in program.metrics])
         reported = {id(spec) for spec in program.numeric_outputs}
