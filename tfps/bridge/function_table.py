@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 
+logger = logging.getLogger(__name__)
+
 # The table doubles when it is full: 33 entries leave room for 64. A model takes about ten on the
 # chief and, over gRPC, four for each server on a worker.
 FEWEST_ENTRIES = 33
 # Closures of all workers start side by side, each with an entry of its own on the chief.
 ENTRIES_PER_TASK = 4
+# gRPC connects again a second after it was refused.
+ATTEMPTS, RECONNECT_AFTER_S = 3, 1.0
 
 
 def make_room(*, workers: Sequence[str], server: str, tasks: int) -> None:
@@ -38,6 +44,18 @@ def make_room(*, workers: Sequence[str], server: str, tasks: int) -> None:
 
 
 def _fill(devices: Sequence[str], server: str, entries: int) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _call(devices, server, entries)
+            return
+        except tf.errors.OpError as error:
+            # A worker that knew the server before it was started anew refuses to connect at first.
+            # Without the room everything works as well as in TensorFlow itself.
+            logger.info("no room for functions (attempt %d): %s", attempt, error.message)
+            time.sleep(RECONNECT_AFTER_S)
+
+
+def _call(devices: Sequence[str], server: str, entries: int) -> None:
     with tf.device(server):
         answer = tf.function(
             tf.identity, input_signature=[tf.TensorSpec([], tf.int32)], autograph=False
