@@ -10,9 +10,8 @@ import matplotlib
 matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
-from tfps.bench.report import Spread
 from tfps.bench.scaling.results import SERVER_CPU_AIM_MS, Results, ScalingCase
-from tfps.bench.style import BLUE, GREY, INK, quiet_axis
+from tfps.bench.style import BLUE, GREY, INK, mark_spread, quiet_axis
 
 
 def write_plot(results: Results, path: Path) -> Path:
@@ -28,9 +27,10 @@ def write_plot(results: Results, path: Path) -> Path:
         axes[0].barh(y, case.steps_per_s.median, 0.38, color=BLUE[1], label="measured")
         kept = results.kept(case)
         share = "" if kept is None or case.workers == 1 else f"  ({kept:.1%} kept)"
-        _value(axes[0], y, case.steps_per_s, share, beside=ideal)
-        axes[1].barh(y, case.server_cpu_ms_per_push.median, 0.38, color=BLUE[1])
-        _value(axes[1], y, case.server_cpu_ms_per_push, "", beside=0.0)
+        rate, cpu_ms = case.steps_per_s, case.server_cpu_ms_per_push
+        mark_spread(axes[0], rate, y, text=f"{rate.median:.3g}{share}", beside=ideal)
+        axes[1].barh(y, cpu_ms.median, 0.38, color=BLUE[1])
+        mark_spread(axes[1], cpu_ms, y, text=f"{cpu_ms.median:.3g}")
     axes[1].axvline(SERVER_CPU_AIM_MS, color=GREY[1], linestyle="--", linewidth=1.2)
     axes[1].annotate(
         f"aim: at most {SERVER_CPU_AIM_MS:g}",
@@ -57,19 +57,6 @@ def write_plot(results: Results, path: Path) -> Path:
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
     return path
-
-
-def _value(axis: Any, y: int, spread: Spread, suffix: str, *, beside: float) -> None:
-    axis.hlines(y, spread.minimum, spread.maximum, color=INK, linewidth=1)
-    axis.annotate(
-        f"{spread.median:.3g}{suffix}",
-        (max(spread.maximum, beside), y),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8.5,
-        color=INK,
-    )
 
 
 def _finish(axis: Any, cases: list[ScalingCase], *, title: str, label: str) -> None:

@@ -11,7 +11,7 @@ matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
 from tfps.bench.report import Spread
-from tfps.bench.style import BLUE, GREY, INK, quiet_axis
+from tfps.bench.style import BLUE, GREY, INK, mark_spread, quiet_axis
 from tfps.bench.throughput.results import Results, ThroughputCase
 from tfps.bench.throughput.rows import LEGEND, ROWS, TITLES
 from tfps.bench.throughput.shapes import Shape
@@ -65,16 +65,7 @@ def _panel(axis: Any, cases: list[ThroughputCase], rows: list[str], *, quantity:
         offset = (len(measured) - 1) / 2 - sorted(measured).index(case.steps_per_execution)
         y = rows.index(case.row) + offset * BAR_HEIGHT
         axis.barh(y, spread.median, BAR_HEIGHT, color=_hue(case.row)[shade])
-        axis.hlines(y, spread.minimum, spread.maximum, color=INK, linewidth=1)
-        axis.annotate(
-            _number(spread.median),
-            (spread.maximum, y),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=INK,
-        )
+        mark_spread(axis, spread, y, text=_number(spread.median))
     axis.margins(x=0.22)
     axis.set_xlim(left=0)
     axis.set_yticks(range(len(rows)), [TITLES[row] for row in rows], fontsize=9)

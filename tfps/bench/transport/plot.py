@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
-from tfps.bench.style import BLUE, GREY, INK, quiet_axis
+from tfps.bench.style import BLUE, GREY, INK, mark_spread, quiet_axis
 from tfps.bench.transport.results import (
     CARRIERS,
     MLP_BYTES,
@@ -101,16 +101,7 @@ def _by_work(axis: Any, cases: list[TransportCase]) -> None:
         for y, value, colour, label in bars:
             axis.barh(y, value, 0.36, color=colour, label=label if position == 0 else None)
         for y, spread in ((position - 0.2, case.ms), (position + 0.2, case.cpu_ms_per_step)):
-            axis.hlines(y, spread.minimum, spread.maximum, color=INK, linewidth=1)
-            axis.annotate(
-                f"{spread.median:.3g}",
-                (spread.maximum, y),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-                color=INK,
-            )
+            mark_spread(axis, spread, y, text=f"{spread.median:.3g}")
     axis.set_yticks(range(len(cases)), [ROWS[case.row] for case in cases], fontsize=9)
     axis.set_ylim(len(cases) - 0.4, -0.6)
     axis.margins(x=0.18)
