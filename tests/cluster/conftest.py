@@ -37,14 +37,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
     Starting a cluster costs seconds, so tests of a module share it; a test that ends a task
     starts it again.
     """
-    clusters: dict[tuple[int, int], LocalCluster] = {}
+    clusters: dict[tuple[int, int, int], LocalCluster] = {}
 
-    def get(*, workers: int = 2, ps: int = 1) -> LocalCluster:
-        if (workers, ps) not in clusters:
-            folder = tmp_path_factory.mktemp(f"cluster-{workers}-{ps}-")
-            clusters[workers, ps] = LocalCluster(workers=workers, ps=ps, log_dir=folder)
-            _open_clusters.append(clusters[workers, ps])
-        return clusters[workers, ps]
+    def get(*, workers: int = 2, ps: int = 1, logical_cpus: int = 1) -> LocalCluster:
+        key = (workers, ps, logical_cpus)
+        if key not in clusters:
+            clusters[key] = LocalCluster(
+                workers=workers,
+                ps=ps,
+                log_dir=tmp_path_factory.mktemp(f"cluster-{workers}-{ps}-"),
+                environment={"TFPS_LOGICAL_CPUS": str(logical_cpus)},
+            )
+            _open_clusters.append(clusters[key])
+        return clusters[key]
 
     with watch_leftovers():
         yield get

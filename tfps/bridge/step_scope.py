@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -31,6 +31,9 @@ class StepTrace(Protocol):
 
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         """What `optimizer.apply(gradients, variables)` means in this step."""
+
+    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+        """Call a function once for the whole batch, with the rows of all devices."""
 
 
 def current_step() -> StepTrace | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib, distribute_utils
+from tensorflow.python.distribute import distribute_lib, distribute_utils, mirrored_run
 from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
 from tensorflow.python.eager import context, record
@@ -123,6 +123,14 @@ def default_replica_context() -> Iterator[None]:
         yield
     finally:
         distribute_lib._pop_per_thread_mode()
+
+
+def run_replicas(strategy: Any, function: Callable[[], None]) -> None:
+    """Trace a function once for each of a strategy's ``extended.worker_devices``, by turns.
+
+    Each time in a thread and replica context of its own.
+    """
+    mirrored_run._call_for_each_replica(strategy, function, (), {})
 
 
 @contextlib.contextmanager

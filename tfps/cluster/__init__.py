@@ -12,6 +12,7 @@ from tfps.cluster.spec import JOB_ORDER, TASK_TYPES, ClusterSpec
 from tfps.cluster.threads import data_connections, inter_op_threads
 from tfps.cluster.timeout import timeout_from_environment
 from tfps.cluster.waiting import accepts_connections, missing_tasks, wait_for_tasks
+from tfps.cluster.worker_devices import devices_of_workers, logical_cpus
 
 __all__ = [
     "FINISHED_FUNCTION",
@@ -24,8 +25,10 @@ __all__ = [
     "announce_at_exit",
     "announce_finished",
     "data_connections",
+    "devices_of_workers",
     "inter_op_threads",
     "lease_ports",
+    "logical_cpus",
     "missing_tasks",
     "prepare_process",
     "timeout_from_environment",

@@ -16,6 +16,7 @@ from tfps.cluster import (
     ClusterSpec,
     accepts_connections,
     inter_op_threads,
+    logical_cpus,
     prepare_process,
     timeout_from_environment,
 )
@@ -121,6 +122,8 @@ def _start_server(spec: ClusterSpec, end: JobEnd) -> None:
             job.tasks[index] = address
     config = definition.default_session_config
     config.inter_op_parallelism_threads = inter_op_threads(spec, spec.task_type)
+    if spec.task_type == "worker":
+        config.device_count["CPU"] = logical_cpus()
     # Spinning threads of every task on one machine take the cores from the tasks that compute.
     config.experimental.disable_thread_spinning = True
     target: Future[str] = Future()

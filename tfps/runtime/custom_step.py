@@ -13,9 +13,12 @@ from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.custom_server import CustomServer
+from tfps.runtime.devices import Meeting, Replica
 from tfps.runtime.program import Discovery, Program
 from tfps.runtime.runtime import Runtime
+from tfps.runtime.shares import gradients_together
 from tfps.runtime.wire import gradient_name, name_of
+from tfps.runtime.worker_copies import WorkerCopies
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
@@ -65,7 +68,9 @@ def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: An
 
     scratch.get_concrete_function()
     discovery = found[0]
-    program = Program(name="custom", step=function, batch_spec=None, trains=True)
+    program = Program(
+        name="custom", step=function, batch_spec=None, trains=True, devices=strategy.devices
+    )
     for variable in discovery.order:
         on_server = isinstance(variable._value, ServerVariable)
         (program.variables if on_server else program.metrics).append(variable)
@@ -90,7 +95,12 @@ class CustomStep:
         self, program: Program, *, servers: Sequence[CustomServer], runtime: Runtime
     ) -> None:
         self.program, self.servers, self.runtime = program, servers, runtime
-        self.copies = {id(v): WorkerVariable(v) for v in (*program.variables, *program.metrics)}
+        touched = [*program.variables, *program.metrics]
+        self.copies = WorkerCopies(touched, devices=program.devices.names)
+        # As in TensorFlow the gradients of replicas are summed up, whatever their batches hold.
+        self._shares = [tf.constant(1.0, tf.float64)] * len(self.copies)
+        self._meeting = Meeting(self, shares=self._shares)
+        self._written = (*program.state, *program.metrics)
         self._before: dict[int, tf.Tensor] = {}
         self._stage = 0
         # In a resource, because optimizer calls may stand in loops and nested functions.
@@ -99,23 +109,47 @@ class CustomStep:
         )
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
-        return self.copies[id(keras_variable)]
+        return self.copies.on(0, keras_variable)
+
+    def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
+        return self.copies.on(device, keras_variable)
 
     def assign(self, keras_variable: Any, value: Any) -> None:
-        self.value_of(keras_variable).assign(value)
+        self.copies.assign(keras_variable, value)
+
+    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+        return function(list(tensors))
+
+    def replica(self, device: int) -> Replica:
+        return Replica(self, device=device, meeting=self._meeting)
+
+    def divide(self, run: Callable[[], Any]) -> Any:
+        before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
+        answer = run()
+        for variable in self._written:
+            old = before[id(variable)]
+            self.copies.load(
+                variable, self.copies.together(variable, before=old, shares=self._shares)
+            )
+        return answer
 
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
-        stage, self._stage = self._stage, self._stage + 1
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        values = [tf.convert_to_tensor(g) for g, _ in pairs]
+        dense = [tf.convert_to_tensor(g) for g, _ in pairs]
+        self.apply_parts(optimizer, [dense], [v for _, v in pairs])
+
+    def apply_parts(
+        self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
+    ) -> None:
+        stage, self._stage = self._stage, self._stage + 1
         values = for_whole_model(
             optimizer,
-            values,
-            variables=[v for _, v in pairs],
+            gradients_together(parts, self._shares, variables=variables),
+            variables=variables,
             value_of=self.value_of,
         )
-        named = {gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)}
+        named = {gradient_name(v): g for g, v in zip(values, variables, strict=True)}
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         calls = {
             p: server.call(
@@ -130,7 +164,7 @@ class CustomStep:
         for p, server in enumerate(self.servers):
             new = unpack(server.wires[stage].reply, replies[p].payload)
             for variable in server.wires[stage].parameters:
-                self.copies[id(variable)].load(new[name_of(variable)])
+                self.copies.load(variable, new[name_of(variable)])
         self._versions.assign(_versions(replies), read_value=False)
 
     def pull(self) -> None:
@@ -141,12 +175,11 @@ class CustomStep:
         for p, server in enumerate(self.servers):
             values = unpack(server.parameter_layout, replies[p].payload)
             for variable in server.parameters:
-                self.copies[id(variable)].load(values[name_of(variable)])
+                self.copies.load(variable, values[name_of(variable)])
         for variable in self.program.metrics:
-            self.copies[id(variable)].load(tf.identity(variable._value.read_value()))
+            self.copies.load(variable, tf.identity(variable._value.read_value()))
         self._versions.assign(_versions(replies), read_value=False)
-        written = (*self.program.state, *self.program.metrics)
-        self._before = {id(v): tf.identity(self.copies[id(v)].read_value()) for v in written}
+        self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
 
     def write_back(self) -> None:
         """Send home what the function assigned: the difference to what was pulled."""
@@ -161,11 +194,11 @@ class CustomStep:
                 # Keeps the call: nothing else uses its answer.
                 tf.debugging.assert_equal(reply.header[Reply.STATUS], tf.constant(0, tf.int64))
         for variable in self.program.metrics:
-            if self.copies[id(variable)].assigned:
+            if self.copies.is_assigned(variable):
                 variable._value.assign_add(self._change(variable))
 
     def _change(self, variable: Any) -> tf.Tensor:
-        now, before = self.copies[id(variable)].read_value(), self._before[id(variable)]
+        now, before = self.copies.read(variable), self._before[id(variable)]
         return now if now.dtype.is_bool else now - before
 
 

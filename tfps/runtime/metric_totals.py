@@ -87,6 +87,20 @@ class MetricTotals:
                 parts[i] = tf.reshape(tf.cast(value, tf.float64), [self._sizes[i]])
         return tf.concat(parts, 0)
 
+    def of_devices(self, reports: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The report of a step from those of a worker's devices.
+
+        Args:
+            reports: of each device.
+            shares: of the devices in the batch; the report of one without a share is left out.
+        """
+        if len(reports) == 1:
+            return reports[0]
+        total = tf.constant(self.empty)
+        for report, share in zip(reports, shares, strict=True):
+            total = tf.where(share > 0, self.combine(total, report), total)
+        return total
+
     def values(
         self, total: np.ndarray[Any, Any], before: Sequence[np.ndarray[Any, Any]]
     ) -> list[np.ndarray[Any, Any]]:

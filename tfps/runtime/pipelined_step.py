@@ -67,4 +67,4 @@ class PipelinedStep(WorkerStep):
         self._load(0, payloads)
 
     def _value(self, variable: Any) -> tf.Tensor:
-        return self.copies[id(variable)].read_value()
+        return self.copies.read(variable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from tfps.consistency.ledger import MAX_STAGES
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
 from tfps.optimizers.wrapped import members
+from tfps.runtime.devices import Devices, Meeting, OneDevice, Replica
 from tfps.runtime.metric_totals import MetricTotals
 from tfps.runtime.step_results import StepResults
 from tfps.runtime.worker_error import refuse_python_functions
@@ -58,6 +59,7 @@ class Program:
         stages: the optimizer calls in order; empty for a step that trains nothing.
         outputs: the structure that the step returns, as specs.
         results: those of its outputs that are results of metrics.
+        devices: of every worker, which divide a step between them.
         pipelined: the worker computes a step while the push of the one before is on its way.
     """
 
@@ -75,6 +77,7 @@ class Program:
     stages: list[Stage] = field(default_factory=list)
     outputs: Any = None
     results: StepResults | None = None
+    devices: Devices = field(default_factory=OneDevice)
     pipelined: bool = False
 
     @property
@@ -127,6 +130,7 @@ class Discovery:
         self.copies: dict[int, WorkerVariable] = {}
         self.draws: dict[int, int] = {}
         self.stages: list[Stage] = []
+        self._meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_stage = True
         self._written: set[int] = set()
         self._written_before_apply: set[int] = set()
@@ -148,6 +152,21 @@ class Discovery:
         elif not is_metric(keras_variable):
             self._written.add(id(keras_variable))
             self.needs_final_stage = True
+
+    def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
+        return self.value_of(keras_variable)
+
+    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+        return function(list(tensors))
+
+    def apply_parts(self, optimizer: Any, parts: Sequence[Any], variables: Sequence[Any]) -> None:
+        self.apply(optimizer, parts[0], variables)
+
+    def replica(self, device: int) -> Replica:
+        return Replica(self, device=device, meeting=self._meeting)
+
+    def divide(self, run: Callable[[], Any]) -> Any:
+        return run()
 
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         variables = list(variables if variables is not None else optimizer._trainable_variables)

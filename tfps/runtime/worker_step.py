@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.metrics.additivity import adds_up, updates_watched
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.program import Program
 from tfps.runtime.server_program import ServerProgram
+from tfps.runtime.shares import gradients_together
 from tfps.runtime.wire import METRICS, OUTPUTS, gradient_name, name_of
+from tfps.runtime.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import PROTOCOL, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
@@ -59,7 +60,7 @@ class WorkerStep:
         self.program, self.servers, self.carrier = program, servers, carrier
         self.job_id, self.slot, self.incarnation = job_id, slot, incarnation
         touched = [*program.variables, *program.metrics, *program.seeds]
-        self.copies = {id(v): WorkerVariable(v) for v in touched}
+        self.copies = WorkerCopies(touched, devices=program.devices.names)
         # What the current step knows; set by `begin`, moved on by each exchange.
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.next_ticket: tf.Tensor = self.ticket
@@ -74,7 +75,8 @@ class WorkerStep:
         self._graph: Any = None
         self._nested_versions: Any = None
         self._adding_up: dict[int, list[tf.Tensor]] = {}
-        self._counts_before: dict[int, tf.Tensor] = {}
+        self._before: dict[int, tf.Tensor] = {}
+        self.shares: Sequence[tf.Tensor] = ()  # of the devices in the batch; `Devices.run` says
 
     @property
     def position(self) -> tf.Tensor:
@@ -82,36 +84,41 @@ class WorkerStep:
         return self.ticket - self.first
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
-        copy = self.copies.get(id(keras_variable))
-        if copy is None:
-            raise RuntimeError(
-                f"the step used {keras_variable.path} now but not when it was traced first; a step "
-                "must touch the same variables each time that it is traced"
-            )
-        return copy
+        return self.copies.on(0, keras_variable)
+
+    def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
+        return self.copies.on(device, keras_variable)
 
     def assign(self, keras_variable: Any, value: Any) -> None:
-        self.value_of(keras_variable).assign(value)
+        self.copies.assign(keras_variable, value)
+
+    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+        return function(list(tensors))
 
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
-        stage = self.program.stages[self._stage]
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        if stage.optimizer is not optimizer or [id(v) for _, v in pairs] != [
+        dense = [tf.convert_to_tensor(g) for g, _ in pairs]  # rows of a table become dense
+        self.apply_parts(optimizer, [dense], [v for _, v in pairs])
+
+    def apply_parts(
+        self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
+    ) -> None:
+        stage = self.program.stages[self._stage]
+        if stage.optimizer is not optimizer or [id(v) for v in variables] != [
             id(v) for v in stage.variables
         ]:
             raise RuntimeError(
                 "the step called its optimizers in another order, or on other variables, than when "
                 "it was traced first"
             )
-        values = [tf.convert_to_tensor(g) for g, _ in pairs]  # rows of a table become dense
         values = for_whole_model(
             optimizer,
-            values,
-            variables=[v for _, v in pairs],
+            gradients_together(parts, self.shares, variables=variables),
+            variables=variables,
             value_of=self.value_of,
         )
-        self._exchange({gradient_name(v): g for g, (_, v) in zip(values, pairs, strict=True)})
+        self._exchange({gradient_name(v): g for g, v in zip(values, variables, strict=True)})
 
     def join(self) -> tf.Tensor:
         """Enter on all servers and load the parameters; answers the first ticket."""
@@ -131,7 +138,7 @@ class WorkerStep:
         for p, server in enumerate(self.servers):
             values = unpack(server.parameter_layout, replies[p].payload)
             for variable in server.parameters:
-                self.copies[id(variable)].load(values[name_of(variable)])
+                self.copies.load(variable, values[name_of(variable)])
         self.versions = [replies[p].header[Reply.VERSION] for p in range(len(self.servers))]
         self.ahead_ticket = replies[0].header[Reply.AHEAD_TICKET]
         return replies[0].header[Reply.NEXT_TICKET]
@@ -161,22 +168,19 @@ class WorkerStep:
         self.versions = tf.unstack(versions, num=len(self.servers))
         self.report, self.fields = dict(report), dict(fields)
         for metric, base in zip(self.program.metrics, self.program.totals.bases, strict=True):
-            self.copies[id(metric)].load(tf.constant(base))
+            self.copies.load(metric, tf.constant(base))
         self._adding_up = {}
         for variable, seed in zip(self.program.seeds, seeds, strict=True):
-            self.copies[id(variable)].load(tf.cast(seed, variable._dtype))
-        self._counts_before = {
-            id(v): self.copies[id(v)].read_value()
+            self.copies.load_seed(variable, seed)
+        self._before = {
+            id(v): self.copies.read(v)
             for v in self.program.state
-            if v._value.dtype.is_integer
+            if v._value.dtype.is_integer or v.aggregation == "sum"
         }
         unproven = self.program.totals.unproven
-        with (
-            private.default_replica_context(),
-            StepScope(self),
-            updates_watched(unproven, functools.partial(self._try_metric, private.current_graph())),
-        ):
-            outputs = self.program.step(batch)
+        watch = functools.partial(self._try_metric, private.current_graph())
+        with updates_watched(unproven, watch):
+            outputs = self.program.devices.run(self, batch)
         if self.program.stages and self.program.stages[-1].optimizer is None:
             self._exchange({})
         return self._make_report(outputs)
@@ -277,7 +281,7 @@ class WorkerStep:
         for server, payload in zip(self.servers, payloads, strict=True):
             values = unpack(server.wires[stage].reply, payload)
             for variable in server.wires[stage].parameters:
-                self.copies[id(variable)].load(values[name_of(variable)])
+                self.copies.load(variable, values[name_of(variable)])
 
     def _header(self, kind: Kind, stage: int = 0) -> Any:
         def of(server: int) -> tf.Tensor:
@@ -303,9 +307,9 @@ class WorkerStep:
         return of
 
     def _new_state(self, variable: Any) -> tf.Tensor:
-        value = self.copies[id(variable)].read_value()
-        before = self._counts_before.get(id(variable))
-        return value if before is None else value - before
+        before = self._before.get(id(variable))
+        value = self.copies.together(variable, before=before, shares=self.shares)
+        return value - before if value.dtype.is_integer else value
 
     def _try_metric(
         self, graph: Any, metric: Any, update: Any, arguments: Any, options: dict[str, Any]
@@ -328,13 +332,17 @@ class WorkerStep:
 
     def _make_report(self, outputs: Any) -> dict[str, tf.Tensor]:
         totals = self.program.totals
-        metrics = totals.report(
-            [self.copies[id(v)].read_value() for v in self.program.metrics],
-            [
-                tf.logical_not(tf.reduce_all(self._adding_up.get(id(metric), [True])))
-                for metric in totals.unproven
-            ],
-        )
+        refused = [
+            tf.logical_not(tf.reduce_all(self._adding_up.get(id(metric), [True])))
+            for metric in totals.unproven
+        ]
+        reports = [
+            totals.report(
+                [self.copies.on(device, v).read_value() for v in self.program.metrics], refused
+            )
+            for device in range(len(self.copies))
+        ]
+        metrics = totals.of_devices(reports, self.shares)
         flat = [
             tensor
             for tensor, spec in zip(

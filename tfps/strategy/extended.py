@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_patches import variable_under_construction
-from tfps.bridge.step_scope import current_step
+from tfps.bridge.step_scope import StepScope, current_step
+from tfps.runtime.devices import DividedFunction, device_of_thread
 from tfps.training.feeder import CHIEF_DEVICE
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ class Extended(private.ParameterServerStrategyExtended):
 
     _tfps_runtime: Any = None
     _tfps_register: Any = None
+    _tfps_worker_devices: tuple[str, ...] = ()
     _tfps_said_whole = False
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
@@ -56,11 +58,33 @@ class Extended(private.ParameterServerStrategyExtended):
         )
 
     def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
-        if current_step() is None or self._num_replicas_in_sync > 1:
+        step = current_step()
+        if step is None:
             return super()._call_for_each_replica(fn, args, kwargs)
-        # TensorFlow would run the replica in a thread of its own, out of the step's sight.
-        with private.replica_context(self._container_strategy()):
-            return fn(*args, **kwargs)
+        # TensorFlow runs each replica in a thread of its own, out of the step's sight.
+        if self._num_replicas_in_sync == 1:
+            with private.replica_context(self._container_strategy()):
+                return fn(*args, **kwargs)
+        # Within a part of a model's own step TensorFlow refuses `strategy.run`.
+        divided = cast("DividedFunction", step)
+        # A tf.function would be a graph of its own, inside of which devices cannot meet.
+        plain = getattr(fn, "python_function", fn)
+
+        def run_part(*args: Any, **kwargs: Any) -> Any:
+            with StepScope(divided.replica(device_of_thread())):
+                return plain(*args, **kwargs)
+
+        run = super()._call_for_each_replica
+        return divided.divide(lambda: run(run_part, args, kwargs))
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """Of every worker: its GPUs, else the logical devices of its CPU, without job and task."""
+        return self._tfps_worker_devices
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return len(self._tfps_worker_devices)
 
     def _say_whole(self, kwargs: dict[str, Any]) -> None:
         if self._variable_partitioner is not None and not self._tfps_said_whole:

@@ -20,6 +20,7 @@ from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
     ClusterSpec,
     announce_at_exit,
+    devices_of_workers,
     inter_op_threads,
     prepare_process,
     wait_for_tasks,
@@ -31,6 +32,7 @@ from tfps.optimizers.wrapped import members
 from tfps.placement.plan import Plan
 from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
+from tfps.runtime.devices import Devices, OneDevice, SeveralDevices
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.update_operations import UpdateOperation, update_operations
@@ -137,6 +139,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         )
         self.runtime.on_access = _weak_method(self, "pause_tickets")
         self._extended.__class__ = Extended
+        names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
+        self._extended._tfps_worker_devices = names
+        self.devices: Devices = SeveralDevices(self, names) if len(names) > 1 else OneDevice()
         self._extended._tfps_runtime = self.runtime
         self._primitives = Primitives(
             self.runtime,

@@ -13,7 +13,8 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
-from tfps.training.batch import count_examples, empty_component, restore_batch
+from tfps.runtime.examples import count_examples
+from tfps.training.batch import empty_component, restore_batch
 
 
 class DatasetFunctionAdapter(DataAdapter):
@@ -134,7 +135,9 @@ class WorkerPipelines:
 
     def _make(self, index: int, workers: int) -> tf.data.Dataset:
         context = tf.distribute.InputContext(
-            num_input_pipelines=workers, input_pipeline_id=index, num_replicas_in_sync=1
+            num_input_pipelines=workers,
+            input_pipeline_id=index,
+            num_replicas_in_sync=self._coordinator.strategy.num_replicas_in_sync,
         )
         dataset = self._function(context) if self.uses_context else self._function()
         if not isinstance(dataset, tf.data.Dataset):

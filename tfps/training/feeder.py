@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import UnsupportedError
+from tfps.runtime.examples import count_examples
 from tfps.runtime.server_function import server_function
-from tfps.training.batch import count_examples, empty_component, restore_batch
+from tfps.training.batch import empty_component, restore_batch
 from tfps.training.early_dataset import EARLY_DEVICE
 
 CHIEF_DEVICE = "/job:chief/replica:0/task:0/device:CPU:0"

@@ -161,6 +161,7 @@ class Follower:
                 batch_spec=request.source.batch_spec,
                 trains=self._kind == "train",
                 merging=merging_of(self._model.metrics),
+                devices=self._strategy.devices,
             )
             with strategy.scope():
                 discover(program, strategy)

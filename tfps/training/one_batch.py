@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.training.batch import count_examples
+from tfps.runtime.examples import count_examples
 
 
 class OneBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -86,14 +87,15 @@ class Predictor(Follower):
             outputs = self._model.predict_step(batch)
             step = current_step()
             position = None if step is None else step.position
-            if position is None:
+            if step is None or position is None:
                 self._structure = tf.nest.map_structure(tf.type_spec_from_value, outputs)
                 return {"sent": tf.constant(0, tf.int64)}
-            return {"sent": self._send(position, outputs)}
+            send = functools.partial(self._send, position)
+            return {"sent": step.once(send, tf.nest.flatten(outputs))}
 
         return run
 
-    def _send(self, position: tf.Tensor, outputs: Any) -> tf.Tensor:
+    def _send(self, position: tf.Tensor, outputs: Sequence[Any]) -> tf.Tensor:
         flat = tf.nest.flatten(outputs, expand_composites=True)
         receive = server_function(
             self._receive,

@@ -10,8 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.runtime.examples import count_examples
 from tfps.runtime.runtime import worker_device
-from tfps.training.batch import count_examples, restore_batch
+from tfps.training.batch import restore_batch
 from tfps.training.dataset_graph import NotPortable, portable_graph, reads_files, settle
 
 # How often each dataset was iterated: its shuffles give another order each time.

@@ -1,0 +1,106 @@
+"""Scheduled functions whose `strategy.run` runs on two devices of a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+
+pytestmark = pytest.mark.timeout(240)
+
+STEPS, BATCH = 12, 8
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(STEPS * BATCH, 4)).astype("float32")
+    return x, (x @ random.normal(size=(4, 1))).astype("float32")
+
+
+def build() -> tuple[keras.Model, keras.optimizers.Optimizer]:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.Adam(0.01)
+    optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
+def gradients_of(
+    model: keras.Model, x: Any, y: Any, *, global_batch: int
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    with tf.GradientTape() as tape:
+        errors = tf.reduce_sum(tf.square(model(x, training=True) - y), -1)
+        loss = tf.nn.compute_average_loss(errors, global_batch_size=global_batch)
+    return tape.gradient(loss, model.trainable_variables), loss
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["function", "nested_tf_function"])
+def test_numbers_of_one_machine(strategy: tfps.ParameterServerStrategy, nested: bool) -> None:
+    x, y = data()
+    local, local_optimizer = build()
+    expected = []
+    for step in range(STEPS):
+        rows = slice(step * BATCH, (step + 1) * BATCH)
+        gradients, loss = gradients_of(local, x[rows], y[rows], global_batch=BATCH)
+        local_optimizer.apply_gradients(zip(gradients, local.trainable_variables, strict=True))
+        expected.append(float(loss))
+
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        model, optimizer = build()
+        seen = keras.metrics.Sum(name="seen")
+    before = strategy.stats()
+
+    def per_worker() -> Any:
+        dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
+        return strategy.experimental_distribute_dataset(dataset)
+
+    def replica_step(batch: Any) -> tf.Tensor:
+        gradients, loss = gradients_of(model, *batch, global_batch=BATCH)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        seen.update_state(tf.ones_like(batch[1]))
+        return loss
+
+    run_on_replicas = tf.function(replica_step) if nested else replica_step
+
+    @tf.function
+    def step_function(iterator: Any) -> tf.Tensor:
+        losses = strategy.run(run_on_replicas, args=(next(iterator),))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    iterator = iter(coordinator.create_per_worker_dataset(per_worker))
+    results = [coordinator.schedule(step_function, args=(iterator,)) for _ in range(STEPS)]
+    coordinator.join()
+    np.testing.assert_allclose([float(r.fetch()) for r in results], expected, rtol=1e-5)
+    for one, two in zip(local.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(two, one, atol=1e-6)
+    assert int(optimizer.iterations.numpy()) == STEPS
+    assert float(seen.result()) == STEPS * BATCH
+    after = strategy.stats()
+    assert after.fallback_steps == before.fallback_steps
+    assert after.updates_applied - before.updates_applied == STEPS
+
+
+def test_raw_variables_as_in_tensorflow(strategy: tfps.ParameterServerStrategy) -> None:
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        total = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)
+
+    def replica_step() -> tf.Tensor:
+        number = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
+        total.assign_add(1.0 + number)
+        return number
+
+    @tf.function
+    def step_function() -> Any:
+        return strategy.experimental_local_results(strategy.run(replica_step))
+
+    answers = [coordinator.schedule(step_function) for _ in range(5)]
+    coordinator.join()
+    assert [[float(each) for each in answer.fetch()] for answer in answers] == [[0.0, 1.0]] * 5
+    assert float(total.numpy()) == 15.0

@@ -1,0 +1,70 @@
+"""Which devices a worker's steps run on, read from the names of all devices of a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from tfps.errors import ConfigError
+
+_NAME = re.compile(r"/job:worker/.*task:(?P<task>\d+)/device:(?P<kind>\w+):(?P<number>\d+)$")
+
+LOGICAL_CPUS = "TFPS_LOGICAL_CPUS"
+
+
+def logical_cpus() -> int:
+    """Return how many logical devices a worker makes of its CPU: `TFPS_LOGICAL_CPUS`, else one.
+
+    Raises:
+        ConfigError: it is set to anything but a whole number from 1.
+
+    Example:
+
+    >>> logical_cpus()
+    1
+    """
+    text = os.environ.get(LOGICAL_CPUS, "").strip() or "1"
+    if not (text.isascii() and text.isdecimal() and int(text) >= 1):
+        raise ConfigError(f"{text!r}; expected a whole number from 1", source=LOGICAL_CPUS)
+    return int(text)
+
+
+def devices_of_workers(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the devices that every worker computes on: its GPUs, else its CPU.
+
+    A CPU that was cut into several logical devices counts as several: that is how a program for
+    several GPUs is tried without one.
+
+    Args:
+        names: of all devices, as TensorFlow lists them.
+
+    Raises:
+        ConfigError: workers have different numbers of devices.
+
+    Example:
+
+    >>> devices_of_workers(["/job:worker/replica:0/task:0/device:CPU:0",
+    ...                     "/job:worker/replica:0/task:0/device:GPU:0",
+    ...                     "/job:worker/replica:0/task:0/device:GPU:1"])
+    ('/device:GPU:0', '/device:GPU:1')
+    """
+    found: dict[int, dict[str, list[int]]] = {}
+    for name in names:
+        if match := _NAME.match(name):
+            kinds = found.setdefault(int(match["task"]), {})
+            kinds.setdefault(match["kind"], []).append(int(match["number"]))
+    own = {task: _of_one_worker(kinds) for task, kinds in sorted(found.items())}
+    if len(set(own.values())) > 1:
+        counts = ", ".join(f"worker {task} has {len(devices)}" for task, devices in own.items())
+        raise ConfigError(
+            f"devices of the workers: received different ones ({counts}), expected as many, and of "
+            "the same kind, on every worker. Let workers with more use fewer "
+            "(CUDA_VISIBLE_DEVICES=0)."
+        )
+    return next(iter(own.values()), ("/device:CPU:0",))
+
+
+def _of_one_worker(kinds: dict[str, list[int]]) -> tuple[str, ...]:
+    kind = "GPU" if kinds.get("GPU") else "CPU"
+    return tuple(f"/device:{kind}:{number}" for number in sorted(kinds.get(kind, [0])))
