@@ -1,12 +1,15 @@
-"""A worker dies while `fit` runs: every example is still seen once, every update applied once."""
+"""A worker dies in `fit` or `evaluate`: examples are still seen once, updates applied once."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import keras
 import pytest
 
+from tests.cluster.counting import numbered
 from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
 from tfps.launch import LocalCluster
@@ -43,6 +46,42 @@ def test_killed_and_restarted(job: CountingJob) -> None:
     assert after.incarnations[1] > before.incarnations[1]
     assert after.tasks["worker 1"] == "alive"
     assert sum(after.worker_steps) - sum(before.worker_steps) == epochs * job.epoch_steps
+
+
+class KillEvaluatingWorker(keras.callbacks.Callback):
+    """Ends worker 1 once both workers have evaluated batches, while most are still to come."""
+
+    def __init__(self, job: CountingJob) -> None:
+        super().__init__()
+        self.job, self.killed = job, False
+        self.before = job.strategy.stats().worker_evaluation_steps
+
+    def done(self) -> list[int]:
+        """Batches that each worker has evaluated since."""
+        now = self.job.strategy.stats().worker_evaluation_steps
+        return [count - before for count, before in zip(now, self.before, strict=True)]
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        if not self.killed and min(self.done()) > 0 and sum(self.done()) < self.job.epoch_steps / 2:
+            self.job.cluster.kill("worker", 1)
+            self.killed = True
+
+
+@pytest.mark.conformance
+def test_killed_while_it_evaluates(job: CountingJob) -> None:
+    updates = job.updates()
+    x, labels = numbered(job.examples)
+    options: dict[str, Any] = {"batch_size": job.batch_size, "verbose": 0, "return_dict": True}
+    expected = job.model.evaluate(x, labels, **options)
+    killer = KillEvaluatingWorker(job)
+    found = job.model.evaluate(x, labels, callbacks=[killer], **options)
+    assert killer.killed
+    assert job.visits.counts() == [1] * job.examples
+    assert sum(killer.done()) == job.epoch_steps
+    assert min(killer.done()) > 0
+    assert found == pytest.approx(expected)
+    assert job.updates() == updates
+    job.cluster.restart("worker", 1)
 
 
 @pytest.mark.conformance
