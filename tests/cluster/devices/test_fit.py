@@ -46,7 +46,7 @@ def test_a_step_has_two_replicas(strategy: tfps.ParameterServerStrategy) -> None
     assert strategy.extended.worker_devices == ("/device:CPU:0", "/device:CPU:1")
 
 
-@pytest.mark.parametrize("clipnorm", [None, 0.05])
+@pytest.mark.parametrize("clipnorm", [0.05, pytest.param(None, marks=pytest.mark.slow)])
 def test_numbers_of_one_machine(
     strategy: tfps.ParameterServerStrategy, clipnorm: float | None
 ) -> None:

@@ -95,6 +95,7 @@ def test_transformer(comparison: Comparison) -> None:
     comparison.run(make, trained(tokens[:, :-1], tokens[:, 1:]), tolerance=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_residual_network(comparison: Comparison) -> None:
     images = random().uniform(size=(EXAMPLES, 12, 12, 3)).astype("float32")
     labels = random().integers(0, 4, EXAMPLES)
@@ -146,6 +147,7 @@ def test_model_of_keras_applications(comparison: Comparison) -> None:
     comparison.run(make, use)
 
 
+@pytest.mark.slow
 def test_wide_and_deep(comparison: Comparison) -> None:
     cities = random().choice(np.array(["Oslo", "Lima", "Bonn", "Pune"]), size=(EXAMPLES, 1))
     ages = random().integers(18, 80, size=(EXAMPLES, 1)).astype("float32")
@@ -325,6 +327,7 @@ class Sampling(layers.Layer):
         return mean + ops.exp(0.5 * log_variance) * noise
 
 
+@pytest.mark.slow
 def test_variational_autoencoder(comparison: Comparison) -> None:
     rows = random().uniform(size=(EXAMPLES, 10)).astype("float32")
 
@@ -340,6 +343,7 @@ def test_variational_autoencoder(comparison: Comparison) -> None:
     comparison.run(make, trained(rows, rows), tolerance=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_sequence_to_sequence(comparison: Comparison) -> None:
     vocabulary, length = 20, 7
     source = random().integers(1, vocabulary, size=(EXAMPLES, length))

@@ -172,8 +172,15 @@ def test_sampled_hooks_see_one_version(cluster: Callable[..., LocalCluster]) -> 
     strategy.close()
 
 
-@pytest.mark.parametrize("setting", ["sampled", "lock_step"])
-@pytest.mark.parametrize("kind", ["arrays", "generator"])
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        ("arrays", "sampled"),
+        ("generator", "lock_step"),
+        pytest.param("arrays", "lock_step", marks=pytest.mark.slow),
+        pytest.param("generator", "sampled", marks=pytest.mark.slow),
+    ],
+)
 def test_epoch_goes_on_after_an_evaluation_in_it(
     kind: str, setting: str, cluster: Callable[..., LocalCluster]
 ) -> None:

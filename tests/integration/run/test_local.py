@@ -95,7 +95,9 @@ def test_a_script_that_crashes(script: Path) -> None:
     assert "train.py ended by SIGABRT; logs in" in result.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_stops_everything(script: Path, number: signal.Signals) -> None:
     _ends_with(script, "time.sleep(100)")
     arguments = [*TFPS, "run", "--workers", "1", str(script)]

@@ -117,7 +117,10 @@ def test_a_chief_that_never_comes(spec: ClusterSpec, script: Path) -> None:
         assert server.wait() == 75
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
+)
 def test_signals_end_a_server(spec: ClusterSpec, script: Path, number: int, status: int) -> None:
     with _task(spec, ("ps", 0), script) as server:
         server.wait_for("serves at")

@@ -188,7 +188,11 @@ def test_a_mistake_in_the_job_file_starts_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+    ("number", "status"),
+    [
+        pytest.param(signal.SIGINT, 130, id="SIGINT", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
+    ],
 )
 def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
     with (
