@@ -28,7 +28,7 @@ _HOMES = {
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
 }
-_MODULES = ("errors", "metrics", "placement")
+_MODULES = ("errors", "metrics", "optimizers", "placement")
 
 __all__ = [
     "Asynchronous",
@@ -39,6 +39,7 @@ __all__ = [
     "SidecarEvaluatorModelExport",
     "errors",
     "metrics",
+    "optimizers",
     "placement",
 ]
 

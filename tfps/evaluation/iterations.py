@@ -13,7 +13,7 @@ def counter_of(optimizer: Any) -> Any:
     With accumulated gradients that property is a quotient of it, and a wrapper has one of its own
     that it does not use.
     """
-    while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+    while hasattr(optimizer, "inner_optimizer"):
         optimizer = optimizer.inner_optimizer
     return optimizer._iterations
 

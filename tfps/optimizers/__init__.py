@@ -1,1 +1,8 @@
-"""How a server applies gradients: any Keras optimizer, on the variables of one server."""
+"""How a server applies gradients: any Keras optimizer, on the variables of one server.
+
+For users: optimizers that know how stale a gradient is.
+"""
+
+from tfps.optimizers.staleness_aware import StalenessAware
+
+__all__ = ["StalenessAware"]

@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from tfps.optimizers.wrapped import bare
+
 # Each item of the new value depends on the same item of the gradient, the variable and the slots
 # alone. Lamb and Adafactor take norms of a whole variable, Muon needs its matrices.
 ELEMENTWISE = frozenset(
@@ -49,7 +51,8 @@ def clips_on_worker(optimizer: Any) -> bool:
     Args:
         optimizer: what the step calls, so a wrapper where there is one.
     """
-    return bool(getattr(optimizer, "clipnorm", None)) and not optimizer.gradient_accumulation_steps
+    rule = bare(optimizer)
+    return bool(getattr(rule, "clipnorm", None)) and not rule.gradient_accumulation_steps
 
 
 def may_share_slabs(optimizer: Any, leaf: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -13,8 +14,10 @@ from keras.src.optimizers.multi_optimizer import MultiOptimizer
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
+from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled
 from tfps.optimizers.slabs import Storage
+from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.units import Unit, Units
 from tfps.optimizers.wrapped import devices_of, leaves, members, slot_lists
 
@@ -36,6 +39,28 @@ class _InPlace:
             group: bool = True,  # noqa: ARG004 - part of TensorFlow's signature
         ) -> Any:
             return function(variable, *args, **(kwargs or {}))
+
+
+@dataclass(frozen=True)
+class Push:
+    """Where a gradient came, and by which rules the learning rate of its update is discounted."""
+
+    device: str
+    staleness: tf.Tensor
+    discounts: tuple[Discount, ...] = ()
+
+    def discounted(self, optimizer: StalenessAware) -> Push:
+        """The same under one more optimizer's rule."""
+        return replace(self, discounts=(*self.discounts, optimizer.discount))
+
+    def with_rate(self, optimizer: Any) -> Any:
+        """Give a copy of an optimizer the rate of this update; what is not discounted stays."""
+        if self.discounts:
+            rate = tf.convert_to_tensor(optimizer.learning_rate)
+            for discount in self.discounts:
+                rate = rate * tf.cast(discount(tf.cast(self.staleness, tf.float32)), rate.dtype)
+            optimizer.__dict__["_learning_rate"] = rate
+        return optimizer
 
 
 class ServerUpdate:
@@ -86,22 +111,30 @@ class ServerUpdate:
         for scalar in self.scalars():
             scalar._value.refresh_mirrors()
 
-    def apply(self, gradients: Mapping[str, tf.Tensor], *, device: str) -> None:
+    def apply(
+        self, gradients: Mapping[str, tf.Tensor], *, device: str, staleness: tf.Tensor
+    ) -> None:
         """Trace the update of one server's variables.
 
         Args:
             gradients: by the name of a variable on this server, or of a slab instead of all of the
                 variables in it.
             device: the server whose function is traced.
+            staleness: int64 scalar, updates that this server has applied since the parameters were
+                read that the gradients come from.
         """
         with private.default_replica_context():
-            self._apply(self.optimizer, gradients, device)
+            self._apply(self.optimizer, gradients, Push(device, staleness))
 
-    def _apply(self, optimizer: Any, gradients: Mapping[str, tf.Tensor], device: str) -> None:
+    def _apply(self, optimizer: Any, gradients: Mapping[str, tf.Tensor], push: Push) -> None:
+        device = push.device
+        if isinstance(optimizer, StalenessAware):
+            self._apply(optimizer.inner_optimizer, gradients, push.discounted(optimizer))
+            return
         if isinstance(optimizer, MultiOptimizer):
             for inner in optimizer.optimizers:
                 if inner.built and _on(device, inner._trainable_variables):
-                    self._apply(inner, gradients, device)
+                    self._apply(inner, gradients, push)
             if device == optimizer._iterations._value.device:
                 optimizer._iterations._value.assign_add(1)
             return
@@ -111,7 +144,10 @@ class ServerUpdate:
         present = [unit for unit in units if unit.name in gradients]
         values = [gradients[unit.name] for unit in present]
         variables = [unit.variable for unit in present]
-        restricted = self._restricted(leaf, units)
+        if isinstance(optimizer, LossScaleOptimizer):
+            for member in members(optimizer.inner_optimizer)[:-1]:
+                push = push.discounted(member)
+        restricted = push.with_rate(self._restricted(leaf, units))
         if isinstance(optimizer, LossScaleOptimizer):
             copy = _shallow_copy(optimizer)
             copy.__dict__["inner_optimizer"] = restricted

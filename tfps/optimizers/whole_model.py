@@ -10,7 +10,7 @@ from keras.src.optimizers.base_optimizer import clip_by_global_norm
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from tfps.optimizers.elementwise import clips_on_worker
-from tfps.optimizers.wrapped import devices_of, leaves
+from tfps.optimizers.wrapped import bare, devices_of, leaves
 
 
 def for_whole_model(
@@ -33,6 +33,7 @@ def for_whole_model(
         variables: whose gradients they are.
         value_of: the worker's copy of an optimizer's variable.
     """
+    optimizer = bare(optimizer)
     if clips_on_worker(optimizer):
         clipped = _unscaled(gradients, optimizer.loss_scale_factor, optimizer._clip_gradients)
         return [

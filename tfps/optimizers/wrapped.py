@@ -10,10 +10,14 @@ import keras
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
+from tfps.optimizers.staleness_aware import StalenessAware
+
+WRAPPERS = (LossScaleOptimizer, StalenessAware)
+
 
 def leaves(optimizer: Any) -> list[Any]:
     """The optimizers that hold slots: a wrapper's inner ones, or the optimizer itself."""
-    if isinstance(optimizer, LossScaleOptimizer):
+    if isinstance(optimizer, WRAPPERS):
         return leaves(optimizer.inner_optimizer)
     if isinstance(optimizer, MultiOptimizer):
         return [leaf for inner in optimizer.optimizers for leaf in leaves(inner)]
@@ -22,11 +26,28 @@ def leaves(optimizer: Any) -> list[Any]:
 
 def members(optimizer: Any) -> list[Any]:
     """A wrapper and everything that it wraps."""
-    if isinstance(optimizer, LossScaleOptimizer):
+    if isinstance(optimizer, WRAPPERS):
         return [optimizer, *members(optimizer.inner_optimizer)]
     if isinstance(optimizer, MultiOptimizer):
         return [optimizer, *(m for inner in optimizer.optimizers for m in members(inner))]
     return [optimizer]
+
+
+def bare(optimizer: Any) -> Any:
+    """An optimizer without what only discounts its learning rate."""
+    while isinstance(optimizer, StalenessAware):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def drop_above_of(optimizer: Any) -> int | None:
+    """The staleness in updates above which a server drops what an optimizer would apply."""
+    bounds = [
+        member.drop_above
+        for member in members(optimizer)
+        if isinstance(member, StalenessAware) and member.drop_above is not None
+    ]
+    return min(bounds, default=None)
 
 
 def devices_of(optimizer: Any) -> list[str]:

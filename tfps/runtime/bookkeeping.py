@@ -22,6 +22,7 @@ class Turn:
         received_bytes: the request's payload.
         sent_bytes: the reply's payload.
         pipelined: workers compute a step while the one before is on its way.
+        drop_above: the staleness above which its gradients are dropped; None: none are.
     """
 
     stage: int
@@ -30,6 +31,7 @@ class Turn:
     received_bytes: int
     sent_bytes: int
     pipelined: bool = False
+    drop_above: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,12 @@ def push(
     key = decide.key_of(ticket, turn.stage)
     admission = decide.admit(
         entries,
-        slot=slot,
-        incarnation=logic.choose(is_ours, header[Request.INCARNATION], -1),
+        alive=entries.is_alive(slot, logic.choose(is_ours, header[Request.INCARNATION], -1)),
         key=key,
         applied_key=applied_key,
         base_version=header[Request.BASE_VERSION],
         is_update=turn.is_update,
+        drop_above=turn.drop_above,
     )
     closed, next_ticket = None, NO_TICKET
     if turn.hands_out:
@@ -98,5 +100,5 @@ def push(
         fresh=admission.fresh,
         closed=closed,
         active=entries.read(entries.books.ACTIVE_WORKERS),
-        remembered=logic.choose(admission.fresh, key, applied_key),
+        remembered=logic.choose(admission.known, key, applied_key),
     )

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
@@ -35,7 +36,9 @@ _numbers = itertools.count()  # two programs of equal layout are two plans
 class Update(Protocol):
     """How a push changes the variables of a server: an optimizer, or a subtraction."""
 
-    def apply(self, gradients: Mapping[str, tf.Tensor], *, device: str) -> None:
+    def apply(
+        self, gradients: Mapping[str, tf.Tensor], *, device: str, staleness: tf.Tensor
+    ) -> None:
         """Trace the update of a device's variables; gradients by name of a variable or slab."""
 
 
@@ -152,21 +155,38 @@ class CustomServer:
             ledger, tensors = self.server.ledger, unpack(wire.server_request, payload)
             with ledger.locked():
                 entries = ledger.entries()
-                version, staleness = decide.count_update(
-                    entries, base_version=header[Request.BASE_VERSION]
+                counted = decide.count_update(
+                    entries,
+                    base_version=header[Request.BASE_VERSION],
+                    drop_above=drop_above_of(optimizer),
                 )
                 gradients = {n.shared_name: tensors[gradient_of(n)] for n in wire.gradients.natives}
                 trained = optimizer._trainable_variables
                 if any(v._value.device == self.server.device for v in trained):
-                    self._update_of(optimizer).apply(gradients, device=self.server.device)
+                    self._apply(optimizer, gradients, counted)
                 entries.count_traffic(
                     received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
                 )
                 ledger.post(entries)
                 values = {native.shared_name: native.read_value() for native in wire.values.natives}
-            return [_reply(version, staleness), ids, pack(wire.server_reply, values)]
+            reply = _reply(counted.version, counted.staleness, counted.status)
+            return [reply, ids, pack(wire.server_reply, values)]
 
         return push
+
+    def _apply(
+        self, optimizer: Any, gradients: Mapping[str, tf.Tensor], counted: decide.Counted
+    ) -> None:
+        def apply() -> tf.Tensor:
+            self._update_of(optimizer).apply(
+                gradients, device=self.server.device, staleness=counted.staleness
+            )
+            return tf.constant(0)
+
+        if counted.fresh is True:
+            apply()
+        else:
+            tf.cond(counted.fresh, apply, lambda: tf.constant(0))
 
     def _write_back(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """What the function assigned itself: changes add up, moving averages mix."""
@@ -186,9 +206,9 @@ class CustomServer:
         return [_reply(version), ids, tf.zeros([0], tf.uint8)]
 
 
-def _reply(version: tf.Tensor, staleness: Any = 0) -> tf.Tensor:
+def _reply(version: tf.Tensor, staleness: Any = 0, status: Any = int(Status.OK)) -> tf.Tensor:
     fields = {
-        Reply.STATUS: int(Status.OK),
+        Reply.STATUS: status,
         Reply.VERSION: version,
         Reply.STALENESS: staleness,
         Reply.NEXT_TICKET: NO_TICKET,

@@ -15,8 +15,9 @@ from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Entries, Status
 from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime import bookkeeping
-from tfps.runtime.bookkeeping import Turn
+from tfps.runtime.bookkeeping import Pushed, Turn
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
@@ -208,6 +209,7 @@ class ServerProgram:
             received_bytes=wire.request.size_bytes,
             sent_bytes=wire.reply.size_bytes,
             pipelined=self.program.pipelined,
+            drop_above=None if optimizer is None else drop_above_of(optimizer),
         )
 
         def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
@@ -228,7 +230,7 @@ class ServerProgram:
                     self._count_durations(entries, header)
                 done = self._timed(
                     pushed.fresh,
-                    lambda: self._apply(stage, tensors, pushed.active),
+                    lambda: self._apply(stage, tensors, pushed),
                     counts=optimizer is not None,
                 )
                 # The books say that it was applied when it was, and not if that failed.
@@ -328,16 +330,18 @@ class ServerProgram:
 
         return tf.cond(condition, timed if counts else work, lambda: tf.constant(0))
 
-    def _apply(self, stage: int, tensors: dict[str, tf.Tensor], active: tf.Tensor) -> tf.Tensor:
+    def _apply(self, stage: int, tensors: dict[str, tf.Tensor], pushed: Pushed) -> tf.Tensor:
         wire = self.wires[stage]
         before = tf.compat.v1.get_default_graph().get_operations()
         for variable in wire.state:
-            self._take_state(variable, tensors[name_of(variable)], active)
+            self._take_state(variable, tensors[name_of(variable)], pushed.active)
         optimizer = self.program.stages[stage].optimizer
         if optimizer is not None:
             gradients = {n.shared_name: tensors[gradient_of(n)] for n in wire.gradients.natives}
             if any(v._value.device == self.server.device for v in optimizer._trainable_variables):
-                self._update_of(optimizer).apply(gradients, device=self.server.device)
+                self._update_of(optimizer).apply(
+                    gradients, device=self.server.device, staleness=pushed.staleness
+                )
         done = [
             operation
             for operation in tf.compat.v1.get_default_graph().get_operations()[len(before) :]

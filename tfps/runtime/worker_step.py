@@ -265,7 +265,8 @@ class WorkerStep:
         end = _timestamp_after(headers)
         # A server that refuses a push has let this worker out: what it computes on counts nowhere.
         statuses = tf.stack([header[Reply.STATUS] for header in headers])
-        accepted = tf.reduce_all((statuses == Status.OK) | (statuses == Status.DUPLICATE))
+        counts = [statuses == known for known in (Status.OK, Status.LATE, Status.DUPLICATE)]
+        accepted = tf.reduce_all(tf.reduce_any(counts, 0))
         return Pushed(
             payloads=[replies[p].payload for p in range(len(self.servers))],
             versions=[header[Reply.VERSION] for header in headers],

@@ -50,7 +50,13 @@ class Descent:
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self._trainable_variables = list(parameters)
 
-    def apply(self, gradients: Mapping[str, tf.Tensor], *, device: str) -> None:
+    def apply(
+        self,
+        gradients: Mapping[str, tf.Tensor],
+        *,
+        device: str,
+        staleness: tf.Tensor,
+    ) -> None:
         natives = [parameter._value for parameter in self._trainable_variables]
         slabs = [native.slab for native in natives if native.slab is not None]
         for name, native in {each.shared_name: each for each in (*natives, *slabs)}.items():

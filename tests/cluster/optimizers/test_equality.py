@@ -54,6 +54,7 @@ VARIANTS |= {
     "schedule": lambda: keras.optimizers.Adam(
         keras.optimizers.schedules.ExponentialDecay(0.02, 5, 0.9)
     ),
+    "staleness_aware": lambda: tfps.optimizers.StalenessAware(keras.optimizers.Adam(0.01)),
     "amsgrad": lambda: keras.optimizers.Adam(0.01, amsgrad=True),
     "loss_scale_and_global_clipnorm": lambda: keras.optimizers.LossScaleOptimizer(
         keras.optimizers.SGD(0.5, global_clipnorm=0.1)

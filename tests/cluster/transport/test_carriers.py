@@ -55,8 +55,7 @@ class EchoServer:
             entries = ledger.entries()
             admission = decide.admit(
                 entries,
-                slot=header[Request.SLOT],
-                incarnation=header[Request.INCARNATION],
+                alive=entries.is_alive(header[Request.SLOT], header[Request.INCARNATION]),
                 key=key,
                 applied_key=applied,
                 base_version=header[Request.BASE_VERSION],

@@ -58,13 +58,22 @@ class ServerModel:
         slots: how many workers can take part.
         stages: of each training step: whether the stage carries gradients.
         pipelined: workers compute a step while the one before is on its way.
+        drop_above: the staleness above which gradients are dropped.
     """
 
     def __init__(
-        self, *, index: int, slots: int, stages: tuple[bool, ...], pipelined: bool = False
+        self,
+        *,
+        index: int,
+        slots: int,
+        stages: tuple[bool, ...],
+        pipelined: bool = False,
+        drop_above: int | None = None,
     ) -> None:
         self.index, self.books, self.stages = index, Books(slots), stages
-        self.pipelined = pipelined
+        self.pipelined, self.drop_above = pipelined, drop_above
+        self.dropped: list[tuple[int, int]] = []  # (ticket, stage)
+        self.refused = 0  # pushes of workers that were let out
         self.cells = self.books.blank()
         self.applied_keys: dict[int, int] = {}
         self.applications: Counter[tuple[int, int]] = Counter()
@@ -151,6 +160,7 @@ class ServerModel:
                 received_bytes=0,
                 sent_bytes=0,
                 pipelined=self.pipelined,
+                drop_above=self.drop_above if is_update else None,
             ),
             applied_key=self.applied_keys.get(wire.ticket, -1),
         )
@@ -159,9 +169,18 @@ class ServerModel:
             self.issued.append(pushed.next_ticket)
         if pushed.closed:
             self.closed.append((wire.closes, wire.examples))
-        if pushed.fresh:
+        if pushed.status in (Status.OK, Status.LATE):
             self.applied_keys[wire.ticket] = pushed.remembered
+        else:
+            assert pushed.remembered == self.applied_keys.get(wire.ticket, -1)
+        assert pushed.fresh == (pushed.status == Status.OK)
+        if pushed.fresh:
             self.applications[wire.ticket, wire.stage] += 1
+        elif pushed.status == Status.LATE:
+            assert self.drop_above is not None
+            assert pushed.staleness > self.drop_above
+            self.dropped.append((wire.ticket, wire.stage))
+        self.refused += pushed.status == Status.EVICTED
         self.post(entries)
         assert pushed.version == self[Books.VERSION]
         return Answer(Status(pushed.status), pushed.version, pushed.next_ticket)

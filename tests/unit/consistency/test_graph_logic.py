@@ -24,19 +24,35 @@ SLOT = st.integers(0, SLOTS - 1)
 TRUTH = st.integers(0, 1)
 # Few values, so that tickets, incarnations and versions often agree.
 NUMBER = st.integers(-1, 3)
+DROP_ABOVE = STALENESS_BINS // 2
 
 Arguments = dict[str, Any]
 Decision = Callable[[Entries, Arguments], list[Any]]
 
 
-def _admit(entries: Entries, arguments: Arguments, *, is_update: bool) -> list[Any]:
-    behind = arguments.pop("behind")
-    base_version = entries.read(BOOKS.VERSION) - behind
-    answer = decide.admit(entries, base_version=base_version, is_update=is_update, **arguments)
-    return [answer.alive, answer.fresh, answer.status, answer.staleness]
+def _admit(
+    entries: Entries, arguments: Arguments, *, is_update: bool, drop_above: int | None = None
+) -> list[Any]:
+    answer = decide.admit(
+        entries,
+        alive=entries.is_alive(arguments["slot"], arguments["incarnation"]),
+        key=arguments["key"],
+        applied_key=arguments["applied_key"],
+        base_version=entries.read(BOOKS.VERSION) - arguments["behind"],
+        is_update=is_update,
+        drop_above=drop_above,
+    )
+    return list(vars(answer).values())
 
 
-def _push(entries: Entries, arguments: Arguments, *, is_update: bool, hands_out: bool) -> list[Any]:
+def _push(
+    entries: Entries,
+    arguments: Arguments,
+    *,
+    is_update: bool,
+    hands_out: bool,
+    drop_above: int | None = None,
+) -> list[Any]:
     header: list[Any] = [0] * REQUEST_FIELDS
     header[Request.INCARNATION], header[Request.TICKET] = (
         arguments["incarnation"],
@@ -49,15 +65,18 @@ def _push(entries: Entries, arguments: Arguments, *, is_update: bool, hands_out:
         header=header,
         slot=arguments["slot"],
         is_ours=arguments["is_ours"] == 1,
-        turn=Turn(1, is_update, hands_out, received_bytes=30, sent_bytes=40),
+        turn=Turn(1, is_update, hands_out, received_bytes=30, sent_bytes=40, drop_above=drop_above),
         applied_key=arguments["applied_key"],
     )
     return [value for value in vars(pushed).values() if value is not None]
 
 
-def _count_update(entries: Entries, arguments: Arguments) -> list[Any]:
+def _count_update(
+    entries: Entries, arguments: Arguments, *, drop_above: int | None = None
+) -> list[Any]:
     base_version = entries.read(BOOKS.VERSION) - arguments["behind"]
-    return list(decide.count_update(entries, base_version=base_version))
+    counted = decide.count_update(entries, base_version=base_version, drop_above=drop_above)
+    return list(vars(counted).values())
 
 
 def _dismiss(entries: Entries, arguments: Arguments) -> list[Any]:
@@ -97,7 +116,16 @@ REQUEST = {
 DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     "admit": (functools.partial(_admit, is_update=True), PUSH),
     "admit_state": (functools.partial(_admit, is_update=False), PUSH),
+    "admit_or_drop": (functools.partial(_admit, is_update=True, drop_above=DROP_ABOVE), PUSH),
     "count_update": (_count_update, {"behind": PUSH["behind"]}),
+    "count_or_drop": (
+        functools.partial(_count_update, drop_above=DROP_ABOVE),
+        {"behind": PUSH["behind"]},
+    ),
+    "push_or_drop": (
+        functools.partial(_push, is_update=True, hands_out=True, drop_above=DROP_ABOVE),
+        REQUEST,
+    ),
     "close": (
         _with_alive(decide.close),
         {"alive": TRUTH, "slot": SLOT, "ticket": NUMBER, "examples": st.integers(0, 1 << 40)},

@@ -51,7 +51,7 @@ class TicketMachine(RuleBasedStateMachine):
         servers=st.integers(1, 3),
         stages=st.sampled_from(TRAINING_STEPS),
         is_length_known=st.booleans(),
-        pipelined=st.booleans(),
+        extra=st.tuples(st.booleans(), st.sampled_from([None, None, 0, 2])),
     )
     def start_job(
         self,
@@ -59,11 +59,15 @@ class TicketMachine(RuleBasedStateMachine):
         servers: int,
         stages: tuple[bool, ...],
         is_length_known: bool,
-        pipelined: bool,
+        extra: tuple[bool, int | None],
     ) -> None:
+        pipelined, drop_above = extra
         self.slots, self.stages = slots, stages
         self.pipelined = pipelined and stages == (True,)
-        self.servers = [ServerModel(index=p, slots=slots, stages=stages) for p in range(servers)]
+        self.servers = [
+            ServerModel(index=p, slots=slots, stages=stages, drop_above=drop_above)
+            for p in range(servers)
+        ]
         self.books = self.servers[0].books
         self.open_round(batches=8, is_length_known=is_length_known, trains=True)
 
@@ -233,14 +237,18 @@ class TicketMachine(RuleBasedStateMachine):
         closed = [ticket for ticket, _ in self.servers[0].closed]
         for server in self.servers:
             assert set(server.applications.values()) <= {1}
+            assert len(set(server.dropped)) == len(server.dropped)
+            assert not set(server.dropped) & set(server.applications)
+            visited = {*server.applications, *server.dropped}
             for stage in range(len(self.stages)):
-                assert all((ticket, stage) in server.applications for ticket in closed)
+                assert all((ticket, stage) in visited for ticket in closed)
 
     def _the_books_add_up(self) -> None:
         slots = range(self.slots)
         for server in self.servers:
             updates = [stage for _, stage in server.applications if self.stages[stage]]
             assert server[Books.VERSION] == len(updates)
+            assert server[Books.DROPPED] == len(server.dropped) + server.refused
             first_bin = self.books.staleness(0)
             assert sum(server.cells[first_bin : first_bin + STALENESS_BINS]) == len(updates)
             active = [server[self.books.active(slot)] for slot in slots]
@@ -266,8 +274,8 @@ class TicketMachine(RuleBasedStateMachine):
         assert done == list(range(self.data.first, upto))
         trained = self.trained_before + len(server.closed)
         for record in self.servers:
-            assert len(record.applications) == trained * len(self.stages)
-            assert record[Books.VERSION] == trained * sum(self.stages)
+            assert len(record.applications) + len(record.dropped) == trained * len(self.stages)
+            assert record[Books.VERSION] + len(record.dropped) == trained * sum(self.stages)
             assert record[Books.ACTIVE_WORKERS] == 0
 
 

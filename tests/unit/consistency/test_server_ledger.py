@@ -62,8 +62,7 @@ def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
             entries, applied = ledger.entries(), ledger.applied_key(cell)
             admission = decide.admit(
                 entries,
-                slot=slot,
-                incarnation=incarnation,
+                alive=entries.is_alive(slot, incarnation),
                 key=key,
                 applied_key=applied,
                 base_version=entries.read(ledger.books.VERSION),

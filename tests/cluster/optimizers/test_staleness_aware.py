@@ -1,0 +1,159 @@
+"""The step of each gradient is discounted for its own staleness, which the server knows exactly."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tfps.optimizers import StalenessAware
+
+pytestmark = pytest.mark.timeout(180)
+
+GRADIENTS = [0.4, -0.2, 0.3, 0.25]
+
+
+@pytest.fixture(scope="module")
+def cluster_size() -> dict[str, int]:
+    return {"workers": 1, "ps": 2}
+
+
+numbers = itertools.count()
+
+
+def variable(strategy: tfps.ParameterServerStrategy, optimizer: Any) -> keras.Variable:
+    """A weight that the optimizer trains."""
+    with strategy.scope():
+        weight = keras.Variable(np.ones(3, "float32"), name=f"w{next(numbers)}")
+        optimizer.build([weight])
+    return weight
+
+
+def push(
+    strategy: tfps.ParameterServerStrategy, weight: Any, gradient: float, version: Any, by: Any
+) -> tuple[Any, int]:
+    new, staleness = strategy.push(
+        {weight.path: np.full(3, gradient, "float32")}, version, optimizer=by
+    )
+    return new, staleness
+
+
+@pytest.mark.parametrize(
+    ("discount", "factor"),
+    [
+        ("inverse", lambda s: 1 / max(s, 1)),
+        ("inverse_plus_one", lambda s: 1 / (s + 1)),
+        ("exponential", lambda s: np.exp(-0.1 * s)),
+        (lambda s: 1 / (1 + s * s), lambda s: 1 / (1 + s * s)),
+    ],
+    ids=["inverse", "inverse_plus_one", "exponential", "own"],
+)
+def test_each_gradient_has_its_own_rate(
+    strategy: tfps.ParameterServerStrategy, discount: Any, factor: Callable[[int], float]
+) -> None:
+    optimizer = StalenessAware(keras.optimizers.SGD(0.5), discount)
+    weight = variable(strategy, optimizer)
+    _, old = strategy.pull([weight.path])
+    expected = 1.0
+    for number, gradient in enumerate(GRADIENTS):
+        # All from the parameters before the first push, so each misses one more.
+        _, staleness = push(strategy, weight, gradient, old, optimizer)
+        assert staleness == number
+        expected -= 0.5 * factor(number) * gradient
+        np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-6)
+    assert int(optimizer.iterations.numpy()) == len(GRADIENTS)
+
+
+def test_adam_does_not_cancel_it(strategy: tfps.ParameterServerStrategy) -> None:
+    def first_step(stale: int) -> float:
+        before = keras.optimizers.SGD(1.0)
+        other = variable(strategy, before)
+        optimizer = StalenessAware(keras.optimizers.Adam(0.1), "inverse_plus_one")
+        weight = variable(strategy, optimizer)
+        _, old = strategy.pull([weight.path])
+        for _ in range(stale):
+            push(strategy, other, 0.1, old, before)  # every server counts every push
+        _, staleness = push(strategy, weight, 0.3, old, optimizer)
+        assert staleness == stale
+        return float(1.0 - weight.numpy()[0])
+
+    fresh, stale = first_step(0), first_step(3)
+    assert fresh == pytest.approx(0.1, rel=1e-4)
+    assert stale == pytest.approx(fresh / 4, rel=1e-5)
+
+
+def test_too_stale_a_gradient_is_dropped(strategy: tfps.ParameterServerStrategy) -> None:
+    optimizer = StalenessAware(keras.optimizers.SGD(1.0), drop_above=1)
+    weight = variable(strategy, optimizer)
+    _, old = strategy.pull([weight.path])
+    before = strategy.stats()
+    for _ in range(2):
+        push(strategy, weight, 0.25, old, optimizer)
+    moved = weight.numpy()
+    np.testing.assert_allclose(moved, 0.5)
+    for _ in range(3):  # a staleness of 2 each time: what is dropped is no update
+        _, staleness = push(strategy, weight, 0.25, old, optimizer)
+        assert staleness == 2
+    np.testing.assert_array_equal(weight.numpy(), moved)
+    after = strategy.stats()
+    assert after.updates_applied - before.updates_applied == 2
+    assert after.gradients_dropped - before.gradients_dropped >= 3
+    assert int(optimizer.iterations.numpy()) == 2
+
+
+def test_a_custom_loop_uses_it_like_any_optimizer(strategy: tfps.ParameterServerStrategy) -> None:
+    coordinator = tfps.ClusterCoordinator(strategy)
+    optimizer = StalenessAware(keras.optimizers.SGD(0.1))
+    weight = variable(strategy, optimizer)
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight * 2.0)
+        optimizer.apply_gradients(zip(tape.gradient(loss, [weight.value]), [weight], strict=True))
+
+    for _ in range(5):
+        coordinator.schedule(step)
+    coordinator.join()
+    np.testing.assert_allclose(weight.numpy(), 0.0, atol=1e-6)
+    assert int(optimizer.iterations.numpy()) == 5
+
+
+def test_pipelined_training_counts_and_discounts_its_delay(
+    cluster: Callable[..., Any], cluster_size: dict[str, int]
+) -> None:
+    """Every gradient but the first lacks exactly one update, its own worker's."""
+    strategy = tfps.ParameterServerStrategy(
+        cluster(**cluster_size).cluster_resolver,
+        consistency=tfps.Asynchronous(pipeline_steps=1),
+    )
+    x = np.ones((12, 1), "float32")
+    rates: list[float] = []
+
+    def build(wrap: Callable[[Any], Any]) -> keras.Model:
+        with strategy.scope():
+            model = keras.Sequential(
+                [
+                    keras.Input((1,)),
+                    keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros"),
+                ]
+            )
+            model.compile(wrap(keras.optimizers.SGD(0.01)), lambda _, y: -y)
+        model.fit(x, x, batch_size=1, verbose=0)
+        return model
+
+    plain = build(lambda optimizer: optimizer)
+    halved = build(functools.partial(StalenessAware, discount="inverse_plus_one"))
+    for model in (plain, halved):
+        rates.append(float(model.get_weights()[0].item()))
+        assert int(model.optimizer.iterations) == 12
+    assert rates[0] == pytest.approx(12 * 0.01, rel=1e-5)
+    assert rates[1] == pytest.approx(0.01 + 11 * 0.005, rel=1e-5)
+    strategy.close()

@@ -1,0 +1,112 @@
+"""`StalenessAware` away from servers: the inner optimizer, its rules, and what is refused."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tfps.errors import ConfigError
+from tfps.optimizers import StalenessAware
+from tfps.optimizers.discount import Exponential, Inverse, InversePlusOne, resolve
+
+CLASSES = sorted(
+    name
+    for name, value in vars(keras.optimizers).items()
+    if inspect.isclass(value)
+    and issubclass(value, keras.optimizers.Optimizer)
+    and value not in (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
+    and name != "MultiOptimizer"
+)
+
+
+def trained(optimizer: Any) -> list[np.ndarray]:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(3, kernel_constraint=keras.constraints.MaxNorm(0.5)),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(optimizer, "mse")
+    x = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
+    model.fit(x, x[:, :1], batch_size=6, shuffle=False, verbose=0)
+    assert int(model.optimizer.iterations) == 4
+    return [*model.get_weights(), np.asarray(model.optimizer.learning_rate)]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_on_one_machine_it_is_the_inner_optimizer(name: str) -> None:
+    make = getattr(keras.optimizers, name)
+    for one, two in zip(trained(make(0.05)), trained(StalenessAware(make(0.05))), strict=True):
+        np.testing.assert_array_equal(two, one)
+
+
+def test_it_is_saved_with_the_model(tmp_path: Path) -> None:
+    optimizer = StalenessAware(
+        keras.optimizers.Adam(0.02), discount=Exponential(0.3), drop_above=5, name="aware"
+    )
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras").optimizer
+    assert (loaded.discount, loaded.drop_above, loaded.name) == (Exponential(0.3), 5, "aware")
+    assert isinstance(loaded.inner_optimizer, keras.optimizers.Adam)
+    assert int(loaded.iterations) == 1
+    for one, two in zip(optimizer.variables, loaded.variables, strict=True):
+        np.testing.assert_array_equal(two.numpy(), one.numpy())
+
+
+def test_learning_rate_is_the_inner_one() -> None:
+    optimizer = StalenessAware(keras.optimizers.SGD(0.5))
+    assert float(optimizer.learning_rate) == 0.5
+    optimizer.learning_rate = 0.25
+    assert float(optimizer.inner_optimizer.learning_rate) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("rule", "factors"),
+    [
+        ("inverse", [1, 1, 1 / 2, 1 / 5]),
+        ("inverse_plus_one", [1, 1 / 2, 1 / 3, 1 / 6]),
+        ("exponential", [1, np.exp(-0.1), np.exp(-0.2), np.exp(-0.5)]),
+        (lambda staleness: 0.5**staleness, [1, 0.5, 0.25, 0.03125]),
+    ],
+)
+def test_rules(rule: Any, factors: list[float]) -> None:
+    discount = resolve(rule)
+    staleness = keras.ops.convert_to_tensor([0.0, 1.0, 2.0, 5.0])
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(discount(staleness)), factors, rtol=1e-6)
+
+
+def test_rules_print_readably() -> None:
+    assert repr(Exponential(0.2)) == "Exponential(rate=0.2)"
+    assert [resolve("inverse"), resolve("inverse_plus_one")] == [Inverse(), InversePlusOne()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"optimizer": "adam"}, "optimizer: received 'adam', expected an optimizer of Keras"),
+        ({"discount": "linear"}, "discount: received 'linear', expected one of 'inverse'"),
+        ({"discount": 0.5}, "discount: received 0.5"),
+        ({"discount": lambda staleness: 0.5 + staleness}, "answers 0.5 for a staleness of 0"),
+        ({"drop_above": -1}, "drop_above: received -1, expected a whole number"),
+        ({"drop_above": 1.5}, "drop_above: received 1.5"),
+        ({"drop_above": True}, "drop_above: received True"),
+    ],
+)
+def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        StalenessAware(**{"optimizer": keras.optimizers.SGD(0.1), **arguments})
+
+
+def test_a_negative_rate_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rate: received -0\.1, expected a number from 0"):
+        Exponential(-0.1)
