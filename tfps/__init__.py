@@ -13,7 +13,7 @@ from tfps.keras_backend import check_backend
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tfps.consistency.modes import Asynchronous
+    from tfps.consistency.modes import Asynchronous, BoundedStaleness
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
+    "BoundedStaleness": "tfps.consistency.modes",
     "ClusterCoordinator": "tfps.strategy.coordinator",
     "LocalCluster": "tfps.launch.local_cluster",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
@@ -32,6 +33,7 @@ _MODULES = ("errors", "metrics", "optimizers", "placement")
 
 __all__ = [
     "Asynchronous",
+    "BoundedStaleness",
     "ClusterCoordinator",
     "LocalCluster",
     "ParameterServerStrategy",

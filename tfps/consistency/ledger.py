@@ -17,9 +17,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tfps.consistency.histogram import DURATION_BINS
+from tfps.consistency.logic import Logic
 
 NO_TICKET = -1
 # Optimizer calls of one step; a growing number (ticket, stage) is ticket * 16 + stage.
@@ -37,42 +38,6 @@ class Status(enum.IntEnum):
     REPLAN = 4
     STOP = 5
     LOST = 6  # the worker's own side says so: no answer came
-
-
-class Logic(Protocol):
-    """The operations that differ between Python values and tensors."""
-
-    def both(self, left: Any, right: Any) -> Any:
-        """Logical and."""
-
-    def choose(self, condition: Any, yes: Any, no: Any) -> Any:
-        """``yes`` where the condition holds, else ``no``."""
-
-    def smaller(self, left: Any, right: Any) -> Any:
-        """The minimum."""
-
-    def position_of_smallest(
-        self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
-    ) -> Any:
-        """Which of the first ``count`` cells from ``begin`` is smallest; 0 if there are none."""
-
-
-class PlainLogic:
-    """`Logic` on Python booleans and integers."""
-
-    def both(self, left: bool, right: bool) -> bool:
-        return left and right
-
-    def choose(self, condition: bool, yes: Any, no: Any) -> Any:
-        return yes if condition else no
-
-    def smaller(self, left: int, right: int) -> int:
-        return min(left, right)
-
-    def position_of_smallest(
-        self, read: Callable[[int], int], *, begin: int, capacity: int, count: int
-    ) -> int:
-        return min(range(min(count, capacity)), key=lambda k: read(begin + k), default=0)
 
 
 @dataclass(frozen=True)
@@ -98,7 +63,8 @@ class Books:
     ACTIVE_WORKERS = 10
     BYTES_RECEIVED = 11  # payloads of pushes
     BYTES_SENT = 12  # payloads of replies
-    GLOBALS = 13
+    LARGEST_GAP = 13  # by which a worker was ahead of the slowest when it started a step
+    GLOBALS = 14
 
     def active(self, slot: Any) -> Any:
         return self.GLOBALS + slot
@@ -132,9 +98,17 @@ class Books:
         """How many tickets can have come back: a worker's account holds three at most."""
         return 3 * self.slots
 
+    def clock(self, slot: Any) -> Any:
+        """Steps that the worker has completed, as the gate counts them."""
+        return self.GLOBALS + 10 * self.slots + slot
+
+    def waiting(self, slot: Any) -> Any:
+        """1 while the worker waits at the gate."""
+        return self.GLOBALS + 11 * self.slots + slot
+
     @property
     def histograms(self) -> int:
-        return self.GLOBALS + 10 * self.slots
+        return self.GLOBALS + 12 * self.slots
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from tfps.errors import ConfigError
+
+
+class Mode(Protocol):
+    """What the parts that act on it ask of a mode."""
+
+    @property
+    def pipeline_steps(self) -> int:
+        """How many pushes a worker has on their way while it computes."""
+
+    @property
+    def bound_steps(self) -> int | None:
+        """How far ahead of the slowest a worker may start a step; None: as far as it can."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +53,62 @@ class Asynchronous:
                 "step is computed while the last one is pushed"
             )
 
+    @property
+    def bound_steps(self) -> None:
+        """There is no bound."""
+        return None
 
-ALIASES = {"asynchronous": Asynchronous}
+
+@dataclass(frozen=True)
+class BoundedStaleness:
+    """A worker may be so many steps ahead of the slowest, and then waits for it.
+
+    Between waiting for everybody at each step and for nobody: workers that are slow for a moment
+    hold nobody up, and no gradient comes from parameters much older than the others'. A worker that
+    is slow all the time sets the pace in the end. Those that leave, die or hang are not waited for;
+    who comes back begins beside the slowest. What is said of steps holds on every server by itself.
+
+    Source: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+    Server", NeurIPS 2013.
+
+    Args:
+        bound_steps: how many steps a worker may have completed more than the slowest one and still
+            start another; 0 is a barrier at every step.
+
+    Raises:
+        ConfigError: no whole number from 0.
+
+    Example:
+
+    >>> BoundedStaleness(bound_steps=4)
+    BoundedStaleness(bound_steps=4)
+    """
+
+    bound_steps: int
+
+    def __post_init__(self) -> None:
+        is_count = isinstance(self.bound_steps, int) and not isinstance(self.bound_steps, bool)
+        if not is_count or self.bound_steps < 0:
+            raise ConfigError(
+                f"bound_steps: received {self.bound_steps!r}, expected a whole number from 0: how "
+                "many steps a worker may be ahead of the slowest"
+            )
+
+    @property
+    def pipeline_steps(self) -> int:
+        """A worker that may have to wait at each step sends nothing ahead."""
+        return 0
 
 
-def resolve(consistency: Asynchronous | str | None) -> Asynchronous:
+# Enough for a step that takes a few times as long as the others, and few against an epoch.
+DEFAULT_BOUND_STEPS = 4
+ALIASES: dict[str, Mode] = {
+    "asynchronous": Asynchronous(),
+    "bounded_staleness": BoundedStaleness(DEFAULT_BOUND_STEPS),
+}
+
+
+def resolve(consistency: Any) -> Mode:
     """A mode from itself, its alias or None (asynchronous).
 
     Raises:
@@ -53,10 +117,11 @@ def resolve(consistency: Asynchronous | str | None) -> Asynchronous:
     if consistency is None:
         return Asynchronous()
     if isinstance(consistency, str) and consistency in ALIASES:
-        return ALIASES[consistency]()
-    if isinstance(consistency, Asynchronous):
+        return ALIASES[consistency]
+    if isinstance(consistency, (Asynchronous, BoundedStaleness)):
         return consistency
     raise ConfigError(
-        f"consistency: received {consistency!r}, expected tfps.Asynchronous() or one of "
+        f"consistency: received {consistency!r}, expected tfps.Asynchronous(), "
+        f"tfps.BoundedStaleness(bound_steps=4) or one of "
         f"{', '.join(repr(alias) for alias in ALIASES)}"
     )

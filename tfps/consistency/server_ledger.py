@@ -20,7 +20,7 @@ APPLIED_WINDOW_TICKETS = 1 << 16
 
 
 class GraphLogic:
-    """`ledger.Logic` on scalar tensors; makes each constant once."""
+    """`Logic` on scalar tensors; makes each constant once."""
 
     def __init__(self) -> None:
         self._constants: dict[int, tf.Tensor] = {}
@@ -221,6 +221,16 @@ class ServerLedger:
                 )
             )
         return operations
+
+    def write(self, cells: tf.Tensor, values: tf.Tensor) -> None:
+        """Write some cells at once."""
+        tf.raw_ops.ResourceScatterUpdate(resource=self._cells.handle, indices=cells, updates=values)
+
+    def raise_to(self, cell: int, value: tf.Tensor) -> None:
+        """Write a cell if the value is larger than what it holds."""
+        tf.raw_ops.ResourceScatterMax(
+            resource=self._cells.handle, indices=tf.constant(cell, tf.int64), updates=value
+        )
 
     def cells(self) -> tf.Tensor:
         """A copy of the whole vector."""

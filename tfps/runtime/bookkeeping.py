@@ -42,6 +42,7 @@ class Pushed:
     version: Any
     staleness: Any
     next_ticket: Any
+    alive: Any  # whether the sender takes part
     fresh: Any  # apply it
     closed: Any  # count the report of the step before; None: this server takes none
     active: Any  # workers that take part
@@ -97,6 +98,7 @@ def push(
         version=version + logic.choose(admission.fresh, 1, 0) if turn.is_update else version,
         staleness=admission.staleness,
         next_ticket=next_ticket,
+        alive=admission.alive,
         fresh=admission.fresh,
         closed=closed,
         active=entries.read(entries.books.ACTIVE_WORKERS),

@@ -11,6 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
+from tfps.errors import UnsupportedError
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.custom_server import CustomServer
 from tfps.runtime.devices import Meeting, Replica
@@ -42,6 +43,12 @@ def trace_packed(
     program = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
+    if program.stages and strategy.consistency.bound_steps is not None:
+        raise UnsupportedError(
+            f"consistency={strategy.consistency!r}: a scheduled function that trains has no clock "
+            "that workers could be compared by. Train with model.fit(), or use "
+            "tfps.Asynchronous()."
+        )
     strategy.updates_of(program)
     servers = [
         CustomServer(program, runtime=strategy.runtime, server=server, update_of=strategy.update_of)

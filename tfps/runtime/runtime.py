@@ -39,6 +39,7 @@ class Runtime(Storage):
         addresses: of the parameter servers, ``host:port``.
         placement: chooses the server of a new variable.
         transport: ``"auto"``, ``"direct"`` or ``"grpc"``; how requests reach servers.
+        bound_steps: how far ahead of the slowest a worker may start a step; None: without bound.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Runtime(Storage):
         addresses: Sequence[str],
         placement: Placement,
         transport: str = "auto",
+        bound_steps: int | None = None,
     ) -> None:
         super().__init__(container=f"tfps_{job}", number_of_servers=len(addresses))
         self.job, self.workers = job, len(worker_addresses)
@@ -64,6 +66,7 @@ class Runtime(Storage):
                 address=address,
                 container=self.container,
                 slots=self.workers,
+                bound_steps=bound_steps,
             )
             for index, address in enumerate(addresses)
         ]
@@ -174,6 +177,7 @@ class Runtime(Storage):
         self.data_plane.close()
         for server in self.servers:
             if server.lost is None:
+                server.gate.destroy()
                 server.ledger.destroy()
             server.control.close()
         for line in self._worker_lines:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.cluster import accepts_connections
 from tfps.consistency import ledger as decide
+from tfps.consistency.gate import BoundedGate, Gate, OpenGate
 from tfps.consistency.ledger import Books
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
@@ -29,13 +30,24 @@ class Server:
         address: of the task, ``host:port``.
         container: the job's container.
         slots: how many workers can take part.
+        bound_steps: how far ahead of the slowest a worker may start; None: as far as it can.
     """
 
     def __init__(
-        self, *, index: int, device: str, address: str, container: str, slots: int
+        self,
+        *,
+        index: int,
+        device: str,
+        address: str,
+        container: str,
+        slots: int,
+        bound_steps: int | None = None,
     ) -> None:
         self.index, self.device, self.address = index, device, address
         self.ledger = ServerLedger(device=device, container=container, slots=slots)
+        self.gate: Gate = OpenGate()
+        if bound_steps is not None:
+            self.gate = BoundedGate(self.ledger, bound_steps=bound_steps)
         self.control = ControlPlane(address=address, device=device)
         self._open = self.control.function(self._trace_open, arguments=1)
         self._limit = self.control.function(self._trace_limit, arguments=1)
@@ -108,6 +120,7 @@ class Server:
             entries = self.ledger.entries()
             leaves = decide.evict(entries, slot=slot, incarnation=incarnation)
             self.ledger.post(entries)
+            self.gate.leave()
         return [tf.cast(leaves, tf.int64)]
 
     def _trace_sample(self) -> Sequence[tf.Tensor]:

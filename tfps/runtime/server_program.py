@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency import ledger as decide
+from tfps.consistency.gate import Gate, OpenGate
 from tfps.consistency.ledger import NO_TICKET, Entries, Status
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import drop_above_of
@@ -192,6 +193,7 @@ class ServerProgram:
                     entries, alive=accepted, slot=slot, pushed=NO_TICKET, pipelined=True
                 )
                 ledger.post(entries)
+            self.server.gate.enter(slot, accepted)
             values = self._values(self._held.natives)
         status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
         reply = self._reply(header, status=status, version=version, ticket=ticket, ahead=ahead)
@@ -211,6 +213,13 @@ class ServerProgram:
             pipelined=self.program.pipelined,
             drop_above=None if optimizer is None else drop_above_of(optimizer),
         )
+
+        gate: Gate = self.server.gate if is_last and optimizer is not None else OpenGate()
+
+        def read_again() -> list[tf.Tensor]:
+            ledger = self.server.ledger
+            version = ledger.entries().read(ledger.books.VERSION)
+            return [version, *self._values(wire.values.natives).values()]
 
         def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
             ledger, tensors = self.server.ledger, unpack(wire.server_request, payload)
@@ -239,11 +248,20 @@ class ServerProgram:
                     private.run_after(operation, done.op)
                 if reports:
                     self._count_report(pushed.closed, tensors)
+                has_to_wait = gate.end_step(fields[Request.SLOT], pushed.alive)
                 values = self._values(wire.values.natives)
+            version = pushed.version
+            if has_to_wait is not None:
+                version, *parts = tf.cond(
+                    has_to_wait,
+                    lambda: gate.wait(fields[Request.SLOT], read_again),
+                    lambda: [version, *values.values()],
+                )
+                values = dict(zip(values, parts, strict=True))
             reply = self._reply(
                 header,
                 status=pushed.status,
-                version=pushed.version,
+                version=version,
                 staleness=pushed.staleness,
                 ticket=pushed.next_ticket,
             )
@@ -284,6 +302,7 @@ class ServerProgram:
             self._count_durations(entries, header)
             version = entries.read(ledger.books.VERSION)
             ledger.post(entries)
+            self.server.gate.leave()
         status = tf.where(alive, int(Status.OK), int(Status.EVICTED))
         reply = self._reply(header, status=status, version=version)
         return [reply, ids, tf.zeros([0], tf.uint8)]

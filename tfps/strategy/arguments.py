@@ -35,7 +35,7 @@ class Arguments:
 
     spec: ClusterSpec
     placement: policy.Placement
-    consistency: modes.Asynchronous
+    consistency: modes.Mode
     transport: str
     batch_callbacks: str
     connect_timeout_s: float

@@ -131,6 +131,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             addresses=spec.jobs["ps"],
             placement=arguments.placement,
             transport=arguments.transport,
+            bound_steps=arguments.consistency.bound_steps,
         )
         make_room(
             workers=self.runtime.workers_on_grpc,

@@ -31,8 +31,8 @@ class Stats:
         examples_seen: training examples of closed tickets.
         gradient_staleness_updates: staleness -> number of gradients; the last bin collects all
             above it.
-        clock_gap_steps: (now, largest at a gate) difference of completed steps between active
-            workers; the asynchronous mode has no gate, so the largest is None.
+        clock_gap_steps: (now, largest when a worker started a step) difference of completed steps
+            between active workers; the asynchronous mode has no gate, so the largest is None.
         worker_steps: completed training steps of each worker.
         worker_evaluation_steps: completed evaluation steps of each worker.
         steps_per_s: of each worker in the current or latest epoch; None before the first.
@@ -81,13 +81,18 @@ def take_stats(strategy: Any) -> Stats:
     slots = range(books.slots)
     versions = tuple(int(cells[books.VERSION]) for cells in all_cells)
     steps = tuple(int(tickets[books.steps(slot)]) for slot in slots)
-    active = [steps[slot] for slot in slots if tickets[books.active(slot)]]
+    has_gate = strategy.consistency.bound_steps is not None
+    clocks = [int(tickets[books.clock(slot)]) for slot in slots] if has_gate else steps
+    active = [clocks[slot] for slot in slots if tickets[books.active(slot)]]
     return Stats(
         updates_applied=min(versions),
         gradients_dropped=int(max(cells[books.DROPPED] for cells in all_cells)),
         examples_seen=int(tickets[books.EXAMPLES]),
         gradient_staleness_updates=_staleness(books, tickets),
-        clock_gap_steps=(max(active) - min(active) if active else 0, None),
+        clock_gap_steps=(
+            max(active) - min(active) if active else 0,
+            int(max(cells[books.LARGEST_GAP] for cells in all_cells)) if has_gate else None,
+        ),
         worker_steps=steps,
         worker_evaluation_steps=tuple(int(tickets[books.evaluation_steps(s)]) for s in slots),
         steps_per_s=strategy.worker_rates(),

@@ -28,12 +28,15 @@ def cluster_size() -> dict[str, int]:
 numbers = itertools.count()
 
 
-def variable(strategy: tfps.ParameterServerStrategy, optimizer: Any) -> keras.Variable:
-    """A weight that the optimizer trains."""
+def trained_by(
+    strategy: tfps.ParameterServerStrategy, make: Callable[[], Any]
+) -> tuple[keras.Variable, Any]:
+    """A weight and the optimizer that trains it."""
     with strategy.scope():
+        optimizer = make()
         weight = keras.Variable(np.ones(3, "float32"), name=f"w{next(numbers)}")
         optimizer.build([weight])
-    return weight
+    return weight, optimizer
 
 
 def push(
@@ -58,8 +61,9 @@ def push(
 def test_each_gradient_has_its_own_rate(
     strategy: tfps.ParameterServerStrategy, discount: Any, factor: Callable[[int], float]
 ) -> None:
-    optimizer = StalenessAware(keras.optimizers.SGD(0.5), discount)
-    weight = variable(strategy, optimizer)
+    weight, optimizer = trained_by(
+        strategy, lambda: StalenessAware(keras.optimizers.SGD(0.5), discount)
+    )
     _, old = strategy.pull([weight.path])
     expected = 1.0
     for number, gradient in enumerate(GRADIENTS):
@@ -73,10 +77,10 @@ def test_each_gradient_has_its_own_rate(
 
 def test_adam_does_not_cancel_it(strategy: tfps.ParameterServerStrategy) -> None:
     def first_step(stale: int) -> float:
-        before = keras.optimizers.SGD(1.0)
-        other = variable(strategy, before)
-        optimizer = StalenessAware(keras.optimizers.Adam(0.1), "inverse_plus_one")
-        weight = variable(strategy, optimizer)
+        other, before = trained_by(strategy, lambda: keras.optimizers.SGD(1.0))
+        weight, optimizer = trained_by(
+            strategy, lambda: StalenessAware(keras.optimizers.Adam(0.1), "inverse_plus_one")
+        )
         _, old = strategy.pull([weight.path])
         for _ in range(stale):
             push(strategy, other, 0.1, old, before)  # every server counts every push
@@ -90,8 +94,9 @@ def test_adam_does_not_cancel_it(strategy: tfps.ParameterServerStrategy) -> None
 
 
 def test_too_stale_a_gradient_is_dropped(strategy: tfps.ParameterServerStrategy) -> None:
-    optimizer = StalenessAware(keras.optimizers.SGD(1.0), drop_above=1)
-    weight = variable(strategy, optimizer)
+    weight, optimizer = trained_by(
+        strategy, lambda: StalenessAware(keras.optimizers.SGD(1.0), drop_above=1)
+    )
     _, old = strategy.pull([weight.path])
     before = strategy.stats()
     for _ in range(2):
@@ -110,8 +115,7 @@ def test_too_stale_a_gradient_is_dropped(strategy: tfps.ParameterServerStrategy)
 
 def test_a_custom_loop_uses_it_like_any_optimizer(strategy: tfps.ParameterServerStrategy) -> None:
     coordinator = tfps.ClusterCoordinator(strategy)
-    optimizer = StalenessAware(keras.optimizers.SGD(0.1))
-    weight = variable(strategy, optimizer)
+    weight, optimizer = trained_by(strategy, lambda: StalenessAware(keras.optimizers.SGD(0.1)))
 
     @tf.function
     def step() -> None:

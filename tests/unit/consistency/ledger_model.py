@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import NO_TICKET, Books, Entries, PlainLogic, Status
+from tfps.consistency.ledger import NO_TICKET, Books, Entries, Status
+from tfps.consistency.logic import PlainLogic
 from tfps.runtime import bookkeeping
 from tfps.runtime.bookkeeping import Turn
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request

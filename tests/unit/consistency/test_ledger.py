@@ -320,7 +320,7 @@ def _joined(server: ServerModel, slot: int, incarnation: int, data: Input) -> Wo
 def test_a_pipelined_worker_takes_what_came_back_after_the_end_of_the_data() -> None:
     """Found by the machine: it held a ticket behind the end, and left a batch to nobody."""
     machine = TicketMachine()
-    machine.start_job(slots=3, servers=3, stages=(True,), is_length_known=True, pipelined=True)
+    machine.start_job(slots=3, servers=3, stages=(True,), is_length_known=True, extra=(True, None))
     machine.come_to_rest()
     machine.open_round(batches=4, is_length_known=False, trains=True)
     machine.proceed(losses=16, seed=17399, steps=32)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tfps.consistency.modes import ALIASES, Asynchronous, resolve
+from tfps.consistency.modes import ALIASES, Asynchronous, BoundedStaleness, resolve
 from tfps.errors import ConfigError
 
 
@@ -16,12 +16,12 @@ def test_nothing_is_asynchronous() -> None:
 
 @pytest.mark.parametrize("alias", ALIASES)
 def test_an_alias_is_its_mode(alias: str) -> None:
-    assert resolve(alias) == ALIASES[alias]()
+    assert resolve(alias) is ALIASES[alias]
 
 
 def test_a_mode_is_itself() -> None:
-    mode = Asynchronous()
-    assert resolve(mode) is mode
+    for mode in (Asynchronous(), BoundedStaleness(2)):
+        assert resolve(mode) is mode
 
 
 @pytest.mark.parametrize("wrong", ["asyncronous", "", Asynchronous, 0, False, ["asynchronous"]])
@@ -37,3 +37,14 @@ def test_anything_else_is_refused(wrong: Any) -> None:
 def test_a_pipeline_of_another_length(steps: object) -> None:
     with pytest.raises(ConfigError, match=r"pipeline_steps: received .*, expected 0, or 1"):
         Asynchronous(pipeline_steps=steps)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("steps", [-1, 0.5, "1", None, True])
+def test_a_bound_that_is_no_count(steps: object) -> None:
+    with pytest.raises(ConfigError, match=r"bound_steps: received .*, expected a whole number"):
+        BoundedStaleness(steps)  # type: ignore[arg-type]
+
+
+def test_what_the_modes_ask_for() -> None:
+    assert (Asynchronous().bound_steps, Asynchronous(pipeline_steps=1).pipeline_steps) == (None, 1)
+    assert (BoundedStaleness(3).bound_steps, BoundedStaleness(3).pipeline_steps) == (3, 0)

@@ -66,7 +66,7 @@ class LocalServer:
             gradients = {
                 n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in parts.natives
             }
-            update.apply(gradients, device=DEVICE)
+            update.apply(gradients, device=DEVICE, staleness=tf.constant(0, tf.int64))
             values = {native.shared_name: native.read_value() for native in parts.natives}
             return [pack(parts.server_layout, values)]
 

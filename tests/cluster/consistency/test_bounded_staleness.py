@@ -1,0 +1,124 @@
+"""Workers wait for the slowest once they are too far ahead, and never for one that has gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tests.cluster.kill_worker import KillWorker
+from tfps.errors import UnsupportedError
+from tfps.launch import LocalCluster
+
+pytestmark = pytest.mark.timeout(240)
+
+SLOW_S = 0.02
+STEPS = 60
+
+
+@pytest.fixture(scope="module")
+def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[CountingJob]:
+    job = CountingJob(
+        cluster(workers=2, ps=2), consistency=tfps.BoundedStaleness(2), placement="round_robin"
+    )
+    yield job
+    while not all(job.strategy.alive_workers()):
+        time.sleep(0.1)  # TensorFlow crashes when a process connects anew in the meantime
+    job.strategy.close()
+
+
+@pytest.mark.conformance
+def test_each_example_and_update_counts_once(job: CountingJob) -> None:
+    before, updates = job.strategy.stats(), job.updates()
+    visits = EpochsOfOneVisit(job)
+    assert job.fit(visits, epochs=3) == 3
+    assert visits.wrong_epochs == {}
+    assert job.updates() == job.updates_after(updates, epochs=3)
+    after = job.strategy.stats()
+    largest = after.clock_gap_steps[1]
+    assert largest is not None
+    assert largest <= 2
+    steps = [b - a for a, b in zip(before.worker_steps, after.worker_steps, strict=True)]
+    # Nobody is ahead for long; each epoch ends when the tickets do, and its begin is not common.
+    assert sum(steps) == 3 * job.epoch_steps
+    assert min(steps) > 0.3 * sum(steps)
+
+
+@pytest.mark.conformance
+def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
+    updates = job.updates()
+    killer = KillWorker(job, restart=True)
+    epochs = job.fit(killer, epochs=500)
+    assert killer.steps_at_death is not None
+    assert killer.works_again
+    assert killer.wrong_epochs == {}
+    assert job.updates() == job.updates_after(updates, epochs=epochs)
+
+
+def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
+    updates = job.updates()
+
+    class Suspend(EpochsOfOneVisit):
+        suspended = False
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch > job.epoch_steps // 4 and not self.suspended:
+                self.suspended = True
+                job.cluster.suspend("worker", 1)
+
+    suspend = Suspend(job)
+    try:
+        assert job.fit(suspend, epochs=1) == 1
+    finally:
+        job.cluster.resume("worker", 1)
+    assert suspend.suspended
+    assert suspend.wrong_epochs == {}
+    assert job.updates() == job.updates_after(updates, epochs=1)
+
+
+def slow_input(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    """Worker 1 takes its time for each batch."""
+    batches = tf.data.Dataset.from_tensors((tf.ones([4, 1]), tf.ones([4, 1]))).repeat(STEPS)
+    if context.input_pipeline_id == 1:
+        wait = tf.data.Dataset.range(STEPS).map(
+            lambda i: tf.py_function(lambda: time.sleep(SLOW_S) or 0, [], tf.int64)
+        )
+        batches = tf.data.Dataset.zip((batches, wait)).map(lambda batch, _: batch)
+    return batches.prefetch(0)
+
+
+@pytest.mark.parametrize(("bound", "gap"), [(0, 0), (3, 3)])
+def test_fast_workers_wait(cluster: Callable[..., LocalCluster], bound: int, gap: int) -> None:
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=2, ps=2).cluster_resolver, consistency=tfps.BoundedStaleness(bound)
+    )
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(slow_input, epochs=1, verbose=0)
+    stats = strategy.stats()
+    assert stats.worker_steps == (STEPS, STEPS)
+    assert stats.clock_gap_steps[1] == gap
+    # Between two steps of the slow worker the fast one is at most so much further.
+    assert max(stats.gradient_staleness_updates) <= 2 * (bound + 1)
+    strategy.close()
+
+
+def test_scheduled_functions_that_train_are_refused(job: CountingJob) -> None:
+    coordinator = tfps.ClusterCoordinator(job.strategy)
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(job.model(tf.ones([2, 4])))
+        variables = job.model.trainable_variables
+        job.model.optimizer.apply(tape.gradient(loss, variables), variables)
+
+    with pytest.raises(UnsupportedError, match=r"BoundedStaleness\(bound_steps=2\).*model.fit"):
+        coordinator.schedule(step)

@@ -1,0 +1,131 @@
+"""How far each worker is, and who may start a step. Pure: vectors of NumPy or TensorFlow.
+
+A worker's *clock* is the number of its completed steps. A worker may start a step while its clock
+is at most a bound ahead of the slowest of those that take part; the slowest may always start, so
+somebody can. Who may not waits until a clock moves, or somebody leaves.
+
+Source: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+Server", NeurIPS 2013.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+# Larger than any clock; stands for those who do not take part.
+NEVER = 1 << 60
+
+
+class Vectors(Protocol):
+    """The operations on int64 vectors that differ between NumPy and TensorFlow."""
+
+    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+        """``yes`` where the condition holds, else ``no``."""
+
+    def smallest(self, values: Any) -> Any:
+        """The minimum, a scalar."""
+
+    def largest(self, values: Any) -> Any:
+        """The maximum, a scalar."""
+
+
+class ArrayVectors:
+    """`Vectors` of NumPy."""
+
+    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+        return np.where(condition, yes, no)
+
+    def smallest(self, values: Any) -> Any:
+        return np.min(values)
+
+    def largest(self, values: Any) -> Any:
+        return np.max(values)
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """What a server knows of its workers, one item for each slot.
+
+    Args:
+        clocks: completed steps.
+        active: 1 for those that take part.
+        waiting: 1 for those that wait at the gate.
+    """
+
+    clocks: Any
+    active: Any
+    waiting: Any
+
+    def entered(self, is_new: Any, *, vectors: Vectors) -> Clocks:
+        """A worker takes part from now on; it starts beside the slowest.
+
+        Args:
+            is_new: 1 at its slot.
+            vectors: operations.
+        """
+        others = vectors.where(self.active * (1 - is_new) == 1, self.clocks, NEVER)
+        slowest = vectors.smallest(others)
+        begin = vectors.where(slowest < NEVER, slowest, 0)
+        return Clocks(
+            clocks=vectors.where(is_new == 1, begin, self.clocks),
+            active=self.active,
+            waiting=self.waiting * (1 - is_new),
+        )
+
+    def ticked(self, steps: Any, *, vectors: Vectors) -> Clocks:
+        """Workers have completed steps.
+
+        Args:
+            steps: how many, by slot.
+            vectors: operations.
+        """
+        return Clocks(self.clocks + self.active * steps, self.active, self.waiting)
+
+    def gaps(self, *, vectors: Vectors) -> Any:
+        """By how much each worker that takes part is ahead of the slowest; 0 for the others."""
+        slowest = vectors.smallest(vectors.where(self.active == 1, self.clocks, NEVER))
+        return vectors.where(self.active == 1, self.clocks - slowest, 0)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What follows at the gate from a request.
+
+    Args:
+        after: the clocks, with who waits now.
+        released: 1 for those that waited and need not any more.
+        blocked: 1 for those that asked to start and may not.
+        gap: the largest with which somebody may start now.
+    """
+
+    after: Clocks
+    released: Any
+    blocked: Any
+    gap: Any
+
+
+def decide(state: Clocks, *, asking: Any, bound_steps: int, vectors: Vectors) -> Decision:
+    """Who may start a step.
+
+    Args:
+        state: the clocks as they are now.
+        asking: 1 for those that would start.
+        bound_steps: how far ahead of the slowest a worker may start.
+        vectors: operations.
+    """
+    gaps = state.gaps(vectors=vectors)
+    free = vectors.where(gaps <= bound_steps, 1, 0)
+    starts = asking * state.active * free
+    return Decision(
+        after=Clocks(
+            state.clocks,
+            state.active,
+            vectors.where(asking == 1, state.active * (1 - free), state.waiting * (1 - free)),
+        ),
+        released=state.waiting * free * (1 - asking),
+        blocked=asking * state.active * (1 - free),
+        gap=vectors.largest(gaps * starts),
+    )

@@ -1,0 +1,42 @@
+"""The operations in which decisions on integers and on tensors differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Logic(Protocol):
+    """The operations that differ between Python values and tensors."""
+
+    def both(self, left: Any, right: Any) -> Any:
+        """Logical and."""
+
+    def choose(self, condition: Any, yes: Any, no: Any) -> Any:
+        """``yes`` where the condition holds, else ``no``."""
+
+    def smaller(self, left: Any, right: Any) -> Any:
+        """The minimum."""
+
+    def position_of_smallest(
+        self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
+    ) -> Any:
+        """Which of the first ``count`` cells from ``begin`` is smallest; 0 if there are none."""
+
+
+class PlainLogic:
+    """`Logic` on Python booleans and integers."""
+
+    def both(self, left: bool, right: bool) -> bool:
+        return left and right
+
+    def choose(self, condition: bool, yes: Any, no: Any) -> Any:
+        return yes if condition else no
+
+    def smaller(self, left: int, right: int) -> int:
+        return min(left, right)
+
+    def position_of_smallest(
+        self, read: Callable[[int], int], *, begin: int, capacity: int, count: int
+    ) -> int:
+        return min(range(min(count, capacity)), key=lambda k: read(begin + k), default=0)
