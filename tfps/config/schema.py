@@ -96,6 +96,13 @@ class OptimizerSection(Section):
         return dict(self.model_extra or {})
 
 
+class StalenessSection(Section):
+    """``[training.staleness]``: what becomes of stale gradients (`tfps.optimizers`)."""
+
+    discount: Literal["none", "inverse", "inverse_plus_one", "exponential"] = "none"
+    drop_above: Annotated[int, Field(ge=0)] | None = None
+
+
 class TrainingSection(Section):
     """``[training]``: the loop, its length, the optimizer and where the results go."""
 
@@ -108,6 +115,15 @@ class TrainingSection(Section):
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
     output: Text = "runs/fashion_mnist"
     optimizer: OptimizerSection = OptimizerSection()
+    staleness: StalenessSection = StalenessSection()
+
+
+class ConsistencySection(Section):
+    """``[consistency]``: how far a worker may run ahead of the others."""
+
+    mode: Literal["asynchronous", "bounded_staleness"] = "asynchronous"
+    bound_steps: Annotated[int, Field(ge=0)] = 4  # of bounded_staleness
+    pipeline_steps: Annotated[int, Field(ge=0, le=1)] = 0  # of asynchronous
 
 
 class TransportSection(Section):
@@ -132,4 +148,5 @@ class JobConfig(Section):
     data: DataSection = DataSection()
     cluster: ClusterSection = ClusterSection()
     training: TrainingSection = TrainingSection()
+    consistency: ConsistencySection = ConsistencySection()
     transport: TransportSection = TransportSection()

@@ -11,6 +11,7 @@ from tfps.cluster import ClusterSpec
 from tfps.config import JobConfig, load, salvage
 from tfps.errors import ConfigError, DataError
 from tfps.job import bundle
+from tfps.job.consistency import consistency_problems
 from tfps.job.optimizer import argument_problems
 
 
@@ -62,6 +63,8 @@ def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Che
             problems += [f"data: {line}" for line in str(error).splitlines()]
     if not _touches(wrong, "training.optimizer.name"):
         problems += argument_problems(config.training.optimizer)
+    if not _touches(wrong, "consistency", "training.loop"):
+        problems += consistency_problems(config)
     if not _touches(wrong, "training.output"):
         problems += _output_problems(Path(config.training.output))
     spec = None

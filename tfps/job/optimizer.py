@@ -6,7 +6,7 @@ import difflib
 import inspect
 from typing import Any
 
-from tfps.config.schema import OptimizerSection, TrainingSection
+from tfps.config.schema import OptimizerSection, StalenessSection, TrainingSection
 
 
 def argument_problems(section: OptimizerSection) -> list[str]:
@@ -52,9 +52,15 @@ def build_optimizer(section: TrainingSection, *, steps: int) -> Any:
     rate: Any = section.learning_rate
     if section.learning_rate_schedule == "cosine":
         rate = keras.optimizers.schedules.CosineDecay(rate, decay_steps=steps)
-    return optimizer_class(section.optimizer.name)(
+    optimizer = optimizer_class(section.optimizer.name)(
         learning_rate=rate, **section.optimizer.arguments()
     )
+    staleness = section.staleness
+    if staleness == StalenessSection():
+        return optimizer  # a saved model needs nothing of tfps to be loaded
+    from tfps.optimizers import StalenessAware
+
+    return StalenessAware(optimizer, discount=staleness.discount, drop_above=staleness.drop_above)
 
 
 def optimizer_class(name: str) -> type:

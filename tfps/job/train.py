@@ -22,6 +22,7 @@ from tfps.cluster import (
 from tfps.config import JobConfig, load
 from tfps.errors import ConfigError
 from tfps.job import bundle
+from tfps.job.consistency import consistency_problems, mode_of
 from tfps.job.job import load_inputs, run_job
 from tfps.job.optimizer import argument_problems
 from tfps.launch import LocalCluster, serve
@@ -97,7 +98,7 @@ def _train_as_chief(
 def _load(config_argument: str | None, overrides: Sequence[str]) -> JobConfig:
     path = bundle.config_path(config_argument)
     config = load(path, overrides)
-    problems = argument_problems(config.training.optimizer)
+    problems = argument_problems(config.training.optimizer) + consistency_problems(config)
     if problems:
         raise ConfigError(problems, source=str(path))
     return config
@@ -146,7 +147,9 @@ def _cluster_strategy(config: JobConfig, spec: ClusterSpec) -> Iterator[Any]:
 def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
     import tfps
 
-    strategy = tfps.ParameterServerStrategy(resolver, transport=config.transport.carrier)
+    strategy = tfps.ParameterServerStrategy(
+        resolver, consistency=mode_of(config.consistency), transport=config.transport.carrier
+    )
     try:
         yield strategy
     finally:

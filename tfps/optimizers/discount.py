@@ -32,6 +32,21 @@ class _Rule:
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 @dataclass(frozen=True)
+class Undiscounted(_Rule):
+    """Every gradient counts in full; for who wants to drop the stalest only.
+
+    Example:
+
+    >>> Undiscounted()(3.0)
+    1.0
+    """
+
+    def __call__(self, staleness: Any) -> Any:
+        return 0.0 * staleness + 1.0
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+@dataclass(frozen=True)
 class Inverse(_Rule):
     """One over the staleness; a gradient that lacks one update counts in full.
 
@@ -97,6 +112,7 @@ class Exponential(_Rule):
 
 
 RULES: dict[str, Discount] = {
+    "none": Undiscounted(),
     "inverse": Inverse(),
     "inverse_plus_one": InversePlusOne(),
     "exponential": Exponential(),

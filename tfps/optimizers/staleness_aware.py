@@ -28,7 +28,7 @@ class StalenessAware(keras.optimizers.Optimizer):
 
     Args:
         optimizer: any optimizer of Keras, or one of your own.
-        discount: ``"inverse"``, ``"inverse_plus_one"`` or ``"exponential"`` (see
+        discount: ``"inverse"``, ``"inverse_plus_one"``, ``"exponential"`` or ``"none"`` (see
             `tfps.optimizers.discount`), or a function from a float32 scalar, the staleness in
             updates, to a factor. A function of your own is saved with the model if it is registered
             with Keras.

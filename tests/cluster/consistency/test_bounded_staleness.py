@@ -82,13 +82,16 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     assert job.updates() == job.updates_after(updates, epochs=1)
 
 
+def pause(number: tf.Tensor) -> tf.Tensor:
+    time.sleep(SLOW_S)
+    return number
+
+
 def slow_input(context: tf.distribute.InputContext) -> tf.data.Dataset:
     """Worker 1 takes its time for each batch."""
     batches = tf.data.Dataset.from_tensors((tf.ones([4, 1]), tf.ones([4, 1]))).repeat(STEPS)
     if context.input_pipeline_id == 1:
-        wait = tf.data.Dataset.range(STEPS).map(
-            lambda i: tf.py_function(lambda: time.sleep(SLOW_S) or 0, [], tf.int64)
-        )
+        wait = tf.data.Dataset.range(STEPS).map(lambda i: tf.py_function(pause, [i], tf.int64))
         batches = tf.data.Dataset.zip((batches, wait)).map(lambda batch, _: batch)
     return batches.prefetch(0)
 

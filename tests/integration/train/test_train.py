@@ -209,3 +209,25 @@ def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
         assert command.wait() == status, command.describe()
         assert not RAW.search(command.output + command.errors)
     assert not (tmp_path / "runs" / "fashion_mnist" / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fashion_mnist_ssp", r"3 workers"),
+        pytest.param("fashion_mnist_stale", r"4 workers", marks=pytest.mark.slow),
+    ],
+)
+def test_other_shipped_jobs_train(tmp_path, name, expected):
+    with watch_leftovers():
+        result = run_command(
+            [*TFPS, "train", name, *SMALL],
+            deadline_s=DEADLINE_S,
+            environment=ALONE,
+            folder=tmp_path,
+        )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(expected, result.stdout), result.stdout
+    written = json.loads((tmp_path / "runs" / name / "result.json").read_text())
+    assert written["examples_seen"] == 9_500
+    assert written["test_accuracy"] > 0.5

@@ -43,6 +43,13 @@ def test_arguments_reach_the_optimizer_and_the_rate_falls_to_zero():
     assert float(optimizer._learning_rate(10)) == pytest.approx(0.0, abs=1e-9)
 
 
+def test_stale_gradients_are_discounted_where_the_file_says_so():
+    section = parse({"training": {"staleness": {"discount": "inverse", "drop_above": 3}}}).training
+    optimizer = build_optimizer(section, steps=10)
+    assert (repr(optimizer.discount), optimizer.drop_above) == ("Inverse()", 3)
+    assert isinstance(optimizer.inner_optimizer, keras.optimizers.Adam)
+
+
 def test_unknown_arguments_are_named_with_a_suggestion():
     (problem,) = argument_problems(training(name="adam", beta1=0.9).optimizer)
     assert problem.startswith(

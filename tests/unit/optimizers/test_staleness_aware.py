@@ -73,6 +73,7 @@ def test_learning_rate_is_the_inner_one() -> None:
 @pytest.mark.parametrize(
     ("rule", "factors"),
     [
+        ("none", [1, 1, 1, 1]),
         ("inverse", [1, 1, 1 / 2, 1 / 5]),
         ("inverse_plus_one", [1, 1 / 2, 1 / 3, 1 / 6]),
         ("exponential", [1, np.exp(-0.1), np.exp(-0.2), np.exp(-0.5)]),
@@ -87,14 +88,15 @@ def test_rules(rule: Any, factors: list[float]) -> None:
 
 def test_rules_print_readably() -> None:
     assert repr(Exponential(0.2)) == "Exponential(rate=0.2)"
-    assert [resolve("inverse"), resolve("inverse_plus_one")] == [Inverse(), InversePlusOne()]
+    names = ("inverse", "inverse_plus_one")
+    assert [repr(resolve(name)) for name in names] == [repr(Inverse()), repr(InversePlusOne())]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"optimizer": "adam"}, "optimizer: received 'adam', expected an optimizer of Keras"),
-        ({"discount": "linear"}, "discount: received 'linear', expected one of 'inverse'"),
+        ({"discount": "linear"}, "discount: received 'linear', expected one of 'none', 'inverse'"),
         ({"discount": 0.5}, "discount: received 0.5"),
         ({"discount": lambda staleness: 0.5 + staleness}, "answers 0.5 for a staleness of 0"),
         ({"drop_above": -1}, "drop_above: received -1, expected a whole number"),
