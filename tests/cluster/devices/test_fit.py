@@ -240,3 +240,31 @@ def test_two_optimizers_and_a_dataset_function(strategy: tfps.ParameterServerStr
     assert {context.num_replicas_in_sync for context in contexts} == {2}
     for one, two in zip(local.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(two, one, atol=TOLERANCE)
+
+
+def test_an_optimizer_in_a_nested_function_is_refused(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    class Nested(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, inputs: Any) -> Any:
+            return self.dense(inputs)
+
+        @tf.function
+        def train_step(self, data: Any) -> dict[str, Any]:
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x, y, self(x))
+            variables = self.trainable_variables
+            self.optimizer.apply(tape.gradient(loss, variables), variables)
+            return {"loss": loss}
+
+    x = np.ones((8, 3), "float32")
+    with strategy.scope():
+        model = Nested()
+        model.compile("sgd", "mse")
+    with pytest.raises(RuntimeError, match="contains a synchronization point"):
+        model.fit(x, x[:, :1], batch_size=4, verbose=0)
