@@ -35,7 +35,7 @@ class ResidentArrays:
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         self._batch_size = int(adapter._batch_size)
         self._examples = int(adapter._num_samples)
-        self.batch_spec = adapter.get_tf_dataset().element_spec
+        self.batch_spec = _spec_of_batches(adapter, is_even=self._is_even)
         arrays = tree.flatten(tree.lists_to_tuples(adapter._inputs))
         specs = tf.nest.flatten(self.batch_spec)
         present = [array for array in arrays if array is not None]
@@ -113,6 +113,28 @@ class ResidentArrays:
 
     def settle(self) -> None:
         """Nothing is kept for a ticket."""
+
+
+def _spec_of_batches(adapter: ArrayDataAdapter, *, is_even: bool) -> Any:
+    """What Keras's dataset of the batches would yield.
+
+    Found with a dataset of one row: that of all of them would copy the arrays once more.
+    """
+    row = tree.map_structure(lambda a: None if a is None else a[:1], adapter._inputs)
+    alone = ArrayDataAdapter(*_unpacked(row), batch_size=1).get_tf_dataset().element_spec
+    length = adapter._batch_size if is_even else None
+
+    def of_batch(spec: Any) -> Any:
+        if not isinstance(spec, tf.TensorSpec):
+            return spec
+        return tf.TensorSpec([length, *spec.shape[1:]], spec.dtype)
+
+    return tf.nest.map_structure(of_batch, alone)
+
+
+def _unpacked(inputs: Any) -> tuple[Any, ...]:
+    """Keras's own packing, undone: x alone, or a tuple of x, y and weights."""
+    return inputs if isinstance(inputs, tuple) else (inputs,)
 
 
 def _plain(array: Any) -> Any:
