@@ -213,8 +213,7 @@ class ServerProgram:
             pipelined=self.program.pipelined,
             drop_above=None if optimizer is None else drop_above_of(optimizer),
         )
-
-        gate: Gate = self.server.gate if is_last and optimizer is not None else OpenGate()
+        gate: Gate = self.server.gate if is_last else OpenGate()  # a step ends with its last push
 
         def read_again() -> list[tf.Tensor]:
             ledger = self.server.ledger

@@ -96,13 +96,30 @@ def slow_input(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return batches.prefetch(0)
 
 
-@pytest.mark.parametrize(("bound", "gap"), [(0, 0), (3, 3)])
-def test_fast_workers_wait(cluster: Callable[..., LocalCluster], bound: int, gap: int) -> None:
+class CountsAfterwards(keras.Sequential):
+    """Its step does not end with the call of the optimizer, but with state of its own."""
+
+    def build(self, input_shape: Any) -> None:
+        super().build(input_shape)
+        self.count = self.add_weight(shape=(), dtype="int64", initializer="zeros", trainable=False)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        logs: dict[str, Any] = super().train_step(data)
+        self.count.assign_add(1)
+        return logs
+
+
+@pytest.mark.parametrize(
+    ("bound", "gap", "kind"), [(0, 0, keras.Sequential), (3, 3, CountsAfterwards)]
+)
+def test_fast_workers_wait(
+    cluster: Callable[..., LocalCluster], bound: int, gap: int, kind: type[keras.Sequential]
+) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver, consistency=tfps.BoundedStaleness(bound)
     )
     with strategy.scope():
-        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model = kind([keras.Input((1,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
     model.fit(slow_input, epochs=1, verbose=0)
     stats = strategy.stats()
