@@ -168,7 +168,7 @@ ROWS = {
     "tfps_fit": Row("tfps fit", TfpsFit),
     "tfps_fit_grpc": Row("tfps fit, grpc", TfpsGrpcFit, longest_only=True),
     "tfps_fit_pipelined": Row("tfps fit, pipelined", TfpsPipelinedFit, longest_only=True),
-    "tfps_loop": Row("tfps custom loop", TfpsLoop, longest_only=True),
+    "tfps_loop": Row("tfps custom loop", TfpsLoop),
 }
 TITLES = {name: row.title for name, row in ROWS.items()}
 LEGEND = (

@@ -65,6 +65,8 @@ SHAPES = (
             Aim("tfps_fit", "single_fit", 50, 0.75),
             Aim("tfps_fit", "single_fit", 50, 1.6, quantity="cpu_ms_per_step"),
             Aim("tfps_fit_grpc", "stock_fit", 50, 1.5),
+            Aim("tfps_loop", "stock_loop", 1, 1.5),
+            Aim("tfps_loop", "stock_loop", 50, 3.0),
         ),
     ),
     Shape(
