@@ -84,7 +84,7 @@ class InversePlusOne(_Rule):
 class Exponential(_Rule):
     """``exp(-rate * staleness)``: very stale gradients all but vanish.
 
-    Source: the penalty that Zhang et al. (IJCAI 2016) compare theirs with.
+    Harsher than the others where staleness is high; for runs in which it rarely is.
 
     Args:
         rate: per update; 0.1 halves the step at a staleness of 7.
