@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,26 @@ from tfps.runtime.examples import count_examples
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
 MAX_RESIDENT_BYTES = 1 << 30
+
+
+class ArraysPass:
+    """The order of the examples in one pass.
+
+    Keras begins a new pass at the end of each epoch, which it mostly throws away: that draws no
+    order, as it draws none in Keras, and at the end of `fit` waits for no task.
+
+    Args:
+        order: Keras's dataset of indices.
+    """
+
+    def __init__(self, order: tf.data.Dataset) -> None:
+        self._order = order
+
+    @functools.cached_property
+    def indices(self) -> tf.Tensor:
+        """Of all examples, int64."""
+        parts = [tree.flatten(indices)[0] for indices in self._order]
+        return tf.cast(tf.concat(parts, 0), tf.int64) if parts else tf.zeros([0], tf.int64)
 
 
 class ResidentArrays:
@@ -76,14 +97,13 @@ class ResidentArrays:
         """Whether all batches are of one length, which is then known to the model."""
         return self._examples % self._batch_size == 0
 
-    def new_pass(self) -> tf.Tensor:
-        """The order of one pass: int64 indices of all examples."""
-        parts = [tree.flatten(indices)[0] for indices in self._order]
-        return tf.concat(parts, 0) if parts else tf.zeros([0], tf.int64)
+    def new_pass(self) -> ArraysPass:
+        """The order of one pass, drawn when it is used."""
+        return ArraysPass(self._order)
 
-    def arguments(self, order: tf.Tensor, offset_steps: int) -> Any:
+    def arguments(self, data_pass: ArraysPass, offset_steps: int) -> Any:
         """What a closure receives: arrays, order, and where in the pass its round begins."""
-        return (*self._arrays, tf.cast(order, tf.int64), tf.constant(offset_steps, tf.int64))
+        return (*self._arrays, data_pass.indices, tf.constant(offset_steps, tf.int64))
 
     def argument_specs(self, arguments: Any) -> Any:
         """Of any number of examples: another one is not traced anew."""

@@ -61,6 +61,7 @@ def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
     assert job.updates() == job.updates_after(updates, epochs=epochs)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     updates = job.updates()
 
