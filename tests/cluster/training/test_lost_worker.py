@@ -82,6 +82,8 @@ def test_killed_while_it_evaluates(job: CountingJob) -> None:
     assert found == pytest.approx(expected)
     assert job.updates() == updates
     job.cluster.restart("worker", 1)
+    while not all(job.strategy.alive_workers()):
+        time.sleep(0.1)
 
 
 @pytest.mark.conformance
