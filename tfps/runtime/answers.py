@@ -1,0 +1,60 @@
+"""How a program's functions on a server know their requests, and head their replies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.transport.message import PROTOCOL, Reply, Request
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is said to requests of one plan.
+
+    Args:
+        job_id: of the job.
+        plan_id: of the layouts that both sides were traced with.
+    """
+
+    job_id: int
+    plan_id: int
+
+    def is_ours(self, header: tf.Tensor) -> tf.Tensor:
+        """Whether a request was made for these functions."""
+        expected = tf.constant([PROTOCOL, self.job_id, self.plan_id], tf.int64)
+        return tf.reduce_all(tf.equal(header[: Request.PLAN + 1], expected))
+
+    def reply(
+        self,
+        header: tf.Tensor,
+        *,
+        status: Any,
+        version: Any,
+        staleness: Any = 0,
+        ticket: Any = NO_TICKET,
+        ahead: Any = NO_TICKET,
+    ) -> tf.Tensor:
+        """The header of a reply.
+
+        Args:
+            header: of the request.
+            status: a `Status`.
+            version: of the parameters that the reply brings.
+            staleness: of the request's gradients, in updates.
+            ticket: the next one.
+            ahead: the one after that, for a pipelined worker.
+        """
+        fields = {
+            Reply.STATUS: tf.where(
+                self.is_ours(header), tf.cast(status, tf.int64), int(Status.REPLAN)
+            ),
+            Reply.VERSION: version,
+            Reply.STALENESS: staleness,
+            Reply.NEXT_TICKET: ticket,
+            Reply.AHEAD_TICKET: ahead,
+        }
+        return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])
