@@ -13,7 +13,7 @@ from tfps.keras_backend import check_backend
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tfps.consistency.modes import Asynchronous, BoundedStaleness
+    from tfps.consistency.modes import Asynchronous, BoundedStaleness, Synchronous
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
@@ -28,6 +28,7 @@ _HOMES = {
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
+    "Synchronous": "tfps.consistency.modes",
 }
 _MODULES = ("errors", "metrics", "optimizers", "placement")
 
@@ -39,6 +40,7 @@ __all__ = [
     "ParameterServerStrategy",
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",
+    "Synchronous",
     "errors",
     "metrics",
     "optimizers",

@@ -121,7 +121,8 @@ class TrainingSection(Section):
 class ConsistencySection(Section):
     """``[consistency]``: how far a worker may run ahead of the others."""
 
-    mode: Literal["asynchronous", "bounded_staleness"] = "asynchronous"
+    mode: Literal["asynchronous", "synchronous", "bounded_staleness"] = "asynchronous"
+    backup_workers: Annotated[int, Field(ge=0)] = 0  # of synchronous
     bound_steps: Annotated[int, Field(ge=0)] = 4  # of bounded_staleness
     pipeline_steps: Annotated[int, Field(ge=0, le=1)] = 0  # of asynchronous
 

@@ -11,38 +11,12 @@ Server", NeurIPS 2013.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
+from tfps.consistency.vectors import Vectors
 
 # Larger than any clock; stands for those who do not take part.
 NEVER = 1 << 60
-
-
-class Vectors(Protocol):
-    """The operations on int64 vectors that differ between NumPy and TensorFlow."""
-
-    def where(self, condition: Any, yes: Any, no: Any) -> Any:
-        """``yes`` where the condition holds, else ``no``."""
-
-    def smallest(self, values: Any) -> Any:
-        """The minimum, a scalar."""
-
-    def largest(self, values: Any) -> Any:
-        """The maximum, a scalar."""
-
-
-class ArrayVectors:
-    """`Vectors` of NumPy."""
-
-    def where(self, condition: Any, yes: Any, no: Any) -> Any:
-        return np.where(condition, yes, no)
-
-    def smallest(self, values: Any) -> Any:
-        return np.min(values)
-
-    def largest(self, values: Any) -> Any:
-        return np.max(values)
 
 
 @dataclass(frozen=True)

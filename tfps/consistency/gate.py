@@ -1,29 +1,33 @@
-"""Where workers wait on a server before they start a step: the thin shell around `clock`."""
+"""Who may start a step on a server: the thin shell around `clock`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
 from tfps.consistency import clock
 from tfps.consistency.clock import Clocks, Decision
 from tfps.consistency.server_ledger import ServerLedger
+from tfps.consistency.waiters import TensorVectors, Waiters
 
-TOKEN = 1  # says nothing: who gets one looks at the clocks again
 
-
-class Gate(Protocol):
-    """When a server answers a worker's push. All but `wait` run under the server's mutex."""
+class Membership(Protocol):
+    """What follows when workers come and go; under the server's mutex, but for `destroy`."""
 
     def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
         """Trace what a worker's entry changes."""
 
-    def leave(self) -> None:
+    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
         """Trace what follows when somebody has left, of itself or not."""
+
+    def destroy(self) -> None:
+        """Free what is held on the server."""
+
+
+class Gate(Membership, Protocol):
+    """When a server that applies gradients at once answers a worker's push."""
 
     def end_step(self, slot: tf.Tensor, counts: tf.Tensor) -> tf.Tensor | None:
         """Trace the end of a worker's step; answers whether it has to wait, None: never.
@@ -41,9 +45,6 @@ class Gate(Protocol):
             read: called under the mutex.
         """
 
-    def destroy(self) -> None:
-        """Free what the gate holds on the server."""
-
 
 class OpenGate:
     """Nobody waits."""
@@ -51,7 +52,7 @@ class OpenGate:
     def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
         """Nothing follows."""
 
-    def leave(self) -> None:
+    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
         """Nothing follows."""
 
     def end_step(self, slot: tf.Tensor, counts: tf.Tensor) -> None:
@@ -64,26 +65,8 @@ class OpenGate:
         return read()
 
 
-class _TensorVectors:
-    """`clock.Vectors` of TensorFlow."""
-
-    def where(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, tf.cast(yes, tf.int64), tf.cast(no, tf.int64))
-
-    def smallest(self, values: Any) -> tf.Tensor:
-        return tf.reduce_min(values)
-
-    def largest(self, values: Any) -> tf.Tensor:
-        return tf.reduce_max(values)
-
-
 class BoundedGate:
     """A worker waits while it is more than a bound of steps ahead of the slowest.
-
-    Waiting is taking a token from a queue of the worker's own, outside of the mutex, which costs
-    the server no thread. Whoever moves a clock, or lets a worker out, puts a token into the queues
-    of those that need not wait any more; they look again before they go on, so a token too many
-    does no harm.
 
     Args:
         ledger: the server's books.
@@ -92,27 +75,26 @@ class BoundedGate:
 
     def __init__(self, ledger: ServerLedger, *, bound_steps: int) -> None:
         self._ledger, self._bound_steps = ledger, bound_steps
-        self._vectors = _TensorVectors()
+        self._waiters, self._vectors = Waiters(ledger), TensorVectors()
 
     def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
-        is_new = self._one_hot(slot) * tf.cast(accepted, tf.int64)
+        is_new = self._ledger.one_hot(slot) * tf.cast(accepted, tf.int64)
         state = self._state().entered(is_new, vectors=self._vectors)
         self._decide(state, asking=tf.zeros_like(is_new))
 
-    def leave(self) -> None:
+    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
         self._decide(self._state(), asking=tf.zeros([self._ledger.books.slots], tf.int64))
 
     def end_step(self, slot: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        worker = self._one_hot(slot)
-        steps = worker * tf.cast(counts, tf.int64)
+        steps = self._ledger.one_hot(slot) * tf.cast(counts, tf.int64)
         state = self._state().ticked(steps, vectors=self._vectors)
         return self._is_blocked(self._decide(state, asking=steps))
 
     def wait(self, slot: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]) -> Sequence[tf.Tensor]:
-        worker = self._one_hot(slot)
+        worker = self._ledger.one_hot(slot)
 
         def look_again(_: tf.Tensor) -> tuple[tf.Tensor]:
-            token = self._take_token(slot)
+            token = self._waiters.take_token(slot)
             with tf.control_dependencies([token]), self._ledger.locked():
                 decision = self._decide(self._state(), asking=worker)
             return (self._is_blocked(decision),)
@@ -121,73 +103,26 @@ class BoundedGate:
         with tf.control_dependencies([end]), self._ledger.locked():
             return read()
 
+    def destroy(self) -> None:
+        """Free the queues."""
+        self._waiters.destroy()
+
     @staticmethod
     def _is_blocked(decision: Decision) -> tf.Tensor:
         return tf.reduce_any(decision.blocked == 1)
 
-    def destroy(self) -> None:
-        """Free the queues."""
-        for slot in range(self._ledger.books.slots):
-            with tf.init_scope(), private.placed_on(self._ledger.device):
-                tf.raw_ops.DestroyResourceOp(resource=self._queue(slot), ignore_lookup_error=True)
-
-    def _one_hot(self, slot: tf.Tensor) -> tf.Tensor:
-        return tf.one_hot(slot, self._ledger.books.slots, dtype=tf.int64)
-
     def _state(self) -> Clocks:
-        books, cells = self._ledger.books, self._ledger.cells()
-        parts = [
-            cells[account(0) : account(0) + books.slots]
-            for account in (books.clock, books.active, books.waiting)
-        ]
-        return Clocks(*parts)
-
-    def _store(self, state: Clocks) -> None:
         books = self._ledger.books
-        for account, values in ((books.clock, state.clocks), (books.waiting, state.waiting)):
-            self._ledger.write(account(0) + tf.range(books.slots), values)
+        return Clocks(*self._ledger.by_slot(books.clock, books.active, books.waiting))
 
     def _decide(self, state: Clocks, *, asking: tf.Tensor) -> Decision:
         """Write what follows and wake those that may go on."""
+        books = self._ledger.books
         decision = clock.decide(
             state, asking=asking, bound_steps=self._bound_steps, vectors=self._vectors
         )
-        self._store(decision.after)
-        self._ledger.raise_to(self._ledger.books.LARGEST_GAP, decision.gap)
-        tf.cond(
-            tf.reduce_any(decision.released == 1),
-            lambda: self._wake(decision.released),
-            lambda: tf.constant(0),
-        )
+        after = decision.after
+        self._ledger.write_by_slot({books.clock: after.clocks, books.waiting: after.waiting})
+        self._ledger.raise_to(books.LARGEST_GAP, decision.gap)
+        self._waiters.wake(decision.released)
         return decision
-
-    def _wake(self, released: tf.Tensor) -> tf.Tensor:
-        for slot in range(self._ledger.books.slots):
-
-            def put(slot: int = slot) -> tf.Tensor:
-                tf.raw_ops.QueueEnqueueV2(
-                    handle=self._queue(slot), components=[tf.constant(TOKEN, tf.int64)]
-                )
-                return tf.constant(0)
-
-            tf.cond(released[slot] == 1, put, lambda: tf.constant(0))
-        return tf.constant(0)
-
-    def _take_token(self, slot: tf.Tensor) -> tf.Tensor:
-        def take(number: int) -> tf.Tensor:
-            (token,) = tf.raw_ops.QueueDequeueV2(
-                handle=self._queue(number), component_types=[tf.int64]
-            )
-            return tf.ensure_shape(token, [])
-
-        slots = range(self._ledger.books.slots)
-        return tf.switch_case(tf.cast(slot, tf.int32), [lambda s=s: take(s) for s in slots])
-
-    def _queue(self, slot: int) -> tf.Tensor:
-        return tf.raw_ops.FIFOQueueV2(
-            component_types=[tf.int64],
-            shapes=[[]],
-            # TensorFlow lets variables lie in containers that it refuses for queues.
-            container=re.sub(r"[^\w.\-/]|_", "-", self._ledger.container),
-            shared_name=f"gate_{slot}",
-        )

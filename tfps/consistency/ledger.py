@@ -25,6 +25,8 @@ from tfps.consistency.logic import Logic
 NO_TICKET = -1
 # Optimizer calls of one step; a growing number (ticket, stage) is ticket * 16 + stage.
 MAX_STAGES = 16
+NEVER = 1 << 50  # larger than any round; stands for those who take no part in rounds
+NOTHING = -1  # wanted by those that do not wait
 STALENESS_BINS = 64  # the last bin collects everything above; optimizers get the exact number
 
 
@@ -64,7 +66,8 @@ class Books:
     BYTES_RECEIVED = 11  # payloads of pushes
     BYTES_SENT = 12  # payloads of replies
     LARGEST_GAP = 13  # by which a worker was ahead of the slowest when it started a step
-    GLOBALS = 14
+    POSITION = 14  # of the server in its rounds; see `rounds`
+    GLOBALS = 15
 
     def active(self, slot: Any) -> Any:
         return self.GLOBALS + slot
@@ -106,9 +109,21 @@ class Books:
         """1 while the worker waits at the gate."""
         return self.GLOBALS + 11 * self.slots + slot
 
+    def begins(self, slot: Any) -> Any:
+        """The first round that the worker takes part in."""
+        return self.GLOBALS + 12 * self.slots + slot
+
+    def contributed(self, slot: Any) -> Any:
+        """1 while the worker's gradient is in the round at hand."""
+        return self.GLOBALS + 13 * self.slots + slot
+
+    def wanted(self, slot: Any) -> Any:
+        """The position in the rounds that the worker waits for."""
+        return self.GLOBALS + 14 * self.slots + slot
+
     @property
     def histograms(self) -> int:
-        return self.GLOBALS + 12 * self.slots
+        return self.GLOBALS + 15 * self.slots
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates
@@ -127,6 +142,7 @@ class Books:
         for slot in range(self.slots):
             for account in (self.held, self.unclosed, self.ahead):
                 cells[account(slot)] = NO_TICKET
+            cells[self.begins(slot)], cells[self.wanted(slot)] = NEVER, NOTHING
         return cells
 
 
@@ -174,92 +190,6 @@ class Entries:
 def key_of(ticket: Any, stage: Any) -> Any:
     """Ticket and stage as one growing number."""
     return ticket * MAX_STAGES + stage
-
-
-@dataclass
-class Admission:
-    """What a server does with a push."""
-
-    alive: Any
-    known: Any  # it came for the first time, so it need not come again
-    fresh: Any  # apply it
-    status: Any
-    staleness: Any  # updates applied since the parameters were read
-
-
-def admit(
-    entries: Entries,
-    *,
-    alive: Any,
-    key: Any,
-    applied_key: Any,
-    base_version: Any,
-    is_update: bool,
-    drop_above: int | None = None,
-) -> Admission:
-    """Decide on a push: once per key, only from a living worker.
-
-    Args:
-        entries: the server's books.
-        alive: whether the sender takes part.
-        key: ticket and stage as one growing number.
-        applied_key: the largest key applied so far in this key's cell of the window.
-        base_version: this server's version that the gradient was computed from.
-        is_update: the push carries gradients; else only state such as moving averages.
-        drop_above: the staleness above which a gradient is dropped; its ticket counts as visited.
-    """
-    books, logic = entries.books, entries.logic
-    is_new = key > applied_key
-    known = fresh = logic.both(alive, is_new)
-    version = entries.read(books.VERSION)
-    staleness = version - base_version
-    accepted: Any = int(Status.OK)
-    if drop_above is not None:
-        fresh = logic.both(known, staleness <= drop_above)
-        accepted = logic.choose(staleness <= drop_above, int(Status.OK), int(Status.LATE))
-        entries.count(books.DROPPED, logic.choose(fresh, 0, logic.choose(known, 1, 0)))
-    status = logic.choose(
-        alive, logic.choose(is_new, accepted, int(Status.DUPLICATE)), int(Status.EVICTED)
-    )
-    entries.count_if(alive, books.EXCHANGES)
-    entries.count_if(logic.both(alive, key <= applied_key), books.DUPLICATES)
-    entries.count(books.DROPPED, logic.choose(alive, 0, 1))
-    if is_update:
-        entries.count_if(fresh, books.VERSION)
-        entries.count_if(fresh, books.staleness(logic.smaller(staleness, STALENESS_BINS - 1)))
-    return Admission(alive=alive, known=known, fresh=fresh, status=status, staleness=staleness)
-
-
-@dataclass
-class Counted:
-    """What a server does with a push without a ticket."""
-
-    fresh: Any  # apply it
-    status: Any
-    version: Any  # after it
-    staleness: Any
-
-
-def count_update(entries: Entries, *, base_version: Any, drop_above: int | None = None) -> Counted:
-    """Count a push without a ticket, which is applied whenever it comes.
-
-    Args:
-        entries: the server's books.
-        base_version: this server's version that the gradient was computed from.
-        drop_above: the staleness above which it is dropped.
-    """
-    books, logic = entries.books, entries.logic
-    version = entries.read(books.VERSION)
-    staleness = version - base_version
-    fresh: Any = True if drop_above is None else staleness <= drop_above
-    entries.count_if(fresh, books.VERSION)
-    entries.count(books.EXCHANGES)
-    entries.count_if(fresh, books.staleness(logic.smaller(staleness, STALENESS_BINS - 1)))
-    if drop_above is None:
-        return Counted(fresh, int(Status.OK), version + 1, staleness)
-    entries.count(books.DROPPED, logic.choose(fresh, 0, 1))
-    status = logic.choose(fresh, int(Status.OK), int(Status.LATE))
-    return Counted(fresh, status, version + logic.choose(fresh, 1, 0), staleness)
 
 
 def close(entries: Entries, *, alive: Any, slot: Any, ticket: Any, examples: Any) -> Any:

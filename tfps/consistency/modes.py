@@ -19,6 +19,10 @@ class Mode(Protocol):
     def bound_steps(self) -> int | None:
         """How far ahead of the slowest a worker may start a step; None: as far as it can."""
 
+    @property
+    def backup_workers(self) -> int | None:
+        """How many workers a round does not wait for; None: gradients are applied one by one."""
+
 
 @dataclass(frozen=True)
 class Asynchronous:
@@ -58,6 +62,58 @@ class Asynchronous:
         """There is no bound."""
         return None
 
+    @property
+    def backup_workers(self) -> None:
+        """There are no rounds."""
+        return None
+
+
+@dataclass(frozen=True)
+class Synchronous:
+    """All workers compute from the same parameters, and one update applies the mean.
+
+    The numbers are those of one process with a batch as large as all workers' batches together: the
+    mean is weighted by the examples of each batch, rows of tables included. What a step writes
+    itself, such as moving averages, is averaged alike. A round waits for the slowest worker, or,
+    with backup workers, for all but the slowest: what comes later was computed from old parameters
+    and is dropped, its examples count as visited, and it is counted in
+    ``strategy.stats().gradients_dropped``. Workers that die or hang are not waited for; who comes
+    back takes part from the next round on. Every server holds the sum of a round's gradients: as
+    much memory again as its weights.
+
+    Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop track.
+
+    Args:
+        backup_workers: how many workers a round does not wait for; fewer than there are.
+
+    Raises:
+        ConfigError: no whole number from 0.
+
+    Example:
+
+    >>> Synchronous(backup_workers=1)
+    Synchronous(backup_workers=1)
+    """
+
+    backup_workers: int = 0
+
+    def __post_init__(self) -> None:
+        if not _is_count(self.backup_workers):
+            raise ConfigError(
+                f"backup_workers: received {self.backup_workers!r}, expected a whole number from "
+                "0: how many workers a round does not wait for"
+            )
+
+    @property
+    def pipeline_steps(self) -> int:
+        """A round is one version of the parameters for everybody; nothing is sent ahead."""
+        return 0
+
+    @property
+    def bound_steps(self) -> None:
+        """Rounds keep workers together; no clock does."""
+        return None
+
 
 @dataclass(frozen=True)
 class BoundedStaleness:
@@ -87,8 +143,7 @@ class BoundedStaleness:
     bound_steps: int
 
     def __post_init__(self) -> None:
-        is_count = isinstance(self.bound_steps, int) and not isinstance(self.bound_steps, bool)
-        if not is_count or self.bound_steps < 0:
+        if not _is_count(self.bound_steps):
             raise ConfigError(
                 f"bound_steps: received {self.bound_steps!r}, expected a whole number from 0: how "
                 "many steps a worker may be ahead of the slowest"
@@ -99,11 +154,31 @@ class BoundedStaleness:
         """A worker that may have to wait at each step sends nothing ahead."""
         return 0
 
+    @property
+    def backup_workers(self) -> None:
+        """There are no rounds."""
+        return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def backup_problem(backup_workers: int | None, *, workers: int) -> str | None:
+    """Say what is wrong with a number of backup workers for a cluster; None: nothing."""
+    if not backup_workers or backup_workers < workers:
+        return None
+    return (
+        f"received backup_workers={backup_workers} with {workers} workers; expected fewer backup "
+        "workers than workers: a round waits for one at least"
+    )
+
 
 # Enough for a step that takes a few times as long as the others, and few against an epoch.
 DEFAULT_BOUND_STEPS = 4
 ALIASES: dict[str, Mode] = {
     "asynchronous": Asynchronous(),
+    "synchronous": Synchronous(),
     "bounded_staleness": BoundedStaleness(DEFAULT_BOUND_STEPS),
 }
 
@@ -118,10 +193,10 @@ def resolve(consistency: Any) -> Mode:
         return Asynchronous()
     if isinstance(consistency, str) and consistency in ALIASES:
         return ALIASES[consistency]
-    if isinstance(consistency, (Asynchronous, BoundedStaleness)):
+    if isinstance(consistency, (Asynchronous, Synchronous, BoundedStaleness)):
         return consistency
     raise ConfigError(
         f"consistency: received {consistency!r}, expected tfps.Asynchronous(), "
-        f"tfps.BoundedStaleness(bound_steps=4) or one of "
+        f"tfps.Synchronous(), tfps.BoundedStaleness(bound_steps=4) or one of "
         f"{', '.join(repr(alias) for alias in ALIASES)}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -222,9 +222,30 @@ class ServerLedger:
             )
         return operations
 
+    def one_hot(self, slot: tf.Tensor) -> tf.Tensor:
+        """A vector with 1 at a worker's slot."""
+        return tf.one_hot(slot, self.books.slots, dtype=tf.int64)
+
+    def by_slot(self, *accounts: Callable[[int], int]) -> list[tf.Tensor]:
+        """The cells of all workers, a vector for each account."""
+        cells = self.cells()
+        return [cells[account(0) : account(0) + self.books.slots] for account in accounts]
+
+    def write_by_slot(self, values: Mapping[Callable[[int], int], tf.Tensor]) -> None:
+        """Write the cells of all workers, accounts with a vector for each."""
+        slots = np.arange(self.books.slots)
+        cells = np.concatenate([account(0) + slots for account in values])
+        self.write(tf.constant(cells, tf.int64), tf.concat(list(values.values()), 0))
+
     def write(self, cells: tf.Tensor, values: tf.Tensor) -> None:
         """Write some cells at once."""
         tf.raw_ops.ResourceScatterUpdate(resource=self._cells.handle, indices=cells, updates=values)
+
+    def add(self, cell: int, amount: tf.Tensor) -> None:
+        """Add to a cell at once."""
+        tf.raw_ops.ResourceScatterAdd(
+            resource=self._cells.handle, indices=tf.constant(cell, tf.int64), updates=amount
+        )
 
     def raise_to(self, cell: int, value: tf.Tensor) -> None:
         """Write a cell if the value is larger than what it holds."""

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from tfps.config.schema import ConsistencySection, JobConfig
-from tfps.consistency.modes import Asynchronous, BoundedStaleness, Mode
+from tfps.consistency.modes import (
+    Asynchronous,
+    BoundedStaleness,
+    Mode,
+    Synchronous,
+    backup_problem,
+)
 
 
 def mode_of(section: ConsistencySection) -> Mode:
     """Return the mode of ``[consistency]``."""
     modes: dict[str, Mode] = {
         "asynchronous": Asynchronous(pipeline_steps=section.pipeline_steps),
+        "synchronous": Synchronous(section.backup_workers),
         "bounded_staleness": BoundedStaleness(section.bound_steps),
     }
     return modes[section.mode]
@@ -17,17 +24,24 @@ def mode_of(section: ConsistencySection) -> Mode:
 
 def consistency_problems(config: JobConfig) -> list[str]:
     """Return a sentence for everything that the chosen mode cannot be combined with."""
-    if config.consistency.mode == "asynchronous":
-        return []
-    problems = []
-    if config.consistency.pipeline_steps:
+    section, problems = config.consistency, []
+    if section.backup_workers and section.mode != "synchronous":
         problems.append(
-            "consistency.pipeline_steps: received 1 with bounded_staleness; expected 0: a worker "
+            f"consistency.backup_workers: received {section.backup_workers} with {section.mode}; "
+            "expected 0: only synchronous training has rounds that need not wait for all"
+        )
+    elif problem := backup_problem(section.backup_workers, workers=config.cluster.workers):
+        problems.append(f"consistency.backup_workers: {problem}")
+    if section.mode == "asynchronous":
+        return problems
+    if section.pipeline_steps:
+        problems.append(
+            f"consistency.pipeline_steps: received 1 with {section.mode}; expected 0: a worker "
             "that may have to wait sends nothing ahead"
         )
     if config.training.loop == "custom":
         problems.append(
-            "training.loop: received 'custom' with consistency.mode = 'bounded_staleness'; "
-            "expected 'fit': scheduled functions have no clock to compare workers by"
+            f"training.loop: received 'custom' with consistency.mode = {section.mode!r}; expected "
+            "'fit': scheduled functions have no steps to keep workers together by"
         )
     return problems

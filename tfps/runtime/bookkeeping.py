@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfps.consistency import ledger as decide
+from tfps.consistency.admission import admit, admit_to_round
 from tfps.consistency.ledger import NO_TICKET, Entries
 from tfps.transport.message import Request
 
@@ -32,6 +33,15 @@ class Turn:
     sent_bytes: int
     pipelined: bool = False
     drop_above: int | None = None
+
+
+@dataclass(frozen=True)
+class Sender:
+    """What a server's rounds say of the worker that pushes."""
+
+    alive: Any
+    in_time: Any  # its parameters came from the round at hand
+    position: Any  # of the server
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,7 @@ def push(
     """
     logic, ticket = entries.logic, header[Request.TICKET]
     key = decide.key_of(ticket, turn.stage)
-    admission = decide.admit(
+    admission = admit(
         entries,
         alive=entries.is_alive(slot, logic.choose(is_ours, header[Request.INCARNATION], -1)),
         key=key,
@@ -79,19 +89,7 @@ def push(
         is_update=turn.is_update,
         drop_above=turn.drop_above,
     )
-    closed, next_ticket = None, NO_TICKET
-    if turn.hands_out:
-        closed = decide.close(
-            entries,
-            alive=admission.alive,
-            slot=slot,
-            ticket=header[Request.CLOSES],
-            examples=header[Request.EXAMPLES],
-        )
-        next_ticket = decide.issue(
-            entries, alive=admission.alive, slot=slot, pushed=ticket, pipelined=turn.pipelined
-        )
-    entries.count_traffic(received_bytes=turn.received_bytes, sent_bytes=turn.sent_bytes)
+    closed, next_ticket = _hand_out(entries, admission.alive, header=header, slot=slot, turn=turn)
     version = entries.read(entries.books.VERSION)
     return Pushed(
         status=admission.status,
@@ -104,3 +102,72 @@ def push(
         active=entries.read(entries.books.ACTIVE_WORKERS),
         remembered=logic.choose(admission.known, key, applied_key),
     )
+
+
+def contribute(
+    entries: Entries,
+    *,
+    header: Sequence[Any],
+    slot: Any,
+    sender: Sender,
+    turn: Turn,
+    applied_key: Any,
+) -> Pushed:
+    """Admit a push to a round; the round, when it is complete, counts as the update.
+
+    Args:
+        entries: the server's books.
+        header: the request's, field by field.
+        slot: the worker, as the books want it.
+        sender: what the rounds say of it.
+        turn: of the function that was called.
+        applied_key: the largest key applied so far in this ticket's cell of the window.
+    """
+    logic, books = entries.logic, entries.books
+    key = decide.key_of(header[Request.TICKET], turn.stage)
+    admission = admit_to_round(
+        entries,
+        alive=sender.alive,
+        in_time=sender.in_time,
+        key=key,
+        applied_key=applied_key,
+        late_rounds=(sender.position - header[Request.BASE_VERSION]) // decide.MAX_STAGES,
+    )
+    if turn.is_update:
+        entries.count_if(admission.fresh, books.staleness(0))
+    closed, next_ticket = _hand_out(entries, sender.alive, header=header, slot=slot, turn=turn)
+    return Pushed(
+        status=admission.status,
+        version=sender.position,
+        staleness=admission.staleness,
+        next_ticket=next_ticket,
+        alive=sender.alive,
+        fresh=admission.fresh,
+        closed=closed,
+        active=entries.read(books.ACTIVE_WORKERS),
+        remembered=logic.choose(admission.known, key, applied_key),
+    )
+
+
+def _hand_out(
+    entries: Entries, alive: Any, *, header: Sequence[Any], slot: Any, turn: Turn
+) -> tuple[Any, Any]:
+    """Whether the ticket before is closed by this push, and the next one; count the bytes."""
+    closed, next_ticket = None, NO_TICKET
+    if turn.hands_out:
+        closed = decide.close(
+            entries,
+            alive=alive,
+            slot=slot,
+            ticket=header[Request.CLOSES],
+            examples=header[Request.EXAMPLES],
+        )
+        next_ticket = decide.issue(
+            entries,
+            alive=alive,
+            slot=slot,
+            pushed=header[Request.TICKET],
+            pipelined=turn.pipelined,
+        )
+    entries.count_traffic(received_bytes=turn.received_bytes, sent_bytes=turn.sent_bytes)
+    return closed, next_ticket

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfps.consistency import ledger as decide
+from tfps.consistency.admission import Counted, count_update
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.program import Program
@@ -155,7 +155,7 @@ class CustomServer:
             ledger, tensors = self.server.ledger, unpack(wire.server_request, payload)
             with ledger.locked():
                 entries = ledger.entries()
-                counted = decide.count_update(
+                counted = count_update(
                     entries,
                     base_version=header[Request.BASE_VERSION],
                     drop_above=drop_above_of(optimizer),
@@ -174,9 +174,7 @@ class CustomServer:
 
         return push
 
-    def _apply(
-        self, optimizer: Any, gradients: Mapping[str, tf.Tensor], counted: decide.Counted
-    ) -> None:
+    def _apply(self, optimizer: Any, gradients: Mapping[str, tf.Tensor], counted: Counted) -> None:
         def apply() -> tf.Tensor:
             self._update_of(optimizer).apply(
                 gradients, device=self.server.device, staleness=counted.staleness

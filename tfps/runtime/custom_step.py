@@ -43,11 +43,11 @@ def trace_packed(
     program = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
-    if program.stages and strategy.consistency.bound_steps is not None:
+    mode = strategy.consistency
+    if program.stages and not (mode.bound_steps is None and mode.backup_workers is None):
         raise UnsupportedError(
-            f"consistency={strategy.consistency!r}: a scheduled function that trains has no clock "
-            "that workers could be compared by. Train with model.fit(), or use "
-            "tfps.Asynchronous()."
+            f"consistency={mode!r}: a scheduled function that trains has no step that workers "
+            "could be kept together by. Train with model.fit(), or use tfps.Asynchronous()."
         )
     strategy.updates_of(program)
     servers = [

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tfps.bridge.server_variable import NamedResource
+from tfps.consistency.modes import Mode
 from tfps.placement.policy import Placement
 from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 from tfps.runtime.data_plane import DataPlane
@@ -39,7 +40,7 @@ class Runtime(Storage):
         addresses: of the parameter servers, ``host:port``.
         placement: chooses the server of a new variable.
         transport: ``"auto"``, ``"direct"`` or ``"grpc"``; how requests reach servers.
-        bound_steps: how far ahead of the slowest a worker may start a step; None: without bound.
+        mode: when servers apply gradients, and how far a worker may run ahead.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Runtime(Storage):
         addresses: Sequence[str],
         placement: Placement,
         transport: str = "auto",
-        bound_steps: int | None = None,
+        mode: Mode,
     ) -> None:
         super().__init__(container=f"tfps_{job}", number_of_servers=len(addresses))
         self.job, self.workers = job, len(worker_addresses)
@@ -58,7 +59,7 @@ class Runtime(Storage):
         self.job_id = int.from_bytes(
             hashlib.blake2b(job.encode(), digest_size=7).digest(), "little"
         )
-        self.placement = placement
+        self.placement, self.mode = placement, mode
         self.servers = [
             Server(
                 index=index,
@@ -66,7 +67,7 @@ class Runtime(Storage):
                 address=address,
                 container=self.container,
                 slots=self.workers,
-                bound_steps=bound_steps,
+                mode=mode,
             )
             for index, address in enumerate(addresses)
         ]
@@ -159,6 +160,17 @@ class Runtime(Storage):
             if server.lost is None:
                 server.evict(slot, incarnation, patience_s=patience_s)
 
+    def expect(self, there: Sequence[bool]) -> None:
+        """Let rounds wait for workers that are going to join; for each whether it will."""
+        for server in self.servers:
+            server.expect(there)
+
+    def excuse(self, slot: int) -> None:
+        """A worker that was expected will not join now."""
+        for server in self.servers:
+            if server.lost is None:
+                server.excuse(slot)
+
     def cells(self) -> list[np.ndarray[Any, Any]]:
         """The books of all servers as they are now."""
         return [server.cells() for server in self.servers]
@@ -177,7 +189,7 @@ class Runtime(Storage):
         self.data_plane.close()
         for server in self.servers:
             if server.lost is None:
-                server.gate.destroy()
+                server.membership.destroy()
                 server.ledger.destroy()
             server.control.close()
         for line in self._worker_lines:

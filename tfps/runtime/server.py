@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from tfps.cluster import accepts_connections
 from tfps.consistency import ledger as decide
-from tfps.consistency.gate import BoundedGate, Gate, OpenGate
+from tfps.consistency.gate import BoundedGate, Gate, Membership, OpenGate
 from tfps.consistency.ledger import Books
+from tfps.consistency.modes import Mode
+from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 
@@ -30,7 +32,7 @@ class Server:
         address: of the task, ``host:port``.
         container: the job's container.
         slots: how many workers can take part.
-        bound_steps: how far ahead of the slowest a worker may start; None: as far as it can.
+        mode: when it applies a gradient, and how far a worker may run ahead.
     """
 
     def __init__(
@@ -41,17 +43,24 @@ class Server:
         address: str,
         container: str,
         slots: int,
-        bound_steps: int | None = None,
+        mode: Mode,
     ) -> None:
         self.index, self.device, self.address = index, device, address
         self.ledger = ServerLedger(device=device, container=container, slots=slots)
         self.gate: Gate = OpenGate()
-        if bound_steps is not None:
-            self.gate = BoundedGate(self.ledger, bound_steps=bound_steps)
+        if mode.bound_steps is not None:
+            self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
+        self.rounds: RoundGate | None = None
+        if mode.backup_workers is not None:
+            self.rounds = RoundGate(self.ledger, required=slots - mode.backup_workers)
+        self.membership: Membership = self.rounds or self.gate
         self.control = ControlPlane(address=address, device=device)
         self._open = self.control.function(self._trace_open, arguments=1)
         self._limit = self.control.function(self._trace_limit, arguments=1)
         self._evict = self.control.function(self._trace_evict, arguments=2)
+        if self.rounds is not None:
+            self._expect = self.control.function(self._trace_expect, arguments=slots)
+            self._excuse = self.control.function(self._trace_excuse, arguments=1)
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
     @property
@@ -87,6 +96,16 @@ class Server:
         """Let a lost worker out: its tickets go back, its late requests are refused."""
         self._evict(slot, incarnation, patience_s=patience_s)
 
+    def expect(self, there: Sequence[bool]) -> None:
+        """Let rounds wait for workers that are going to join; for each whether it will."""
+        if self.rounds is not None:
+            self._expect(*map(int, there))
+
+    def excuse(self, slot: int) -> None:
+        """A worker that was expected will not join now."""
+        if self.rounds is not None:
+            self._excuse(slot)
+
     def look(self) -> None:
         """Find out whether the server still answers, for who must not wait for it in TensorFlow."""
         if self.lost is None and not accepts_connections(self.address):
@@ -120,8 +139,22 @@ class Server:
             entries = self.ledger.entries()
             leaves = decide.evict(entries, slot=slot, incarnation=incarnation)
             self.ledger.post(entries)
-            self.gate.leave()
+            self.membership.leave(slot, leaves)
         return [tf.cast(leaves, tf.int64)]
+
+    def _trace_expect(self, *there: tf.Tensor) -> Sequence[tf.Tensor]:
+        assert self.rounds is not None
+        with self.ledger.locked():
+            self.rounds.expect(tf.stack(there))
+        return [tf.constant(0, tf.int64)]
+
+    def _trace_excuse(self, slot: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Not one that has joined meanwhile."""
+        assert self.rounds is not None
+        with self.ledger.locked():
+            is_away = self.ledger.entries().read(self.books.active(slot)) == 0
+            self.rounds.leave(slot, is_away)
+        return [tf.cast(is_away, tf.int64)]
 
     def _trace_sample(self) -> Sequence[tf.Tensor]:
         with self.ledger.locked():

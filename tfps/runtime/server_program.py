@@ -14,12 +14,14 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.answers import Answers
+from tfps.runtime.contributions import Contributions
 from tfps.runtime.program import Program
 from tfps.runtime.reports import Reports
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
 from tfps.runtime.server_function import server_function
 from tfps.runtime.server_push import Push
+from tfps.runtime.server_round import RoundPush, RoundRequest
 from tfps.runtime.server_stage import ServerStage, count_durations
 from tfps.runtime.wire import parameters_on, parts_of, report_layout, stage_wire
 from tfps.transport.carrier import Message
@@ -62,8 +64,15 @@ class ServerProgram:
         self._reports = (
             Reports(program, runtime=runtime, server=server) if server.hands_out_tickets else None
         )
+        self._contributions: list[Contributions] = []  # kept, since servers find them by name
         self.join = self._function(self._join)
         self.pushes = [self._function(self._push(k).trace) for k in range(len(program.stages))]
+        self.enter_round = self._agreement(enters=True)
+        # Without backup workers nobody is late, and all servers begin a round together.
+        may_differ = bool(runtime.mode.backup_workers) and (
+            len(runtime.servers) > 1 or len(program.stages) > 1
+        )
+        self.await_round = self._agreement(enters=False) if may_differ else None
         self.leave = self._function(self._leave)
         runtime.push_functions.update(self.pushes)
 
@@ -77,6 +86,13 @@ class ServerProgram:
             entries.append((Entry(Kind.PUSH, stage, *sizes), push))
         if self.server.hands_out_tickets and not self.program.trains:
             entries.append((Entry(Kind.FINISH, 0, report_bytes, 0), self.finish))
+        held_bytes = self.parameter_layout.size_bytes
+        for kind, function in (
+            (Kind.ENTER_ROUND, self.enter_round),
+            (Kind.AWAIT_ROUND, self.await_round),
+        ):
+            if function is not None:
+                entries.append((Entry(kind, 0, 0, held_bytes), function))
         entries.append((Entry(Kind.LEAVE, 0, report_bytes, 0), self.leave))
         return entries
 
@@ -120,7 +136,7 @@ class ServerProgram:
             trace, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
         )
 
-    def _push(self, number: int) -> Push:
+    def _push(self, number: int) -> Push | RoundPush:
         is_last = number == len(self.program.stages) - 1
         stage = ServerStage(
             self.wires[number],
@@ -130,12 +146,30 @@ class ServerProgram:
             server=self.server,
             update_of=self._update_of,
         )
-        return Push(
+        reports = self._reports if is_last else None
+        rounds = self.server.rounds
+        if rounds is None:
+            pipelined = self.program.pipelined
+            return Push(stage, pipelined=pipelined, answers=self._answers, reports=reports)
+        contributions = Contributions(stage, runtime=self.runtime, name=self.program.name)
+        self._contributions.append(contributions)
+        return RoundPush(
             stage,
-            pipelined=self.program.pipelined,
+            rounds=rounds,
+            contributions=contributions,
             answers=self._answers,
-            reports=self._reports if is_last else None,
+            reports=reports,
         )
+
+    def _agreement(self, *, enters: bool) -> Any:
+        """A function for agreeing on a round, where the job has rounds; else None."""
+        rounds = self.server.rounds
+        if rounds is None or not self.program.trains:
+            return None
+        request = RoundRequest(
+            rounds, held=self._held, server=self.server, answers=self._answers, enters=enters
+        )
+        return self._function(request.trace)
 
     def _join(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         ledger = self.server.ledger
@@ -155,7 +189,7 @@ class ServerProgram:
             ticket: Any = NO_TICKET
             if self.server.hands_out_tickets:
                 ticket = decide.issue(entries, alive=accepted, slot=slot, pushed=NO_TICKET)
-            version = entries.read(ledger.books.VERSION)
+            version: Any = entries.read(ledger.books.VERSION)
             entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
             ledger.post(entries)
             ahead: Any = NO_TICKET
@@ -165,7 +199,9 @@ class ServerProgram:
                     entries, alive=accepted, slot=slot, pushed=NO_TICKET, pipelined=True
                 )
                 ledger.post(entries)
-            self.server.gate.enter(slot, accepted)
+            self.server.membership.enter(slot, accepted)
+            if self.server.rounds is not None:
+                version = self.server.rounds.position()
             values = self._values(self._held.natives)
         status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
         reply = self._answers.reply(
@@ -207,7 +243,7 @@ class ServerProgram:
             count_durations(self.server, entries, header)
             version = entries.read(ledger.books.VERSION)
             ledger.post(entries)
-            self.server.gate.leave()
+            self.server.membership.leave(slot, alive)
         status = tf.where(alive, int(Status.OK), int(Status.EVICTED))
         reply = self._answers.reply(header, status=status, version=version)
         return [reply, ids, tf.zeros([0], tf.uint8)]

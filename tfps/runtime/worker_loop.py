@@ -117,18 +117,18 @@ class WorkerLoop:
 
         def body(state: dict[str, Any]) -> tuple[dict[str, Any]]:
             ticket, batch = state["ticket"], visit.batch(state)
+            examples = visit.source.examples(batch)
             report = step.run(
                 batch,
                 ticket=ticket,
                 seeds=visit.seed_states(ticket, self.program.draws_per_step),
                 versions=state["versions"],
                 report={METRICS: state["metrics"], OUTPUTS: state["outputs"]},
-                fields=fields_of(state),
+                fields={**fields_of(state), Request.STEP_EXAMPLES: examples},
             )
             if self.program.trains:
                 next_ticket, push = step.next_ticket, step.push_microseconds
                 closes = tf.where(step.accepted, ticket, NO_TICKET)
-                examples = visit.source.examples(batch)
             else:
                 next_ticket = step.finish(ticket, report)
                 closes, push, examples = state["closes"], state["push"], state["examples"]

@@ -14,6 +14,7 @@ from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.metrics.additivity import adds_up, updates_watched
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.program import Program
+from tfps.runtime.round_agreement import Found, RoundAgreement
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.shares import gradients_together
 from tfps.runtime.wire import METRICS, OUTPUTS, gradient_name, name_of
@@ -59,6 +60,11 @@ class WorkerStep:
     ) -> None:
         self.program, self.servers, self.carrier = program, servers, carrier
         self.job_id, self.slot, self.incarnation = job_id, slot, incarnation
+        self._rounds = RoundAgreement(
+            servers,
+            carrier=carrier,
+            header=lambda kind, number: self._header(kind, version=number),
+        )
         touched = [*program.variables, *program.metrics, *program.seeds]
         self.copies = WorkerCopies(touched, devices=program.devices.names)
         # What the current step knows; set by `begin`, moved on by each exchange.
@@ -135,13 +141,17 @@ class WorkerStep:
                 for p, s in enumerate(self.servers)
             }
         )
-        for p, server in enumerate(self.servers):
-            values = unpack(server.parameter_layout, replies[p].payload)
-            for variable in server.parameters:
-                self.copies.load(variable, values[name_of(variable)])
-        self.versions = [replies[p].header[Reply.VERSION] for p in range(len(self.servers))]
+        self._take(self._rounds.enter(Found.of(replies)))
         self.ahead_ticket = replies[0].header[Reply.AHEAD_TICKET]
         return replies[0].header[Reply.NEXT_TICKET]
+
+    def _take(self, found: Found) -> None:
+        """All parameters of all servers, such as a join brings."""
+        for server, payload in zip(self.servers, found.payloads, strict=True):
+            values = unpack(server.parameter_layout, payload)
+            for variable in server.parameters:
+                self.copies.load(variable, values[name_of(variable)])
+        self.versions = list(found.versions)
 
     def run(
         self,
@@ -161,7 +171,7 @@ class WorkerStep:
             seeds: the state of each seed generator for this ticket.
             versions: of the parameters that are loaded, by server.
             report: of the step before, which this step's push closes.
-            fields: header fields about the step before.
+            fields: header fields about the step before, and this one's number of examples.
         """
         self.ticket, self._stage = ticket, 0
         self._graph, self._nested_versions = private.current_graph(), None
@@ -220,6 +230,8 @@ class WorkerStep:
         if self._nested_versions is not None:
             self.versions = tf.unstack(self._nested_versions.read_value())
         pushed = self._push(stage, self._payloads(stage, gradients))
+        if stage == len(self.program.stages) - 1:
+            pushed = self._at_one_round(pushed)
         self._load(stage, pushed.payloads)
         if self._nested_versions is not None:
             self._nested_versions.assign(tf.stack(pushed.versions), read_value=False)
@@ -277,6 +289,12 @@ class WorkerStep:
             microseconds=tf.cast((end - begin) * 1e6, tf.int64),
         )
 
+    def _at_one_round(self, pushed: Pushed) -> Pushed:
+        """The parameters that the next step is computed from are of one round everywhere."""
+        found = Found(pushed.payloads, pushed.versions, pushed.accepted)
+        agreed = self._rounds.complete(found)
+        return pushed._replace(payloads=list(agreed.payloads), versions=list(agreed.versions))
+
     def _load(self, stage: int, payloads: Sequence[tf.Tensor]) -> None:
         """Take over the parameters of all servers' replies."""
         for server, payload in zip(self.servers, payloads, strict=True):
@@ -284,7 +302,7 @@ class WorkerStep:
             for variable in server.wires[stage].parameters:
                 self.copies.load(variable, values[name_of(variable)])
 
-    def _header(self, kind: Kind, stage: int = 0) -> Any:
+    def _header(self, kind: Kind, stage: int = 0, *, version: Any = None) -> Any:
         def of(server: int) -> tf.Tensor:
             values: dict[Request, Any] = {
                 Request.PROTOCOL: PROTOCOL,
@@ -295,17 +313,21 @@ class WorkerStep:
                 Request.INCARNATION: self.incarnation,
                 Request.TICKET: self.ticket,
                 Request.STAGE: stage,
-                Request.BASE_VERSION: self.versions[server] if self.versions else 0,
+                Request.BASE_VERSION: self._base_version(server) if version is None else version,
                 Request.CLOSES: NO_TICKET,
                 Request.EXAMPLES: 0,
                 Request.PUSH_MICROSECONDS: NOT_MEASURED,
                 Request.PULL_MICROSECONDS: NOT_MEASURED,
                 Request.WAIT_MICROSECONDS: NOT_MEASURED,
+                Request.STEP_EXAMPLES: 0,
                 **self.fields,
             }
             return tf.stack([tf.cast(values[field], tf.int64) for field in Request])
 
         return of
+
+    def _base_version(self, server: int) -> Any:
+        return self.versions[server] if self.versions else 0
 
     def _new_state(self, variable: Any) -> tf.Tensor:
         before = self._before.get(id(variable))

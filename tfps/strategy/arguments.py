@@ -76,6 +76,8 @@ def check_arguments(
         spec=checked(_check_cluster, cluster_resolver),
         connect_timeout_s=checked(_check_timeout, CONNECT_TIMEOUT_S),
     )
+    if arguments.consistency is not None and arguments.spec is not None:
+        checked(_check_backup(len(arguments.spec.jobs.get("worker", ()))), arguments.consistency)
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -102,6 +104,17 @@ def _check_partitioner(partitioner: Any) -> None:
             f"variable_partitioner: received {partitioner!r}, expected a partitioner of "
             "tf.distribute.experimental.partitioners, or None to split nothing"
         )
+
+
+def _check_backup(workers: int) -> Callable[[modes.Mode], None]:
+    """A check that rounds wait for somebody."""
+
+    def check(mode: modes.Mode) -> None:
+        problem = modes.backup_problem(mode.backup_workers, workers=workers)
+        if problem:
+            raise ConfigError(f"consistency: {problem}")
+
+    return check
 
 
 def _check_compression(compression: Any) -> None:

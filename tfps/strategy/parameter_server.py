@@ -131,7 +131,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             addresses=spec.jobs["ps"],
             placement=arguments.placement,
             transport=arguments.transport,
-            bound_steps=arguments.consistency.bound_steps,
+            mode=arguments.consistency,
         )
         make_room(
             workers=self.runtime.workers_on_grpc,
@@ -299,6 +299,13 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
                     answers = self._guard.verdict("worker", index) is Verdict.ALIVE
                     tasks[f"worker {index}"] = "rejoining" if answers else "lost"
         return tasks
+
+    def whole_rounds(self, steps: int) -> int:
+        """A number of steps that ends with a round of all workers, where there are rounds."""
+        if self.consistency.backup_workers is None:
+            return steps
+        workers = max(1, sum(self.alive_workers()))
+        return -(-steps // workers) * workers
 
     def watch_tasks(self) -> None:
         """Probe the tasks from now on, until the strategy is closed."""

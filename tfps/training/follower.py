@@ -63,9 +63,11 @@ class Follower:
         try:
             # Whoever asked to stop before the epoch gets the one execution that Keras still runs.
             stops = self._kind == "train" and self._model.stop_training
-            round_.run_to(request.upto_steps if self.lock_step or stops else None)
+            upto = strategy.whole_rounds(request.upto_steps) if self.lock_step else None
+            round_.run_to(request.upto_steps if stops and upto is None else upto)
             strategy.active_round, strategy.active_follower = round_, self
-            reached = round_.wait_for(request.upto_steps)
+            reached = round_.wait_for(upto or request.upto_steps)
+            reached = reached or round_.completed >= request.upto_steps
             self._refuse_metrics(round_)
             if not reached and request.source.failure is not None:
                 source = request.source

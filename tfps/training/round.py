@@ -16,6 +16,7 @@ from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import UNLIMITED_TICKETS
 from tfps.runtime.worker_loop import slot_control
+from tfps.training.invitations import Invitations
 from tfps.training.lost_workers import LostWorkers
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Round:
         self._lost = LostWorkers(coordinator, addresses=runtime.worker_addresses)
         self._recalled = False
         self._interrupted = False
+        self._invited = Invitations(runtime)
         self._visited: set[int] = set()  # slots that ran a closure to its end in this round
 
     def run_to(self, steps: int | None) -> None:
@@ -93,6 +95,10 @@ class Round:
         """One closure per worker; each ends when it finds no ticket."""
         self.running = True
         self._compiled.source.settle()
+        if self._compiled.program.trains:
+            alive = private.alive_workers(self._coordinator)
+            away = self._queue.barred | self._queue.recalled
+            self._invited.renew([there and i not in away for i, there in enumerate(alive)])
         self._runtime.ticket_server.set_limit(self._limit)
         self._schedule(self._runtime.workers)
 
@@ -109,6 +115,7 @@ class Round:
         while self.completed < steps:
             time.sleep(max(0.0, self._next_sample_s - time.monotonic()))
             finished = self._coordinator.done()
+            self._invited.cancel(self._queue.barred)
             self.sample()
             self._next_sample_s = time.monotonic() + self._period_s(steps - self.completed)
             if finished and self.completed < steps:
@@ -204,9 +211,11 @@ class Round:
     def _closure(self) -> None:
         """Runs in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
         slot = private.worker_index()
+        self._invited.take(slot)
         for attempt in range(1, ATTEMPTS + 1):
             incarnation = self._runtime.next_incarnation(slot)
             if self._queue.is_recalled():
+                self._runtime.excuse(slot)
                 return  # whoever recalled it may have evicted the incarnation before this one only
             try:
                 if self._run_as(slot, incarnation):

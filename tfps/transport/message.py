@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Raised when the meaning of a header field changes; a server refuses another version.
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class Kind(enum.IntEnum):
@@ -17,6 +17,8 @@ class Kind(enum.IntEnum):
     LEAVE = 3  # no more tickets: the last one is closed
     PULL = 4  # parameters only
     WRITE_BACK = 5  # what a scheduled function assigned itself
+    ENTER_ROUND = 6  # parameters of a round; the worker takes part from it on
+    AWAIT_ROUND = 7  # parameters of a round or a later one
 
 
 class Request(enum.IntEnum):
@@ -30,12 +32,13 @@ class Request(enum.IntEnum):
     INCARNATION = 5  # grows with every start of a worker's closure; fences out the dead
     TICKET = 6
     STAGE = 7  # which of the step's optimizer calls, 0 for the first
-    BASE_VERSION = 8  # version of this server that the gradient was computed from
+    BASE_VERSION = 8  # of this server, that the gradient was computed from; its round if there are
     CLOSES = 9  # the previous ticket, now known to be done on all servers
     EXAMPLES = 10  # of the ticket that is closed
     PUSH_MICROSECONDS = 11  # duration of the previous push, measured by the worker; -1: none
     PULL_MICROSECONDS = 12  # duration of the pull before it; -1: none
     WAIT_MICROSECONDS = 13  # time that the previous step waited for its batch; -1: none
+    STEP_EXAMPLES = 14  # of the ticket that is pushed: its weight in a round
 
 
 class Reply(enum.IntEnum):

@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.cluster.consistency.counts_afterwards import CountsAfterwards
+from tests.cluster.consistency.slow_input import slow_input
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tests.cluster.kill_worker import KillWorker
 from tfps.errors import UnsupportedError
@@ -18,7 +20,6 @@ from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
 
-SLOW_S = 0.02
 STEPS = 60
 
 
@@ -83,33 +84,6 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     assert job.updates() == job.updates_after(updates, epochs=1)
 
 
-def pause(number: tf.Tensor) -> tf.Tensor:
-    time.sleep(SLOW_S)
-    return number
-
-
-def slow_input(context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Worker 1 takes its time for each batch."""
-    batches = tf.data.Dataset.from_tensors((tf.ones([4, 1]), tf.ones([4, 1]))).repeat(STEPS)
-    if context.input_pipeline_id == 1:
-        wait = tf.data.Dataset.range(STEPS).map(lambda i: tf.py_function(pause, [i], tf.int64))
-        batches = tf.data.Dataset.zip((batches, wait)).map(lambda batch, _: batch)
-    return batches.prefetch(0)
-
-
-class CountsAfterwards(keras.Sequential):
-    """Its step does not end with the call of the optimizer, but with state of its own."""
-
-    def build(self, input_shape: Any) -> None:
-        super().build(input_shape)
-        self.count = self.add_weight(shape=(), dtype="int64", initializer="zeros", trainable=False)
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        logs: dict[str, Any] = super().train_step(data)
-        self.count.assign_add(1)
-        return logs
-
-
 @pytest.mark.parametrize(
     ("bound", "gap", "kind"), [(0, 0, keras.Sequential), (3, 3, CountsAfterwards)]
 )
@@ -122,7 +96,7 @@ def test_fast_workers_wait(
     with strategy.scope():
         model = kind([keras.Input((1,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    model.fit(slow_input, epochs=1, verbose=0)
+    model.fit(slow_input(STEPS), epochs=1, verbose=0)
     stats = strategy.stats()
     assert stats.worker_steps == (STEPS, STEPS)
     assert stats.clock_gap_steps[1] == gap

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.consistency import ledger as decide
+from tfps.consistency.admission import admit
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.launch import LocalCluster
 from tfps.runtime.server_function import server_function
@@ -53,7 +54,7 @@ class EchoServer:
             decide.enter(entries, slot=header[Request.SLOT], incarnation=1)
             ledger.post(entries)
             entries = ledger.entries()
-            admission = decide.admit(
+            admission = admit(
                 entries,
                 alive=entries.is_alive(header[Request.SLOT], header[Request.INCARNATION]),
                 key=key,

@@ -10,8 +10,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tfps.consistency.clock import ArrayVectors, Clocks, decide
-from tfps.consistency.gate import _TensorVectors
+from tfps.consistency.clock import Clocks, decide
+from tfps.consistency.vectors import ArrayVectors
+from tfps.consistency.waiters import TensorVectors
 
 VECTORS = ArrayVectors()
 
@@ -114,4 +115,4 @@ def test_tensors_decide_as_arrays(
         return [np.asarray(part).tolist() for part in parts]
 
     plain = answers(lambda values: np.array(values, np.int64), VECTORS)
-    assert answers(lambda values: tf.constant(values, tf.int64), _TensorVectors()) == plain
+    assert answers(lambda values: tf.constant(values, tf.int64), TensorVectors()) == plain

@@ -11,12 +11,14 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
+from tfps.consistency import admission
 from tfps.consistency import ledger as decide
+from tfps.consistency.admission import admit, admit_to_round, count_update
 from tfps.consistency.ledger import MAX_STAGES, STALENESS_BINS, Books, Entries
 from tfps.consistency.logic import PlainLogic
 from tfps.consistency.server_ledger import ServerEntries, additions, writes
 from tfps.runtime import bookkeeping
-from tfps.runtime.bookkeeping import Turn
+from tfps.runtime.bookkeeping import Sender, Turn
 from tfps.transport.message import REQUEST_FIELDS, Request
 
 SLOTS = 2
@@ -34,7 +36,7 @@ Decision = Callable[[Entries, Arguments], list[Any]]
 def _admit(
     entries: Entries, arguments: Arguments, *, is_update: bool, drop_above: int | None = None
 ) -> list[Any]:
-    answer = decide.admit(
+    answer = admit(
         entries,
         alive=entries.is_alive(arguments["slot"], arguments["incarnation"]),
         key=arguments["key"],
@@ -72,11 +74,37 @@ def _push(
     return [value for value in vars(pushed).values() if value is not None]
 
 
+def _admit_to_round(entries: Entries, arguments: Arguments) -> list[Any]:
+    answer = admit_to_round(
+        entries,
+        alive=entries.is_alive(arguments["slot"], arguments["incarnation"]),
+        in_time=arguments["in_time"] == 1,
+        key=arguments["key"],
+        applied_key=arguments["applied_key"],
+        late_rounds=arguments["behind"],
+    )
+    return list(vars(answer).values())
+
+
+def _contribute(entries: Entries, arguments: Arguments, *, is_update: bool) -> list[Any]:
+    header: list[Any] = [0] * REQUEST_FIELDS
+    header[Request.TICKET], header[Request.CLOSES] = arguments["ticket"], arguments["closes"]
+    pushed = bookkeeping.contribute(
+        entries,
+        header=header,
+        slot=arguments["slot"],
+        sender=Sender(arguments["is_ours"] == 1, arguments["in_time"] == 1, arguments["behind"]),
+        turn=Turn(1, is_update, hands_out=True, received_bytes=30, sent_bytes=40),
+        applied_key=arguments["applied_key"],
+    )
+    return [value for value in vars(pushed).values() if value is not None]
+
+
 def _count_update(
     entries: Entries, arguments: Arguments, *, drop_above: int | None = None
 ) -> list[Any]:
     base_version = entries.read(BOOKS.VERSION) - arguments["behind"]
-    counted = decide.count_update(entries, base_version=base_version, drop_above=drop_above)
+    counted = count_update(entries, base_version=base_version, drop_above=drop_above)
     return list(vars(counted).values())
 
 
@@ -127,6 +155,8 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
         functools.partial(_push, is_update=True, hands_out=True, drop_above=DROP_ABOVE),
         REQUEST,
     ),
+    "admit_to_round": (_admit_to_round, {**PUSH, "in_time": TRUTH}),
+    "contribute": (functools.partial(_contribute, is_update=True), {**REQUEST, "in_time": TRUTH}),
     "close": (
         _with_alive(decide.close),
         {"alive": TRUTH, "slot": SLOT, "ticket": NUMBER, "examples": st.integers(0, 1 << 40)},
@@ -208,9 +238,10 @@ def test_tensors_decide_as_integers(name: str, data: st.DataObject) -> None:
 
 
 def test_every_decision_is_compared() -> None:
-    named = {name for name, value in vars(decide).items() if _decides(value)}
+    decisions = {**vars(decide), **vars(admission)}
+    named = {name for name, value in decisions.items() if _decides(value)}
     compared = {name.removesuffix("_state").removesuffix("_or_drop") for name in DECISIONS}
-    assert named == compared - {"push"}
+    assert named == compared - {"push", "contribute"}
 
 
 def _decides(value: Any) -> bool:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tests.unit.consistency.ledger_model import ServerModel, Wire
 from tfps.consistency import ledger as decide
+from tfps.consistency.admission import admit
 from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS, bin_of
 from tfps.consistency.ledger import MAX_STAGES, NO_TICKET, Status
 from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS, ServerLedger
@@ -60,7 +61,7 @@ def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
         key, cell = decide.key_of(ticket, 0), ledger.window_cell(ticket)
         with ledger.locked():
             entries, applied = ledger.entries(), ledger.applied_key(cell)
-            admission = decide.admit(
+            admission = admit(
                 entries,
                 alive=entries.is_alive(slot, incarnation),
                 key=key,

@@ -1,0 +1,318 @@
+"""Rounds on several servers, under workers that push, wait, die and come back in any order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import tensorflow as tf
+from hypothesis import given, settings
+
+from tfps.consistency.ledger import MAX_STAGES, NEVER, NOTHING
+from tfps.consistency.rounds import Rounds, Turn, decide
+from tfps.consistency.vectors import ArrayVectors
+from tfps.consistency.waiters import TensorVectors
+
+VECTORS = ArrayVectors()
+
+
+class SimulatedServer:
+    """A server with the decisions of `rounds`, tokens for those that wait, and a list of means.
+
+    Args:
+        slots: of workers.
+        required: contributions for a round.
+        stages: of a step.
+    """
+
+    def __init__(self, slots: int, *, required: int, stages: int) -> None:
+        self.slots, self.required, self.stages = slots, required, stages
+        nobody = np.zeros(slots, np.int64)
+        self.state = Rounds(0, nobody + NEVER, nobody, nobody + NOTHING)
+        self.tokens = [0] * slots
+        self.sums: dict[int, list[int]] = defaultdict(list)  # position -> incarnations
+        self.means: list[tuple[int, list[int], int]] = []  # position, incarnations, members
+        self.dropped = 0
+        self.incarnations = list(range(slots))
+
+    def one(self, slot: int) -> np.ndarray:
+        return np.eye(self.slots, dtype=np.int64)[slot]
+
+    def following(self, position: int) -> int:
+        number, stage = divmod(position, MAX_STAGES)
+        return (number + 1) * MAX_STAGES if stage == self.stages - 1 else position + 1
+
+    def settle(self, state: Rounds) -> None:
+        turn = decide(state, required=self.required, next_position=0, may_apply=0, vectors=VECTORS)
+        self.state = turn.after
+        waits = np.where(self.state.wanted >= 0, 1, 0)
+        self.wake(turn.released + waits * self.state.contributed)
+
+    def wake(self, released: np.ndarray) -> None:
+        for slot in np.flatnonzero(released):
+            self.tokens[slot] += 1
+
+    def take(self, turn: Turn, position: int) -> None:
+        if turn.completes:
+            free = (self.state.wanted < 0) | (self.state.contributed == 1)
+            members = int((self.state.members(vectors=VECTORS) * free).sum())
+            self.means.append((position, self.sums.pop(position), members))
+        self.state = turn.after
+        self.wake(turn.released)
+
+    def push(self, slot: int, position: int) -> None:
+        accepted = int(self.state.accepts(self.one(slot), position, vectors=VECTORS))
+        if accepted:
+            self.sums[position].append(self.incarnations[slot])
+        self.dropped += 1 - accepted
+        state = self.state.after_push(
+            self.one(slot),
+            accepted=accepted,
+            alive=1,
+            next_position=self.following(position),
+            vectors=VECTORS,
+        )
+        self.state = state
+        self.take(self._decide(position, accepted), position)
+
+    def look_again(self, slot: int, position: int) -> None:
+        self.tokens[slot] -= 1
+        may_apply = int(self.state.contributed[slot] == 1 and self.state.position == position)
+        self.take(self._decide(position, may_apply), position)
+
+    def _decide(self, position: int, may_apply: int) -> Turn:
+        return decide(
+            self.state,
+            required=self.required,
+            next_position=self.following(position),
+            may_apply=may_apply,
+            vectors=VECTORS,
+        )
+
+    def waits(self, slot: int) -> bool:
+        return bool(self.state.wanted[slot] >= 0)
+
+
+class Worker:
+    """A closure: it agrees on a round, takes steps, and leaves; each yield lets others go on.
+
+    What it yields says whether it can go on.
+    """
+
+    def __init__(self, slot: int, job: Job) -> None:
+        self.slot, self.job = slot, job
+        self.versions: list[int] = []
+
+    def run(self) -> Iterator[Any]:
+        servers = self.job.servers
+        for server in servers:
+            yield None
+            server.settle(server.state.entered(server.one(self.slot), vectors=VECTORS))
+        yield from self._agree(enters=True)
+        while self.job.tickets:
+            self.job.tickets -= 1
+            for stage in range(self.job.stages):
+                yield from self._exchange(stage)
+            yield from self._agree(enters=False)
+        for server in servers:
+            yield None
+            self.job.leave(server, self.slot)
+
+    def _agree(self, *, enters: bool) -> Iterator[Any]:
+        servers = self.job.servers
+        if enters:
+            self.versions = [int(server.state.position) for server in servers]
+        while enters or not self._is_agreed:
+            latest = -(-max(self.versions) // MAX_STAGES)
+            waiting = {}
+            for server in servers:
+                yield None
+                worker = server.one(self.slot)
+                ask = server.state.beginning if enters else server.state.waiting_for
+                server.settle(ask(worker, latest, vectors=VECTORS))
+                waiting[server] = NOTHING
+            yield from self._wait(waiting)
+            if self._is_agreed:
+                return
+
+    @property
+    def _is_agreed(self) -> bool:
+        return len(set(self.versions)) == 1 and self.versions[0] % MAX_STAGES == 0
+
+    def _exchange(self, stage: int) -> Iterator[Any]:
+        positions = {
+            server: version if version % MAX_STAGES == stage else NOTHING
+            for server, version in zip(self.job.servers, self.versions, strict=True)
+        }
+        for server, position in positions.items():
+            yield None
+            server.push(self.slot, position)
+        yield from self._wait(positions)
+
+    def _wait(self, positions: dict[SimulatedServer, int]) -> Iterator[Any]:
+        """Take tokens of each server, in any order, until none holds it back."""
+        found: dict[SimulatedServer, int] = {}
+        while len(found) < len(positions):
+            for server in positions.keys() - found.keys():
+                if not server.waits(self.slot):
+                    found[server] = int(server.state.position)
+            left = positions.keys() - found.keys()
+            if left:
+                yield lambda left=left: any(
+                    server.tokens[self.slot] or not server.waits(self.slot) for server in left
+                )
+                for server in left:
+                    if server.tokens[self.slot]:
+                        server.look_again(self.slot, positions[server])
+        self.versions = [found[server] for server in self.job.servers]
+
+
+class Job:
+    """All of it; a random order of everything that can happen next."""
+
+    def __init__(
+        self, order: random.Random, *, slots: int, servers: int, backup: int, stages: int
+    ) -> None:
+        self.order, self.slots, self.stages, self.tickets = order, slots, stages, 0
+        required = slots - backup
+        self.servers = [
+            SimulatedServer(slots, required=required, stages=stages) for _ in range(servers)
+        ]
+
+    def leave(self, server: SimulatedServer, slot: int) -> None:
+        server.incarnations[slot] += self.slots
+        server.settle(server.state.left(server.one(slot), vectors=VECTORS))
+
+    def expect(self, slots: list[int]) -> None:
+        there = np.array([int(slot in slots) for slot in range(self.slots)])
+        for server in self.servers:
+            server.settle(server.state.expecting(there, vectors=VECTORS))
+
+    def evict(self, slot: int) -> Iterator[Any]:
+        for server in self.servers:
+            yield None
+            self.leave(server, slot)
+            server.tokens[slot] = 0  # its request has ended; the queue is empty
+
+    def run(self, tickets: int, *, deaths: int = 0) -> None:
+        self.tickets = tickets
+        self.expect(list(range(self.slots)))
+        running = {slot: Worker(slot, self).run() for slot in range(self.slots)}
+        evictions: dict[int, Iterator[Any]] = {}
+        ready: dict[int, Any] = dict.fromkeys(running)
+        while running or evictions:
+            if deaths and running and self.order.random() < 0.02:
+                slot = self.order.choice(sorted(running))
+                del running[slot], ready[slot]
+                evictions[slot], deaths = self.evict(slot), deaths - 1
+            can = [("run", s) for s in running if ready[s] is None or ready[s]()]
+            can += [("evict", s) for s in evictions]
+            assert can or not running, f"nobody can go on: {[s.state for s in self.servers]}"
+            if not can:
+                break
+            kind, slot = self.order.choice(sorted(can))
+            try:
+                if kind == "run":
+                    ready[slot] = next(running[slot])
+                else:
+                    next(evictions[slot])
+            except StopIteration:
+                if kind == "run":
+                    del running[slot]
+                else:
+                    del evictions[slot]
+                    if self.order.random() < 0.5:
+                        running[slot], ready[slot] = Worker(slot, self).run(), None
+
+
+SIZES = {"slots": st.integers(1, 4), "servers": st.integers(1, 3), "stages": st.integers(1, 2)}
+
+
+@settings(deadline=None, max_examples=150)
+@given(order=st.randoms(use_true_random=False), tickets=st.integers(0, 25), **SIZES)
+def test_every_round_has_all_workers(
+    order: random.Random, tickets: int, slots: int, servers: int, stages: int
+) -> None:
+    job = Job(order, slots=slots, servers=servers, backup=0, stages=stages)
+    for _ in range(2):
+        job.run(tickets)
+    first = job.servers[0]
+    means = [[(p, sorted(w)) for p, w, _ in server.means] for server in job.servers]
+    assert all(of_server == means[0] for of_server in means)
+    assert sum(len(workers) for _, workers, _ in first.means) == 2 * tickets * stages
+    assert all(len(workers) == members for _, workers, members in first.means)
+    assert not any(server.dropped for server in job.servers)
+    # Each worker has one step of a round, and only the rounds at the end miss some.
+    sizes = [len(workers) for _, workers, _ in first.means[: tickets // slots * stages]]
+    assert set(sizes) <= {slots}
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    order=st.randoms(use_true_random=False),
+    tickets=st.integers(0, 25),
+    backup=st.integers(0, 3),
+    deaths=st.integers(0, 4),
+    sizes=st.fixed_dictionaries(SIZES),
+)
+def test_nobody_waits_for_ever(
+    order: random.Random, tickets: int, backup: int, deaths: int, sizes: dict[str, int]
+) -> None:
+    slots = sizes["slots"]
+    backup = min(backup, slots - 1)
+    job = Job(order, backup=backup, **sizes)
+    job.run(tickets, deaths=deaths)
+    job.run(5)
+    for server in job.servers:
+        counts = Counter(position for position, _, _ in server.means)
+        assert set(counts.values()) <= {1}
+        for _, workers, members in server.means:
+            assert len(workers) == len(set(workers))
+            assert len(workers) >= min(slots - backup, members)
+
+
+NUMBERS = st.lists(st.integers(0, 3), min_size=3, max_size=3)
+BITS = st.lists(st.integers(0, 1), min_size=3, max_size=3)
+WANTED = st.lists(st.sampled_from([NOTHING, 0, 1, 16, 17, 32]), min_size=3, max_size=3)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    position=st.sampled_from([0, 1, 16, 17, 32]),
+    begins=NUMBERS,
+    contributed=BITS,
+    wanted=WANTED,
+    may_apply=st.integers(0, 1),
+)
+def test_tensors_decide_as_arrays(
+    position: int, begins: list[int], contributed: list[int], wanted: list[int], may_apply: int
+) -> None:
+    def answers(convert: Any, vectors: Any) -> list[list[int]]:
+        state = Rounds(*map(convert, (position, begins, contributed, wanted)))
+        worker = convert([0, 1, 0])
+        accepted = state.accepts(worker, state.position, vectors=vectors)
+        state = state.after_push(
+            worker,
+            accepted=accepted,
+            alive=convert(1),
+            next_position=state.position + 1,
+            vectors=vectors,
+        )
+        state = state.beginning(convert([0, 0, 1]), convert(1), vectors=vectors)
+        turn = decide(
+            state,
+            required=2,
+            next_position=state.position + 1,
+            may_apply=convert(may_apply) * accepted,
+            vectors=vectors,
+        )
+        after = turn.after
+        parts = (after.position, after.begins, after.contributed, after.wanted)
+        return [np.asarray(part).tolist() for part in (*parts, turn.completes, turn.released)]
+
+    plain = answers(lambda values: np.array(values, np.int64), VECTORS)
+    assert answers(lambda values: tf.constant(values, tf.int64), TensorVectors()) == plain

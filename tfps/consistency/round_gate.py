@@ -1,0 +1,186 @@
+"""A server's rounds as it keeps them in its books: the thin shell around `rounds`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from tfps.consistency import rounds
+from tfps.consistency.rounds import Rounds, Turn
+from tfps.consistency.server_ledger import ServerLedger
+from tfps.consistency.waiters import TensorVectors, Waiters
+
+Apply = Callable[[tf.Tensor], tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a worker's push is to a server's rounds.
+
+    Args:
+        slot: the worker.
+        incarnation: of it.
+        alive: whether it is the one that the server knows.
+        position: that its gradient was computed at.
+        next_position: that follows in its round.
+    """
+
+    slot: tf.Tensor
+    incarnation: tf.Tensor
+    alive: tf.Tensor
+    position: tf.Tensor
+    next_position: tf.Tensor
+
+
+class RoundGate:
+    """Rounds on one server. All but `wait` and `destroy` run under the server's mutex.
+
+    A round may be completed by somebody's death, when no push comes that would apply it. So those
+    that have contributed are woken then, and whoever looks again first applies it.
+
+    Args:
+        ledger: the server's books.
+        required: how many contributions complete a round, if so many workers are there.
+    """
+
+    def __init__(self, ledger: ServerLedger, *, required: int) -> None:
+        self._ledger, self._required = ledger, required
+        self._waiters, self._vectors = Waiters(ledger), TensorVectors()
+
+    def expect(self, slots: tf.Tensor) -> None:
+        """Workers will come: no round is completed without them."""
+        self._settle(self._state().expecting(slots, vectors=self._vectors))
+
+    def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
+        """A worker has joined; if it was not expected, it takes part once it has begun."""
+        is_new = self._one_hot(slot, accepted)
+        self._settle(self._state().entered(is_new, vectors=self._vectors))
+
+    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
+        """A worker takes no part any more."""
+        self._settle(self._state().left(self._one_hot(slot, leaves), vectors=self._vectors))
+
+    def begin(self, slot: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """A worker takes part from a round on; answers whether it has to wait for that."""
+        worker = self._one_hot(slot, alive)
+        return self._has_to_wait(
+            self._state().beginning(worker, number, vectors=self._vectors), worker
+        )
+
+    def await_round(self, slot: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """A worker needs the parameters of a round or a later one; whether it has to wait."""
+        worker = self._one_hot(slot, alive)
+        return self._has_to_wait(
+            self._state().waiting_for(worker, number, vectors=self._vectors), worker
+        )
+
+    def accepts(self, made: Contribution) -> tuple[tf.Tensor, Rounds]:
+        """Whether a contribution is in time, and the rounds as they are."""
+        state, worker = self._state(), self._one_hot(made.slot, made.alive)
+        return state.accepts(worker, made.position, vectors=self._vectors) == 1, state
+
+    def push(
+        self, made: Contribution, found: tuple[tf.Tensor, Rounds], *, apply: Apply
+    ) -> tf.Tensor:
+        """Count a contribution; answers whether its worker has to wait.
+
+        Args:
+            made: the contribution.
+            found: what `accepts` has answered.
+            apply: traces the update from the sums of all contributions, if its argument holds.
+        """
+        accepted, state = found
+        worker = self._one_hot(made.slot, made.alive)
+        state = state.after_push(
+            self._ledger.one_hot(made.slot),
+            accepted=tf.cast(accepted, tf.int64),
+            alive=tf.cast(made.alive, tf.int64),
+            next_position=made.next_position,
+            vectors=self._vectors,
+        )
+        turn = self._decide(state, made, may_apply=accepted)
+        self._store_after(turn, apply)
+        return self._waits(turn.after, worker)
+
+    def wait(self, made: Contribution, apply: Apply) -> tf.Operation:
+        """Trace waiting until the worker may go on; not under the mutex."""
+        worker = self._ledger.one_hot(made.slot)
+
+        def look_again(_: tf.Tensor) -> tuple[tf.Tensor]:
+            token = self._waiters.take_token(made.slot)
+            with tf.control_dependencies([token]), self._ledger.locked():
+                state = self._state()
+                has_contributed = tf.reduce_any(worker * state.contributed == 1)
+                may_apply = tf.logical_and(has_contributed, state.position == made.position)
+                turn = self._decide(state, made, may_apply=may_apply)
+                self._store_after(turn, apply)
+                blocked = tf.logical_and(self._waits(turn.after, worker), self._is_known(made))
+            return (blocked,)
+
+        (end,) = tf.while_loop(lambda blocked: blocked, look_again, (tf.constant(True),))
+        return end.op
+
+    def position(self) -> tf.Tensor:
+        """Of the server."""
+        return self._state().position
+
+    def destroy(self) -> None:
+        """Free the queues."""
+        self._waiters.destroy()
+
+    def _one_hot(self, slot: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:
+        return self._ledger.one_hot(slot) * tf.cast(condition, tf.int64)
+
+    def _is_known(self, made: Contribution) -> tf.Tensor:
+        """Not one that has died meanwhile, and whose slot another one has taken."""
+        entries = self._ledger.entries()
+        return entries.read(entries.books.incarnation(made.slot)) == made.incarnation
+
+    def _state(self) -> Rounds:
+        books, cells = self._ledger.books, self._ledger.cells()
+        first = (books.begins(0), books.contributed(0), books.wanted(0))
+        return Rounds(cells[books.POSITION], *(cells[at : at + books.slots] for at in first))
+
+    def _store(self, state: Rounds) -> None:
+        books = self._ledger.books
+        self._ledger.write_by_slot(
+            {
+                books.begins: state.begins,
+                books.contributed: state.contributed,
+                books.wanted: state.wanted,
+            }
+        )
+        self._ledger.write(tf.constant(books.POSITION, tf.int64), state.position)
+
+    def _decide(self, state: Rounds, made: Contribution, *, may_apply: tf.Tensor) -> Turn:
+        return rounds.decide(
+            state,
+            required=self._required,
+            next_position=made.next_position,
+            may_apply=tf.cast(may_apply, tf.int64),
+            vectors=self._vectors,
+        )
+
+    def _store_after(self, turn: Turn, apply: Apply) -> None:
+        """Apply what is complete, write what follows, and wake those that may go on."""
+        with tf.control_dependencies([apply(turn.completes == 1)]):
+            self._store(turn.after)
+            self._waiters.wake(turn.released)
+
+    def _settle(self, state: Rounds) -> Turn:
+        """Somebody has come or gone; those whose contributions may be complete now look again."""
+        turn = rounds.decide(
+            state, required=self._required, next_position=0, may_apply=0, vectors=self._vectors
+        )
+        self._store(turn.after)
+        waits = self._vectors.where(turn.after.wanted >= 0, 1, 0)
+        self._waiters.wake(turn.released + waits * turn.after.contributed)
+        return turn
+
+    def _has_to_wait(self, state: Rounds, worker: tf.Tensor) -> tf.Tensor:
+        return self._waits(self._settle(state).after, worker)
+
+    def _waits(self, state: Rounds, worker: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_any(tf.logical_and(worker == 1, state.wanted >= 0))

@@ -1,0 +1,181 @@
+"""Rounds: a server applies one mean of many workers' gradients. Pure: NumPy or TensorFlow vectors.
+
+A worker's step contributes once to each stage of one round. The server goes on to the next stage,
+or round, when as many of those that take part have contributed as are required; fewer are when
+fewer are left. Its *position* says how far it is: ``round * MAX_STAGES + stage``.
+
+A worker takes part from a round on that it has agreed with all servers, so a round has the same
+members everywhere. Nobody need say how many rounds there are: who has no ticket left leaves, and
+the others' round is complete without it.
+
+Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop, for backup
+workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tfps.consistency.ledger import MAX_STAGES, NEVER, NOTHING
+from tfps.consistency.vectors import Vectors
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Where a server is in its rounds; vectors have one item for each slot.
+
+    Args:
+        position: of the server, a scalar.
+        begins: the first round that the worker takes part in.
+        contributed: 1 if its gradient has been counted at this position.
+        wanted: the position that it waits for.
+    """
+
+    position: Any
+    begins: Any
+    contributed: Any
+    wanted: Any
+
+    @property
+    def number(self) -> Any:
+        """Of the round at hand."""
+        return self.position // MAX_STAGES
+
+    @property
+    def upcoming(self) -> Any:
+        """The number of the first round that has not begun, or begins now."""
+        return (self.position + MAX_STAGES - 1) // MAX_STAGES
+
+    def members(self, *, vectors: Vectors) -> Any:
+        """1 for those that take part in the round at hand."""
+        return vectors.where(self.begins <= self.number, 1, 0)
+
+    def expecting(self, slots: Any, *, vectors: Vectors) -> Rounds:
+        """Workers will come: they take part at once, so that nobody runs a round without them.
+
+        Args:
+            slots: 1 for those.
+            vectors: operations.
+        """
+        return replace(self, begins=vectors.where(slots == 1, self.number, self.begins))
+
+    def entered(self, slots: Any, *, vectors: Vectors) -> Rounds:
+        """Workers have joined, and have contributed nothing yet."""
+        return replace(
+            self,
+            contributed=self.contributed * (1 - slots),
+            wanted=vectors.where(slots == 1, NOTHING, self.wanted),
+        )
+
+    def beginning(self, slots: Any, number: Any, *, vectors: Vectors) -> Rounds:
+        """Workers take part from a round on, and wait for it; not if it has begun already.
+
+        They take part from the next one on then, and will agree with the other servers on that.
+
+        Args:
+            slots: 1 for those.
+            number: of the round, a scalar.
+            vectors: operations.
+        """
+        later = vectors.where(number > self.upcoming, number, self.upcoming)
+        waiting = self.waiting_for(slots, number, vectors=vectors)
+        return replace(waiting, begins=vectors.where(slots == 1, later, self.begins))
+
+    def waiting_for(self, slots: Any, number: Any, *, vectors: Vectors) -> Rounds:
+        """Workers wait for the begin of a round; not if it has begun already."""
+        goal = vectors.where(number >= self.upcoming, number * MAX_STAGES, NOTHING)
+        return replace(self, wanted=vectors.where(slots == 1, goal, self.wanted))
+
+    def left(self, slots: Any, *, vectors: Vectors) -> Rounds:
+        """Workers take no part any more. What they have contributed stays in its round."""
+        return replace(
+            self,
+            begins=vectors.where(slots == 1, NEVER, self.begins),
+            contributed=self.contributed * (1 - slots),
+            wanted=vectors.where(slots == 1, NOTHING, self.wanted),
+        )
+
+    def accepts(self, slots: Any, position: Any, *, vectors: Vectors) -> Any:
+        """Whether a contribution that was computed at a position is in time.
+
+        Args:
+            slots: 1 for the worker.
+            position: that its parameters came from, with the stage that it is for.
+            vectors: operations.
+        """
+        has_contributed = vectors.largest(self.contributed * slots)
+        takes_part = vectors.largest(self.members(vectors=vectors) * slots)
+        in_time = vectors.where(position == self.position, 1, 0)
+        return in_time * takes_part * (1 - has_contributed)
+
+    def after_push(
+        self, slots: Any, *, accepted: Any, alive: Any, next_position: Any, vectors: Vectors
+    ) -> Rounds:
+        """A worker has pushed, and goes on when the position that it needs is reached.
+
+        Args:
+            slots: 1 for the worker.
+            accepted: 1 if it counts; if it came too late, the worker goes on at once.
+            alive: 1 if the worker is the one that the server knows.
+            next_position: that follows the stage that it was for, in its round.
+            vectors: operations.
+        """
+        wanted = vectors.where(accepted == 1, next_position, NOTHING)
+        return replace(
+            self,
+            contributed=vectors.where(slots * accepted == 1, 1, self.contributed),
+            wanted=vectors.where(slots * alive == 1, wanted, self.wanted),
+        )
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What follows from a change.
+
+    Args:
+        after: the rounds, when it has been done.
+        completes: 1 if the sum of the contributions is to be applied, a scalar.
+        released: 1 for those that waited and can go on.
+    """
+
+    after: Rounds
+    completes: Any
+    released: Any
+
+
+def decide(
+    state: Rounds, *, required: int, next_position: Any, may_apply: Any, vectors: Vectors
+) -> Turn:
+    """Whether the position is complete, and who can go on.
+
+    Args:
+        state: as it is now.
+        required: how many contributions are, if so many workers take part.
+        next_position: that follows the one at hand.
+        may_apply: 1 if whoever asks can apply what has been contributed at this position.
+        vectors: operations.
+    """
+    members = state.members(vectors=vectors)
+    # Who waits for a later round, where servers were apart, contributes nothing to this one.
+    is_free = vectors.where(state.wanted < 0, 1, state.contributed)
+    there = vectors.sum(members * is_free)
+    needed = vectors.where(there < required, there, required)
+    quorum = vectors.where(needed < 1, 1, needed)
+    counted = vectors.sum(members * state.contributed)
+    completes = may_apply * vectors.where(counted >= quorum, 1, 0)
+    position = vectors.where(completes == 1, next_position, state.position)
+    # Where nobody contributes, a round that somebody waits for begins at once.
+    waits = vectors.where(state.wanted >= 0, 1, 0)
+    goal = vectors.smallest(vectors.where(waits == 1, state.wanted, NEVER * MAX_STAGES))
+    leaps = vectors.where(there == 0, 1, 0) * vectors.largest(waits)
+    leaps = leaps * vectors.where(goal > position, 1, 0)
+    position = vectors.where(leaps == 1, goal, position)
+    released = waits * vectors.where(position >= state.wanted, 1, 0)
+    after = Rounds(
+        position=position,
+        begins=state.begins,
+        contributed=state.contributed * (1 - completes),
+        wanted=vectors.where(released == 1, NOTHING, state.wanted),
+    )
+    return Turn(after, completes, released)

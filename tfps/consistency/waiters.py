@@ -1,0 +1,93 @@
+"""Where workers wait on a server: a queue of tokens for each. Costs the server no thread."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.consistency.server_ledger import ServerLedger
+
+TOKEN = 1  # says nothing: who gets one looks at the books again
+
+
+class TensorVectors:
+    """`vectors.Vectors` of TensorFlow."""
+
+    def where(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
+        return tf.where(condition, _integer(yes), _integer(no))
+
+    def sum(self, values: Any) -> tf.Tensor:
+        return tf.reduce_sum(values)
+
+    def smallest(self, values: Any) -> tf.Tensor:
+        return tf.reduce_min(values)
+
+    def largest(self, values: Any) -> tf.Tensor:
+        return tf.reduce_max(values)
+
+
+def _integer(value: Any) -> tf.Tensor:
+    """An int64 tensor; a Python number becomes a constant, with no cast to run on the server."""
+    return value if tf.is_tensor(value) else tf.constant(value, tf.int64)
+
+
+class Waiters:
+    """The queues of one server's workers.
+
+    Whoever changes what somebody waits for puts a token into the queues of those that need not
+    wait any more; they look again before they go on, so a token too many does no harm.
+
+    Args:
+        ledger: the server's books.
+    """
+
+    def __init__(self, ledger: ServerLedger) -> None:
+        self._ledger = ledger
+
+    def wake(self, released: tf.Tensor) -> None:
+        """Put a token into the queue of each worker whose item is 1."""
+
+        def wake_some() -> tf.Tensor:
+            for slot in range(self._ledger.books.slots):
+                tf.cond(
+                    released[slot] == 1, lambda slot=slot: self._put(slot), lambda: tf.constant(0)
+                )
+            return tf.constant(0)
+
+        tf.cond(tf.reduce_any(released == 1), wake_some, lambda: tf.constant(0))
+
+    def take_token(self, slot: tf.Tensor) -> tf.Tensor:
+        """Wait for a token; never under the server's mutex."""
+
+        def take(number: int) -> tf.Tensor:
+            (token,) = tf.raw_ops.QueueDequeueV2(
+                handle=self._queue(number), component_types=[tf.int64]
+            )
+            return tf.ensure_shape(token, [])
+
+        slots = range(self._ledger.books.slots)
+        return tf.switch_case(tf.cast(slot, tf.int32), [lambda s=s: take(s) for s in slots])
+
+    def destroy(self) -> None:
+        """Free the queues."""
+        for slot in range(self._ledger.books.slots):
+            with tf.init_scope(), private.placed_on(self._ledger.device):
+                tf.raw_ops.DestroyResourceOp(resource=self._queue(slot), ignore_lookup_error=True)
+
+    def _put(self, slot: int) -> tf.Tensor:
+        tf.raw_ops.QueueEnqueueV2(
+            handle=self._queue(slot), components=[tf.constant(TOKEN, tf.int64)]
+        )
+        return tf.constant(0)
+
+    def _queue(self, slot: int) -> tf.Tensor:
+        return tf.raw_ops.FIFOQueueV2(
+            component_types=[tf.int64],
+            shapes=[[]],
+            # TensorFlow lets variables lie in containers that it refuses for queues.
+            container=re.sub(r"[^\w.\-/]|_", "-", self._ledger.container),
+            shared_name=f"gate_{slot}",
+        )

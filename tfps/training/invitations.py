@@ -1,0 +1,45 @@
+"""Which workers a round of gradients waits for before they have joined."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from tfps.runtime.runtime import Runtime
+
+
+class Invitations:
+    """Keeps the servers from completing rounds without workers that are about to join.
+
+    Each worker that is sent out takes one invitation. The coordinator does not say which worker
+    takes a closure: where one takes another's, an invitation is left over, and nobody would answer
+    it; so it is cancelled.
+
+    Args:
+        runtime: tells the servers.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime, self._lock = runtime, threading.Lock()
+        self._open: set[int] = set()
+
+    def renew(self, there: Sequence[bool]) -> None:
+        """Invite workers; for each whether it is alive."""
+        with self._lock:
+            self._open = {slot for slot, alive in enumerate(there) if alive}
+            self._runtime.expect(there)
+
+    def cancel(self, slots: frozenset[int]) -> None:
+        """Workers that hang get no closure."""
+        with self._lock:
+            for slot in self._open & slots:
+                self._open.remove(slot)
+                self._runtime.excuse(slot)
+
+    def take(self, slot: int) -> None:
+        """A worker has begun its closure, and joins now."""
+        with self._lock:
+            if slot in self._open:
+                self._open.remove(slot)
+            elif self._open:
+                self._runtime.excuse(self._open.pop())
