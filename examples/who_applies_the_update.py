@@ -1,9 +1,11 @@
 """Who applies an update? Run `tfps run --ps 2 examples/who_applies_the_update.py` and see.
 
 Prints every operation that changes a variable when a worker pushes its gradients, with the device
-that it runs on, read from the traced functions of a real `fit`.
+that it runs on, read from the traced functions of a real `fit`. With `synchronous` behind it: there
+the push adds to a sum, and the one that completes a round applies the mean.
 """
 
+import sys
 from collections import Counter
 
 import keras
@@ -11,7 +13,8 @@ import numpy as np
 
 import tfps
 
-strategy = tfps.ParameterServerStrategy()
+mode = sys.argv[1] if len(sys.argv) > 1 else "asynchronous"
+strategy = tfps.ParameterServerStrategy(consistency=mode)
 with strategy.scope():
     model = keras.Sequential(
         [keras.Input((8,)), keras.layers.Dense(16, name="hidden"), keras.layers.Dense(1)]
@@ -24,7 +27,7 @@ model.fit(x, x.sum(axis=1), batch_size=32, epochs=1, verbose=0)
 
 print("Where the variables live:")
 print(strategy.plan)
-print("\nWhat a push changes, and where (asynchronous):")
+print(f"\nWhat a push changes, and where ({mode}):")
 operations = Counter(strategy.update_operations())
 for operation, count in sorted(operations.items()):
     print(f"  {operation.device}  {operation.operation:<22} {operation.variable} x{count}")

@@ -30,8 +30,6 @@ def consistency_problems(config: JobConfig) -> list[str]:
             f"consistency.backup_workers: received {section.backup_workers} with {section.mode}; "
             "expected 0: only synchronous training has rounds that need not wait for all"
         )
-    elif problem := backup_problem(section.backup_workers, workers=config.cluster.workers):
-        problems.append(f"consistency.backup_workers: {problem}")
     if section.mode == "asynchronous":
         return problems
     if section.pipeline_steps:
@@ -45,3 +43,10 @@ def consistency_problems(config: JobConfig) -> list[str]:
             "'fit': scheduled functions have no steps to keep workers together by"
         )
     return problems
+
+
+def cluster_problems(config: JobConfig) -> list[str]:
+    """Return what the mode cannot do with the workers of a local cluster."""
+    section = config.consistency
+    problem = backup_problem(section.backup_workers, workers=config.cluster.workers)
+    return [f"consistency.backup_workers: {problem}"] if problem else []

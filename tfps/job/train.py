@@ -22,7 +22,7 @@ from tfps.cluster import (
 from tfps.config import JobConfig, load
 from tfps.errors import ConfigError
 from tfps.job import bundle
-from tfps.job.consistency import consistency_problems, mode_of
+from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
 from tfps.job.job import load_inputs, run_job
 from tfps.job.optimizer import argument_problems
 from tfps.launch import LocalCluster, serve
@@ -107,6 +107,8 @@ def _load(config_argument: str | None, overrides: Sequence[str]) -> JobConfig:
 @contextlib.contextmanager
 def _local_strategy(config: JobConfig) -> Iterator[Any]:
     """Give a strategy over processes of this machine, which end with the context."""
+    if problems := cluster_problems(config):
+        raise ConfigError(problems, source="the job")
     logs = Path(config.training.output) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     install_noise_filter(logs / "chief-0.log")

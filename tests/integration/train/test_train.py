@@ -215,6 +215,7 @@ def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
     ("name", "expected"),
     [
         ("fashion_mnist_ssp", r"3 workers"),
+        ("fashion_mnist_sync", r"3 workers"),
         pytest.param("fashion_mnist_stale", r"4 workers", marks=pytest.mark.slow),
     ],
 )

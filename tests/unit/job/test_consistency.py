@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tfps.config import parse
-from tfps.consistency.modes import Asynchronous, BoundedStaleness
-from tfps.job.consistency import consistency_problems, mode_of
+from tfps.consistency.modes import Asynchronous, BoundedStaleness, Synchronous
+from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from tfps.job.consistency import consistency_problems, mode_of
         ({}, Asynchronous()),
         ({"pipeline_steps": 1}, Asynchronous(pipeline_steps=1)),
         ({"mode": "bounded_staleness", "bound_steps": 0}, BoundedStaleness(0)),
+        ({"mode": "synchronous", "backup_workers": 1}, Synchronous(1)),
     ],
 )
 def test_modes(values, mode):
@@ -34,3 +35,17 @@ def test_what_does_not_go_together_is_named():
         "consistency.pipeline_steps",
         "training.loop",
     ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "backup_workers", "expected"),
+    [
+        ("asynchronous", 1, "received 1 with asynchronous; expected 0"),
+        ("synchronous", 2, "received backup_workers=2 with 2 workers; expected fewer"),
+    ],
+)
+def test_backup_workers(mode, backup_workers, expected):
+    config = parse({"consistency": {"mode": mode, "backup_workers": backup_workers}})
+    (problem,) = [*consistency_problems(config), *cluster_problems(config)]
+    assert problem.startswith("consistency.backup_workers: ")
+    assert expected in problem
