@@ -122,7 +122,12 @@ class RoundPush:
         return done
 
     def _wait(self, made: Contribution) -> list[tf.Tensor]:
-        end = self.rounds.wait(made, apply=self._apply)
+        # In a loop TensorFlow cannot take apart the conditions around an update that XLA compiles,
+        # so it is left as a function of its own there.
+        apply = tf.function(
+            self._apply, autograph=False, experimental_attributes={"_noinline": True}
+        )
+        end = self.rounds.wait(made, apply=apply)
         with tf.control_dependencies([end]), self.stage.server.ledger.locked():
             return self._read()
 

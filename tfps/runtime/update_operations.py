@@ -10,6 +10,8 @@ CHANGES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceStridedSliceAs
 CALLS = {
     "If": (("then_branch", 1), ("else_branch", 1)),
     "StatelessIf": (("then_branch", 1), ("else_branch", 1)),
+    "While": (("cond", 0), ("body", 0)),
+    "StatelessWhile": (("cond", 0), ("body", 0)),
     "PartitionedCall": (("f", 0),),
     "StatefulPartitionedCall": (("f", 0),),
 }
