@@ -1,12 +1,17 @@
-"""The subset of Fashion-MNIST that ships with tfps, as one file that every process reads.
+"""Fashion-MNIST as one file that every process reads.
 
-Never the full data, even where it is: a benchmark trains on the same examples on every machine.
+The subset that ships with tfps, even where the full data are: a benchmark trains on the same
+examples on every machine. Those that look at accuracy take the full data from a folder, if told to.
 """
 
 from __future__ import annotations
 
+import gzip
 import lzma
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -18,28 +23,85 @@ PACKAGE = Path(tfps.__file__).resolve().parent
 FOLDERS = tuple(
     folder / "examples/fashion_mnist/subset" for folder in (PACKAGE / "bundled", PACKAGE.parent)
 )
-HEADERS = {"train-images-idx3-ubyte.xz": 16, "train-labels-idx1-ubyte.xz": 8}  # bytes
+# What the arrays are called, the file of each, and the bytes before its first element.
+FILES = {
+    "images": ("train-images-idx3-ubyte", 16),
+    "labels": ("train-labels-idx1-ubyte", 8),
+    "test_images": ("t10k-images-idx3-ubyte", 16),
+    "test_labels": ("t10k-labels-idx1-ubyte", 8),
+}
 
 
-def write_images(folder: Path) -> Path:
-    """Write the training images and their labels as an .npz file and return its path.
+@dataclass(frozen=True)
+class LabelledImages:
+    """What is trained on and what is tested with, as bytes.
+
+    Args:
+        images: of shape (number, 28, 28).
+        labels: from 0 to 9.
+        test_images: likewise.
+        test_labels: likewise.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+
+    @classmethod
+    def load(cls, path: Path) -> LabelledImages:
+        """Read what `write_images` wrote."""
+        with np.load(path) as arrays:
+            return cls(**arrays)
+
+    def write_pixels(self, folder: Path) -> Path:
+        """Write the bytes of the training images and return the file's path."""
+        path = folder / "pixels"
+        self.images.tofile(path)
+        return path
+
+
+def write_images(folder: Path, source: Path | None = None) -> Path:
+    """Write the images and their labels as an .npz file and return its path.
 
     Args:
         folder: where to write.
+        source: a folder with the four original .gz files; None: the shipped subset.
 
     Raises:
-        DataError: the installation lacks the subset.
+        DataError: the installation lacks the subset, or the folder one of the files.
     """
+    path = folder / "images.npz"
+    arrays: dict[str, Any] = _read(_subset(), lzma, ".xz") if source is None else _full(source)
+    np.savez(path, **arrays)
+    return path
+
+
+def _subset() -> Path:
     found = [place for place in FOLDERS if place.is_dir()]
     if not found:
         raise DataError(
             "the shipped images of Fashion-MNIST are missing; looked in "
             f"{' and '.join(map(str, FOLDERS))}; install tfps again"
         )
-    images, labels = (
-        np.frombuffer(lzma.decompress((found[0] / name).read_bytes()), np.uint8, offset=header)
-        for name, header in HEADERS.items()
-    )
-    path = folder / "images.npz"
-    np.savez(path, images=images.reshape(-1, 28, 28), labels=labels)
-    return path
+    return found[0]
+
+
+def _full(source: Path) -> dict[str, np.ndarray]:
+    missing = [f"{stem}.gz" for stem, _ in FILES.values() if not (source / f"{stem}.gz").is_file()]
+    if missing:
+        raise DataError(
+            f"{source}: the full Fashion-MNIST is not there, it lacks {', '.join(missing)}; "
+            "expected a folder with the four original files, such as Debian's package "
+            "dataset-fashion-mnist has, or no folder for the subset that ships with tfps"
+        )
+    return _read(source, gzip, ".gz")
+
+
+def _read(source: Path, module: ModuleType, suffix: str) -> dict[str, np.ndarray]:
+    arrays = {}
+    for name, (stem, header_bytes) in FILES.items():
+        content = module.decompress((source / f"{stem}{suffix}").read_bytes())
+        array = np.frombuffer(content, np.uint8, offset=header_bytes)
+        arrays[name] = array.reshape(-1, 28, 28) if name.endswith("images") else array
+    return arrays

@@ -28,6 +28,7 @@ class Turn:
         order: what `measure` gets.
         needs_cluster: False for what trains in the chief alone.
         environment: further variables; decides Keras's flavour, before TensorFlow is imported.
+        timeout_s: it fails when it takes longer.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Turn:
     order: Mapping[str, Any]
     needs_cluster: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = TURN_TIMEOUT_S
 
     def run(self, cluster: LocalCluster, *, log_dir: Path) -> Any:
         """Run it and return what `measure` answered.
@@ -56,11 +58,11 @@ class Turn:
                 log_path=log_dir / f"{self.name}.log",
             )
             try:
-                status = chief.wait(TURN_TIMEOUT_S)
+                status = chief.wait(self.timeout_s)
             finally:
                 chief.kill()
             if status is None:
-                raise TaskFailed(chief.report(f"did not end within {TURN_TIMEOUT_S:.0f} s"))
+                raise TaskFailed(chief.report(f"did not end within {self.timeout_s:.0f} s"))
             if status != 0:
                 raise TaskFailed(chief.report(describe_status(status)))
             return json.loads(result_path.read_text())
