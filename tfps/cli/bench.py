@@ -29,7 +29,9 @@ def _benchmark(command: Callable[..., None]) -> click.Command:
             help="Folder for NAME.json, NAME.png and logs.",
         ),
         click.option(
-            "--repetitions", type=click.IntRange(min=1), help="Turns of each row. [default: 3]"
+            "--repetitions",
+            type=click.IntRange(min=1),
+            help="Turns of each row; of accuracies the seeds. [default: 3; of accuracies 5]",
         ),
     )
     for option in reversed(options):
@@ -105,6 +107,47 @@ def scaling(*, quick: bool, output: Path, repetitions: int | None, workers: int 
     from tfps.bench.scaling.table import tables
 
     settings = _settings(Scaling(), quick=quick, repetitions=repetitions, workers=workers)
+    results = _followed(run, settings, output=output)
+    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
+
+
+IMAGES = click.option(
+    "--images",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder with the four files of the full Fashion-MNIST. [default: the shipped subset]",
+)
+
+
+@_benchmark
+@IMAGES
+def consistency(*, quick: bool, output: Path, repetitions: int | None, images: Path | None) -> None:
+    """The consistency modes with a worker that is slow, and with workers slow at times.
+
+    Steps wait 50 ms, so workers of one machine do not fight for its cores. Updates per second,
+    staleness, and the time to a test accuracy of 0.85: half an hour on two cores.
+    """
+    from tfps.bench.consistency.benchmark import Consistency, run
+    from tfps.bench.consistency.plot import write_plot
+    from tfps.bench.consistency.table import tables
+
+    settings = _settings(Consistency(), quick=quick, repetitions=repetitions, images=images)
+    results = _followed(run, settings, output=output)
+    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
+
+
+@_benchmark
+@IMAGES
+def staleness(*, quick: bool, output: Path, repetitions: int | None, images: Path | None) -> None:
+    """Staleness-aware optimizers against plain ones where every gradient lacks 8 to 16 updates.
+
+    13 workers whose steps take 100 ms; each optimizer with the best learning rate of a grid. About
+    20 minutes on two cores.
+    """
+    from tfps.bench.staleness.benchmark import Staleness, run
+    from tfps.bench.staleness.plot import write_plot
+    from tfps.bench.staleness.table import tables
+
+    settings = _settings(Staleness(), quick=quick, repetitions=repetitions, images=images)
     results = _followed(run, settings, output=output)
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 

@@ -1,0 +1,34 @@
+"""`tfps bench consistency` from the command line to its files; numbers are not looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.bench.command import is_spread, run_benchmark
+from tfps.bench.consistency.benchmark import Consistency
+
+
+@pytest.mark.slow
+def test_quick_measures_every_mode_with_every_delay(tmp_path: Path) -> None:
+    content, printed = run_benchmark("consistency", output=tmp_path, timeout_s=290)
+    settings = Consistency()
+    delayed = ("transient", "constant", "even")
+    assert [(case["scenario"], case["mode"]) for case in content["cases"]] == [
+        *((scenario, mode) for scenario in delayed for mode in settings.modes),
+        *(("free", mode) for mode in settings.free_modes),
+    ]
+    for case in content["cases"]:
+        assert is_spread(case["updates_per_s"])
+        assert case["details"] == {"fallback_steps": 0, "carriers": ["direct"]}
+        assert case["curves"]["1"][0][0] < case["curves"]["1"][-1][0]
+        assert 0 <= case["final_accuracy"]["1"] <= 1
+        if case["mode"] == "bounded":
+            assert case["largest_gap_steps"] <= 4
+    # Nobody's steps are shorter than stated.
+    for case in content["cases"]:
+        if case["scenario"] == "constant":
+            seconds = case["samples"][0]["seconds"]
+            assert case["worker_steps"]["1"][0] <= seconds / 0.25 + 2
+    assert "largest gap, steps" in " ".join(printed.split())

@@ -1,0 +1,102 @@
+"""The results of `tfps bench consistency` as one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")  # a picture is written; no window is opened
+from matplotlib import pyplot
+
+from tfps.bench.consistency.modes import ASYNCHRONOUS, BACKUP, BOUNDED, MODES, SYNCHRONOUS
+from tfps.bench.consistency.results import GOAL, ConsistencyCase, Results
+from tfps.bench.consistency.scenarios import EVEN, FREE, TITLES
+from tfps.bench.style import BLUE, GREY, INK, mark_spread, quiet_axis
+
+COLOURS = {ASYNCHRONOUS: GREY[0], BOUNDED: BLUE[0], SYNCHRONOUS: GREY[1], BACKUP: BLUE[1]}
+STALENESS_SHOWN = 16  # what lies above is added to the last bar
+
+
+def write_plot(results: Results, path: Path) -> Path:
+    """Write a PNG, a row per kind of straggler: updates/s, accuracy over time, staleness."""
+    scenarios = [name for name in results.scenarios if name not in (EVEN, FREE)]
+    figure, axes = pyplot.subplots(
+        len(scenarios),
+        3,
+        figsize=(12, 0.8 + 2.9 * len(scenarios)),
+        squeeze=False,
+        layout="constrained",
+        gridspec_kw={"width_ratios": (1.1, 1.2, 1)},
+    )
+    for row, scenario in zip(axes, scenarios, strict=True):
+        cases = results.of_scenario(scenario)
+        own = {case.mode: case for case in results.of_scenario(EVEN)}
+        _rates(row[0], cases, own, title=TITLES[scenario])
+        _curves(row[1], cases)
+        _staleness(row[2], cases)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return path
+
+
+def _rates(
+    axis: Any, cases: list[ConsistencyCase], own: dict[str, ConsistencyCase], *, title: str
+) -> None:
+    for y, case in enumerate(cases):
+        rate = case.per_second("updates")
+        without = own[case.mode].per_second("updates").median if case.mode in own else 0.0
+        axis.barh(y, without, 0.66, facecolor="none", edgecolor=GREY[0], linewidth=1)
+        axis.barh(y, rate.median, 0.46, color=COLOURS[case.mode])
+        mark_spread(axis, rate, y, text=f"{rate.median:.3g}", beside=without)
+    axis.set_yticks(range(len(cases)), [MODES[case.mode].title for case in cases], fontsize=9)
+    axis.set_ylim(len(cases) - 0.4, -0.6)
+    axis.margins(x=0.15)
+    axis.set_xlim(left=0)
+    axis.set_title(title, fontsize=10, color=INK, fontweight="bold", loc="left")
+    axis.set_xlabel(
+        "updates/s; a synchronous one is a round\nframes: without stragglers", fontsize=8.5
+    )
+    quiet_axis(axis)
+
+
+def _curves(axis: Any, cases: list[ConsistencyCase]) -> None:
+    for case in cases:
+        curves = [np.asarray(run["curve"]) for run in case.runs.values()]
+        times_s = np.linspace(0, min(curve[-1, 0] for curve in curves), 100)
+        accuracies = [np.interp(times_s, curve[:, 0], curve[:, 1]) for curve in curves]
+        axis.plot(
+            times_s,
+            100 * np.median(accuracies, axis=0),
+            color=COLOURS[case.mode],
+            linewidth=1.8,
+            label=MODES[case.mode].title,
+        )
+    axis.axhline(100 * GOAL, color=INK, linestyle=":", linewidth=1)
+    axis.set_ylim(70, 90)
+    axis.set_xlim(left=0)
+    axis.set_xlabel("seconds of training", fontsize=8.5)
+    axis.set_ylabel("test accuracy, %", fontsize=8.5)
+    axis.tick_params(axis="y", labelsize=8)
+    axis.legend(frameon=False, fontsize=8, loc="lower right")
+    quiet_axis(axis)
+
+
+def _staleness(axis: Any, cases: list[ConsistencyCase]) -> None:
+    width = 0.8 / len(cases)
+    for number, case in enumerate(cases):
+        counts = case.staleness_updates
+        total = max(1, sum(counts.values()))
+        shares = np.zeros(STALENESS_SHOWN + 1)
+        for value, count in counts.items():
+            shares[min(value, STALENESS_SHOWN)] += 100 * count / total
+        left = np.arange(STALENESS_SHOWN + 1) + (number - (len(cases) - 1) / 2) * width
+        axis.bar(left, shares, width, color=COLOURS[case.mode])
+    axis.set_xticks(range(0, STALENESS_SHOWN + 1, 4))
+    axis.set_xlabel(f"staleness in updates; the last is {STALENESS_SHOWN} and more", fontsize=8.5)
+    axis.set_ylabel("% of gradients", fontsize=8.5)
+    axis.tick_params(axis="y", labelsize=8)
+    quiet_axis(axis)

@@ -1,0 +1,65 @@
+"""A callback that ends a training after a time, and sees how the parameters get on meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from tfps.bench.usage import EpochClock
+
+
+class Watch(keras.callbacks.Callback):
+    """Measures one epoch.
+
+    Its hooks are sampled: workers go on while it looks, and a pull does not stop them either.
+
+    Args:
+        strategy: with ``batch_callbacks="sampled"``.
+        clock: of the epoch.
+        accuracy: of the parameters at this moment.
+        train_s: after which the epoch ends.
+        look_every_s: between two looks at the accuracy.
+    """
+
+    def __init__(
+        self,
+        strategy: Any,
+        *,
+        clock: EpochClock,
+        accuracy: Callable[[], float],
+        train_s: float,
+        look_every_s: float,
+    ) -> None:
+        super().__init__()
+        self._strategy, self.clock, self._accuracy = strategy, clock, accuracy
+        self._train_s, self._look_every_s = train_s, look_every_s
+        self._begun_s = self._next_look_s = 0.0  # the first look is at once
+        self._is_measured = False
+        self.before: Any = None
+        self.after: Any = None
+        self.curve: list[tuple[float, float]] = []  # seconds, accuracy
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Begin with the first step that is done; look when it is time to, and stop at the end."""
+        if self.before is None:
+            self._begin()
+        passed_s = time.perf_counter() - self._begun_s
+        if not self._is_measured or passed_s < min(self._next_look_s, self._train_s):
+            return
+        if passed_s >= self._train_s:
+            self.after = self._strategy.stats()
+            self.clock.end(sum(self.after.worker_steps) - sum(self.before.worker_steps))
+            self._is_measured = False
+            self.model.stop_training = True
+        self.curve.append((passed_s, self._accuracy()))
+        self._next_look_s += self._look_every_s
+
+    def _begin(self) -> None:
+        # Not with the epoch: the workers' pipelines are only being made then.
+        self.before = self._strategy.stats()
+        self._is_measured = True
+        self.clock.begin()
+        self._begun_s = time.perf_counter()

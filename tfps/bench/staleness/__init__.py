@@ -1,0 +1,1 @@
+"""`tfps bench staleness`: which optimizer helps where every gradient is stale."""

@@ -1,0 +1,70 @@
+"""The optimizers that `tfps bench staleness` compares: one table, a line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """An optimizer for asynchronous workers.
+
+    Args:
+        title: what tables and plots call it.
+        base: a key of `BASES`: what it wraps, and is compared with.
+        wrap: makes it of a plain optimizer; None: it is the plain one. Imports TensorFlow.
+    """
+
+    title: str
+    base: str
+    wrap: Callable[[Any], Any] | None = None
+
+    def make(self, learning_rate: float) -> Any:
+        """The optimizer, with a learning rate of its own."""
+        import keras
+
+        plain = getattr(keras.optimizers, BASES[self.base].kind)(learning_rate)
+        return plain if self.wrap is None else self.wrap(plain)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A plain optimizer.
+
+    Args:
+        kind: the class of Keras.
+        rates: the learning rates among which each contestant on it finds its best one. A discount
+            of a tenth wants ten times the rate, so they reach far.
+    """
+
+    kind: str
+    rates: tuple[float, ...]
+
+
+BASES: Mapping[str, Base] = {
+    "sgd": Base("SGD", (0.003, 0.01, 0.03, 0.1, 0.3)),
+    "adam": Base("Adam", (0.0001, 0.0003, 0.001, 0.003, 0.01)),
+}
+
+
+def _discounted(discount: str) -> Callable[[Any], Any]:
+    def wrap(plain: Any) -> Any:
+        from tfps.optimizers import StalenessAware
+
+        return StalenessAware(plain, discount=discount)
+
+    return wrap
+
+
+CONTESTANTS: Mapping[str, Contestant] = {
+    "sgd": Contestant("SGD", "sgd"),
+    "sgd_inverse": Contestant("1 / s", "sgd", _discounted("inverse")),
+    "sgd_inverse_plus_one": Contestant("1 / (s + 1)", "sgd", _discounted("inverse_plus_one")),
+    "sgd_exponential": Contestant("exp(-0.1 s)", "sgd", _discounted("exponential")),
+    "adam": Contestant("Adam", "adam"),
+    "adam_inverse": Contestant("1 / s", "adam", _discounted("inverse")),
+    "adam_inverse_plus_one": Contestant("1 / (s + 1)", "adam", _discounted("inverse_plus_one")),
+    "adam_exponential": Contestant("exp(-0.1 s)", "adam", _discounted("exponential")),
+}
