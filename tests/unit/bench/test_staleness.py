@@ -70,7 +70,7 @@ def test_no_learning_rate_is_chosen_for_a_seed_that_is_compared() -> None:
 def test_a_quick_run_tries_the_middle_of_the_grid() -> None:
     quick = Staleness().quick()
     assert quick.bases == ["sgd"]
-    assert quick.rates_of("sgd") == BASES["sgd"].rates[1:3]
+    assert quick.rates_of("sgd") == BASES["sgd"].rates[2:4]
     assert Staleness().rates_of("sgd") == BASES["sgd"].rates
     assert (quick.turns, Staleness().turns) == (2, 4)
 

@@ -5,11 +5,12 @@ by 30 %, most of which it waits, and meanwhile the 12 others have pushed. So eve
 and none comes from a worker that is special, as in a large asynchronous cluster; a single slow
 worker would make few gradients stale, and waiting costs no core.
 
-Each contestant trains with every learning rate of its base's grid, the plain optimizer included,
-and keeps the one with the best accuracy on images held out from training. Those then train with
-seeds of their own, turn about, and are compared on the test images by differences seed by seed. A
-discount of gradients that are all about equally stale does little that a smaller learning rate does
-not: without tuning the plain optimizer too it would look better than it is.
+Every training takes its last third of updates with a tenth of its learning rate. Each contestant
+trains with every learning rate of its base's grid, the plain optimizer included, and keeps the one
+with the best accuracy on images held out from training. Those then train with seeds of their own,
+turn about, and are compared on the test images by differences seed by seed. A discount of gradients
+that are all about equally stale does little that a smaller learning rate does not: without tuning
+the plain optimizer too it would look better than it is.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from tfps.bench.staleness.contestants import CONTESTANTS
 from tfps.bench.staleness.results import WANTED_UPDATES, Results
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
 
+RARE = 1e-3  # of the gradients; a staleness that is rarer is not drawn
+
 
 def write_plot(results: Results, path: Path) -> Path:
     """Write a PNG: the gain over each plain optimizer, and how stale gradients were."""
@@ -36,7 +38,7 @@ def write_plot(results: Results, path: Path) -> Path:
 
 
 def _gains(axis: Any, results: Results, base: str) -> None:
-    cases = results.of_base(base)
+    plain, *cases = results.of_base(base)
     axis.axvline(0, color=GREY[1], linewidth=1)
     for y, case in enumerate(cases):
         gain = results.gain(case)
@@ -49,10 +51,9 @@ def _gains(axis: Any, results: Results, base: str) -> None:
     axis.set_yticks(range(len(cases)), labels, fontsize=9)
     axis.set_ylim(len(cases) - 0.5, -0.5)
     axis.margins(x=0.15)
-    plain = CONTESTANTS[base].title
-    accuracy = cases[0].accuracy.median
+    title = CONTESTANTS[base].title
     axis.set_title(
-        f"Against plain {plain} ({accuracy:.1%})",
+        f"Against {title} ({plain.accuracy.median:.1%}, rate {plain.best_rate:g})",
         fontsize=10,
         color=INK,
         fontweight="bold",
@@ -67,6 +68,8 @@ def _histogram(axis: Any, results: Results) -> None:
     total = sum(counts.values())
     low, high = WANTED_UPDATES
     for value, count in counts.items():
+        if count < RARE * total:
+            continue
         colour = BLUE[1] if low <= value <= high else GREY[0]
         axis.bar(value, 100 * count / total, 0.85, color=colour)
     axis.set_title("Staleness", fontsize=10, color=INK, fontweight="bold", loc="left")

@@ -43,6 +43,20 @@ class Order:
     pixels_path: str
 
 
+def stretches(updates: int) -> list[tuple[int, float]]:
+    """How many updates with which share of the learning rate: the last third with a tenth.
+
+    With the rate of the beginning an accuracy at the end would be that of a chance moment.
+
+    Example:
+
+    >>> stretches(600)
+    [(400, 1.0), (200, 0.1)]
+    """
+    last = updates // 3
+    return [(updates - last, 1.0), (last, 0.1)]
+
+
 def measure(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Train as ordered; answers the accuracies and the staleness of each training."""
     import keras
@@ -74,9 +88,10 @@ def measure(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
             model.fit(stale(seed), steps_per_epoch=WARM_UP_STEPS, verbose=0)  # traces
         model, initial = models[name]
         initial.restore(seed)
-        model.optimizer.learning_rate = rate
         before, begun_s = strategy.stats(), time.perf_counter()
-        model.fit(stale(seed), steps_per_epoch=order.updates, verbose=0)
+        for stretch, (updates, factor) in enumerate(stretches(order.updates)):
+            model.optimizer.learning_rate = rate * factor
+            model.fit(stale(1000 * stretch + seed), steps_per_epoch=updates, verbose=0)
         after, ended_s = strategy.stats(), time.perf_counter()
         weights = model.get_weights()
         answers.append(
