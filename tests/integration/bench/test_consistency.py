@@ -11,8 +11,9 @@ from tfps.bench.consistency.benchmark import Consistency
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_quick_measures_every_mode_with_every_delay(tmp_path: Path) -> None:
-    content, printed = run_benchmark("consistency", output=tmp_path, timeout_s=290)
+    content, printed = run_benchmark("consistency", output=tmp_path, timeout_s=570)
     settings = Consistency()
     delayed = ("transient", "constant", "even")
     assert [(case["scenario"], case["mode"]) for case in content["cases"]] == [

@@ -10,8 +10,9 @@ from tests.integration.bench.command import is_spread, run_benchmark
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_quick_tunes_and_compares(tmp_path: Path) -> None:
-    content, printed = run_benchmark("staleness", output=tmp_path, timeout_s=270)
+    content, printed = run_benchmark("staleness", output=tmp_path, timeout_s=570)
     assert [case["optimizer"] for case in content["cases"]] == ["sgd", "sgd_inverse"]
     trainings = 2 + 2  # two learning rates, two seeds
     for case in content["cases"]:
