@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
-from tfps.bench.consistency.benchmark import Consistency
+from tfps.bench.consistency.benchmark import FREE_MODES
+from tfps.bench.consistency.modes import MODES
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_quick_measures_every_mode_with_every_delay(tmp_path: Path) -> None:
     content, printed = run_benchmark("consistency", output=tmp_path, timeout_s=570)
-    settings = Consistency()
     delayed = ("transient", "constant", "even")
     assert [(case["scenario"], case["mode"]) for case in content["cases"]] == [
-        *((scenario, mode) for scenario in delayed for mode in settings.modes),
-        *(("free", mode) for mode in settings.free_modes),
+        *((scenario, mode) for scenario in delayed for mode in MODES),
+        *(("free", mode) for mode in FREE_MODES),
     ]
     for case in content["cases"]:
         assert is_spread(case["updates_per_s"])

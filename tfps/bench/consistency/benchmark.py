@@ -69,19 +69,9 @@ class Consistency:
         return list(range(1, self.repetitions + 1))
 
     @property
-    def modes(self) -> list[str]:
-        """Those that this version of tfps has."""
-        return [name for name, mode in MODES.items() if mode.exists]
-
-    @property
-    def free_modes(self) -> list[str]:
-        """Those that are compared without any wait."""
-        return [name for name in FREE_MODES if name in self.modes]
-
-    @property
     def turns(self) -> int:
         """How many chief processes a run starts."""
-        return self.repetitions * (len(self.modes) + len(self.free_modes))
+        return self.repetitions * (len(MODES) + len(FREE_MODES))
 
 
 def run(settings: Consistency, *, progress: Callable[[str], None], log_dir: Path) -> Results:
@@ -108,8 +98,8 @@ def run(settings: Consistency, *, progress: Callable[[str], None], log_dir: Path
         pixels_path = LabelledImages.load(images_path).write_pixels(Path(folder))
         paths = images_path, pixels_path
         for workers, modes, trainings in (
-            (settings.workers, settings.modes, delayed),
-            (FREE_WORKERS, settings.free_modes, free),
+            (settings.workers, tuple(MODES), delayed),
+            (FREE_WORKERS, FREE_MODES, free),
         ):
             cluster_logs = log_dir / f"cluster-{workers}"
             with LocalCluster(workers, 1, log_dir=cluster_logs) as cluster:

@@ -19,18 +19,11 @@ class ModeRow:
         title: what tables and plots call it.
         kind: the class of `tfps`.
         arguments: of that class.
-        is_synchronous: whether an update is the mean of several workers' gradients.
     """
 
     title: str
     kind: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    is_synchronous: bool = False
-
-    @property
-    def exists(self) -> bool:
-        """Whether this version of tfps has it."""
-        return self.kind in tfps.__all__
 
     def make(self) -> Any:
         """The value of `consistency`; imports TensorFlow."""
@@ -43,8 +36,6 @@ MODES = {
     BOUNDED: ModeRow(
         f"bounded staleness {BOUND_STEPS}", "BoundedStaleness", {"bound_steps": BOUND_STEPS}
     ),
-    SYNCHRONOUS: ModeRow("synchronous", "Synchronous", is_synchronous=True),
-    BACKUP: ModeRow(
-        "synchronous + backup", "Synchronous", {"backup_workers": 1}, is_synchronous=True
-    ),
+    SYNCHRONOUS: ModeRow("synchronous", "Synchronous"),
+    BACKUP: ModeRow("synchronous + backup", "Synchronous", {"backup_workers": 1}),
 }

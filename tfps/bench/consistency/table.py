@@ -19,13 +19,10 @@ COLUMNS = ("updates/s", "exam-\nples/s", "stale-\nness", f"s to\n{GOAL:g}", "acc
 
 def tables(results: Results) -> Group:
     """A table per kind of delay, then the comparisons that have an aim."""
-    missing = [mode.title for mode in MODES.values() if not mode.exists]
-    without = f" Not in this version of tfps: {', '.join(missing)}." if missing else ""
     explained = note(
         "Medians (minimum-maximum) over the seeds. An update of a synchronous mode is a round. "
         "Examples of gradients that were applied. Staleness in updates: mean, largest. Seconds "
-        f"until a look at the test accuracy saw {GOAL:g}, and accuracy when the time was over."
-        f"{without}",
+        f"until a look at the test accuracy saw {GOAL:g}, and accuracy when the time was over.",
         other_cores=results.other_cores,
     )
     parts = [_table(results, scenario) for scenario in results.scenarios]
@@ -57,4 +54,4 @@ def goal_text(case: ConsistencyCase) -> str:
     median_s = statistics.median(case.goal_s.values())
     if median_s < NEVER_S:
         return number_text(median_s)
-    return f"> {number_text(min(run['curve'][-1][0] for run in case.runs.values()))}"
+    return f"> {min(run['curve'][-1][0] for run in case.runs.values()):.0f}"
