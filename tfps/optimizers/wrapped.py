@@ -11,8 +11,9 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
 from tfps.optimizers.staleness_aware import StalenessAware
+from tfps.optimizers.wrapper import Wrapper
 
-WRAPPERS = (LossScaleOptimizer, StalenessAware)
+WRAPPERS = (LossScaleOptimizer, Wrapper)
 
 
 def leaves(optimizer: Any) -> list[Any]:
@@ -34,8 +35,8 @@ def members(optimizer: Any) -> list[Any]:
 
 
 def bare(optimizer: Any) -> Any:
-    """An optimizer without what only discounts its learning rate."""
-    while isinstance(optimizer, StalenessAware):
+    """An optimizer without what only acts on stale gradients."""
+    while isinstance(optimizer, Wrapper):
         optimizer = optimizer.inner_optimizer
     return optimizer
 
