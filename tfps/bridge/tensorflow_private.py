@@ -252,8 +252,8 @@ def keep_functional(graph: Any) -> None:
 
 
 def worker_index() -> int:
-    """The index of the worker on whose behalf this thread of the coordinator runs."""
-    return int(coordinator_context.get_current_dispatch_context().worker_index)
+    """The index of the worker on whose behalf this thread of the coordinator runs, or -1."""
+    return int(getattr(coordinator_context.get_current_dispatch_context(), "worker_index", -1))
 
 
 def schedule_callable(coordinator: Any, function: Callable[[], Any]) -> Any:

@@ -174,6 +174,17 @@ def backup_problem(backup_workers: int | None, *, workers: int) -> str | None:
     )
 
 
+def applies_each_gradient(mode: Any) -> bool:
+    """Whether servers apply the gradient of each worker and step by itself, as it comes.
+
+    Example:
+
+    >>> applies_each_gradient(BoundedStaleness(4))
+    True
+    """
+    return isinstance(mode, (Asynchronous, BoundedStaleness))
+
+
 # Enough for a step that takes a few times as long as the others, and few against an epoch.
 DEFAULT_BOUND_STEPS = 4
 ALIASES: dict[str, Mode] = {

@@ -3,7 +3,18 @@
 For users: optimizers that know how stale a gradient is, and rates for another batch.
 """
 
+from tfps.optimizers.adaptive_revision import AdaptiveRevision
+from tfps.optimizers.dana import DANA
+from tfps.optimizers.delay_compensated import DelayCompensated
+from tfps.optimizers.gap_aware import GapAware
 from tfps.optimizers.scaled_rate import ScaledRate
 from tfps.optimizers.staleness_aware import StalenessAware
 
-__all__ = ["ScaledRate", "StalenessAware"]
+__all__ = [
+    "DANA",
+    "AdaptiveRevision",
+    "DelayCompensated",
+    "GapAware",
+    "ScaledRate",
+    "StalenessAware",
+]

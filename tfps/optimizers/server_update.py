@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -13,13 +15,17 @@ from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
-from tfps.errors import UnsupportedError
+from tfps.errors import ConfigError, UnsupportedError
+from tfps.optimizers.contribution import Contribution, Memories
 from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled
+from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.slabs import Storage
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.units import Unit, Units
+from tfps.optimizers.worker_memory import Sender
 from tfps.optimizers.wrapped import devices_of, leaves, members, slot_lists
+from tfps.optimizers.wrapper import Wrapper
 
 # XLA takes a tenth of a second to compile an update, and saves Adam a third of the time on 64,000
 # items and half on a million; on 16,000 it saves nothing.
@@ -43,15 +49,18 @@ class _InPlace:
 
 @dataclass(frozen=True)
 class Push:
-    """Where a gradient came, and by which rules the learning rate of its update is discounted."""
+    """Where a gradient came, whose it is, and what the learning rate of its update depends on."""
 
     device: str
     staleness: tf.Tensor
+    sender: Sender | None = None
     discounts: tuple[Discount, ...] = ()
 
-    def discounted(self, optimizer: StalenessAware) -> Push:
-        """The same under one more optimizer's rule."""
-        return replace(self, discounts=(*self.discounts, optimizer.discount))
+    def within(self, wrapper: Wrapper) -> Push:
+        """The same inside of one more wrapper."""
+        if not isinstance(wrapper, StalenessAware):
+            return self
+        return replace(self, discounts=(*self.discounts, wrapper.discount))
 
     def with_rate(self, optimizer: Any) -> Any:
         """Give a copy of an optimizer the rate of this update; what is not discounted stays."""
@@ -73,13 +82,25 @@ class ServerUpdate:
     An elementwise optimizer updates a slab as one vector: a copy of it is given one Keras variable
     whose value is the slab, with slots to match, and runs its own `apply` on that.
 
+    What an optimizer has for each worker lies there too, and is no part of its state.
+
     Args:
         optimizer: a built Keras optimizer of any class.
         storage: makes variables and slabs on servers.
         strategy: what the optimizer shall think that it runs under.
+        workers: whose gradients are applied each by itself; 0: nobody's, so nothing is stale.
+        replies: answers of a server that count for a worker: 2 where its steps are pipelined.
     """
 
-    def __init__(self, optimizer: Any, *, storage: Storage, strategy: Any) -> None:
+    def __init__(
+        self,
+        optimizer: Any,
+        *,
+        storage: Storage,
+        strategy: Any,
+        workers: int = 0,
+        replies: int = 1,
+    ) -> None:
         self.optimizer = optimizer
         self._storage = storage
         for member in members(optimizer):
@@ -90,14 +111,52 @@ class ServerUpdate:
             for leaf in leaves(optimizer)
             if leaf._trainable_variables
         }
+        self._memories = {
+            id(leaf): Memories(
+                optimizer,
+                leaf,
+                self._units[id(leaf)],
+                workers=workers,
+                replies=replies,
+                storage=storage,
+            )
+            for leaf in leaves(optimizer)
+            if workers and id(leaf) in self._units
+        }
         self._settled = [id(v) for v in optimizer._trainable_variables]
         self._refuse_inexact()
+        if not workers:
+            self._refuse_without_workers()
 
     def fits(self, optimizer: Any) -> bool:
         """Whether the optimizer still trains the variables that were settled, where they lay."""
         return [id(v) for v in optimizer._trainable_variables] == self._settled and all(
             units.are_current for units in self._units.values()
         )
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether the update depends on whose gradients it applies."""
+        return not all(memories.are_empty for memories in self._memories.values())
+
+    @property
+    def asks_what_is_known(self) -> bool:
+        """Whether the update depends on what a worker was answered."""
+        return any(memories.are_handed_out for memories in self._memories.values())
+
+    def hand_out(
+        self, names: Collection[str], sender: Sender, *, device: str, is_first: bool
+    ) -> None:
+        """Trace that a worker is handed values of one server; under the server's mutex.
+
+        Args:
+            names: of variables and slabs, also of other optimizers.
+            sender: the worker, and the version of the values.
+            device: the server whose function is traced.
+            is_first: it holds nothing older, because it has just entered.
+        """
+        for memories in self._memories.values():
+            memories.hand_out(names, sender, device=device, is_first=is_first)
 
     def scalars(self) -> Iterator[Any]:
         """What the optimizer has once, as Keras variables."""
@@ -112,7 +171,12 @@ class ServerUpdate:
             scalar._value.refresh_mirrors()
 
     def apply(
-        self, gradients: Mapping[str, tf.Tensor], *, device: str, staleness: tf.Tensor
+        self,
+        gradients: Mapping[str, tf.Tensor],
+        *,
+        device: str,
+        staleness: tf.Tensor,
+        sender: Sender | None = None,
     ) -> None:
         """Trace the update of one server's variables.
 
@@ -122,14 +186,15 @@ class ServerUpdate:
             device: the server whose function is traced.
             staleness: int64 scalar, updates that this server has applied since the parameters were
                 read that the gradients come from.
+            sender: who computed them; None: nobody in particular, so nothing is stale.
         """
         with private.default_replica_context():
-            self._apply(self.optimizer, gradients, Push(device, staleness))
+            self._apply(self.optimizer, gradients, Push(device, staleness, sender))
 
     def _apply(self, optimizer: Any, gradients: Mapping[str, tf.Tensor], push: Push) -> None:
         device = push.device
-        if isinstance(optimizer, StalenessAware):
-            self._apply(optimizer.inner_optimizer, gradients, push.discounted(optimizer))
+        if isinstance(optimizer, Wrapper):
+            self._apply(optimizer.inner_optimizer, gradients, push.within(optimizer))
             return
         if isinstance(optimizer, MultiOptimizer):
             for inner in optimizer.optimizers:
@@ -145,17 +210,24 @@ class ServerUpdate:
         values = [gradients[unit.name] for unit in present]
         variables = [unit.variable for unit in present]
         if isinstance(optimizer, LossScaleOptimizer):
-            for member in members(optimizer.inner_optimizer)[:-1]:
-                push = push.discounted(member)
+            for wrapper in members(optimizer.inner_optimizer)[:-1]:
+                push = push.within(wrapper)
         restricted = push.with_rate(self._restricted(leaf, units))
+        apply = restricted.apply
+        if optimizer is leaf and may_be_compiled(leaf) and _is_worth_compiling(present):
+            apply = functools.partial(_apply_compiled, restricted)
+        memories = self._memories.get(id(leaf))
+        applied: Any = SimpleNamespace(apply=apply)
+        if memories is not None and not memories.are_empty and push.sender is not None:
+            applied = Contribution(
+                restricted, apply=apply, memories=memories, units=present, sender=push.sender
+            )
         if isinstance(optimizer, LossScaleOptimizer):
             copy = _shallow_copy(optimizer)
-            copy.__dict__["inner_optimizer"] = restricted
+            copy.__dict__["inner_optimizer"] = applied
             copy._common_apply(values, variables)
-        elif may_be_compiled(leaf) and _is_worth_compiling(present):
-            _apply_compiled(restricted, values, variables)
         else:
-            restricted.apply(values, variables)
+            applied.apply(values, variables)
 
     def _restricted(self, leaf: Any, units: Sequence[Unit]) -> Any:
         """A shallow copy that knows one server's units only and shares their slots."""
@@ -212,6 +284,17 @@ class ServerUpdate:
                     "the accumulated gradient of the whole model, which no single one of the "
                     f"{servers} parameter servers holds. Use clipnorm or clipvalue, or "
                     "one parameter server."
+                )
+
+    def _refuse_without_workers(self) -> None:
+        for leaf in leaves(self.optimizer):
+            if isinstance(leaf, Remembering) and leaf.needs_each_gradient:
+                kind = type(leaf).__name__
+                raise ConfigError(
+                    f"optimizer: received {kind}, which has something for each worker, under a "
+                    "consistency that applies the gradients of several steps or workers together; "
+                    "expected tfps.Asynchronous() or tfps.BoundedStaleness(s), or another "
+                    "optimizer, such as keras.optimizers.SGD(momentum=0.9, nesterov=True)"
                 )
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfps.bridge.view_variable import SlabVariable, piece_of
 from tfps.optimizers.elementwise import may_share_slabs
 from tfps.optimizers.slabs import Storage, can_share
-from tfps.optimizers.wrapped import is_decayed, slot_lists
+from tfps.optimizers.wrapped import is_decayed, slot_lists, wrappers_over
 
 
 class Unit(NamedTuple):
@@ -19,7 +19,8 @@ class Unit(NamedTuple):
 
     Args:
         variable: what the optimizer updates.
-        slots: its state for it, by attribute; None where it has none.
+        slots: its state for it, by attribute; None where it has none. That of a wrapper is there
+            too (see `slot_of_wrapper`).
         decays: whether weight decay acts on it.
         is_slab: whether it stands for several of the model's variables.
     """
@@ -32,6 +33,20 @@ class Unit(NamedTuple):
     @property
     def name(self) -> str:
         return str(self.variable._value.shared_name)
+
+
+def slot_of_wrapper(unit: Unit, number: int) -> dict[str, Any]:
+    """The state that a wrapper has for a unit, by attribute; wrappers count from the outside."""
+    prefix = _prefix(number)
+    return {
+        name.removeprefix(prefix): slot
+        for name, slot in unit.slots.items()
+        if name.startswith(prefix)
+    }
+
+
+def _prefix(number: int) -> str:
+    return f"wrapper_{number}."
 
 
 class Units:
@@ -47,6 +62,13 @@ class Units:
         self._leaf = leaf
         self._natives = [weakref.ref(v._value) for v in leaf._trainable_variables]
         self._slots = dict(slot_lists(leaf))
+        for number, wrapper in enumerate(wrappers_over(optimizer, leaf)):
+            names = [v._value.shared_name for v in wrapper._trainable_variables]
+            for name, values in slot_lists(wrapper):
+                by_name = dict(zip(names, values, strict=True))
+                self._slots[_prefix(number) + name] = [
+                    by_name[v._value.shared_name] for v in leaf._trainable_variables
+                ]
         self._positions = {v._value.shared_name: i for i, v in enumerate(leaf._trainable_variables)}
         self._slabs: dict[str, Unit] = {}
         if may_share_slabs(optimizer, leaf):
@@ -60,6 +82,11 @@ class Units:
         """Whether all variables still lie where they lay."""
         variables = self._leaf._trainable_variables
         return all(v._value is native() for v, native in zip(variables, self._natives, strict=True))
+
+    def all(self) -> list[Unit]:
+        """Every variable once, those of a slab that the optimizer sees whole together."""
+        units = [self._slabs.get(_slab_name(v) or "") or self._single(v) for v in self._variables()]
+        return list({unit.name: unit for unit in units}.values())
 
     def on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[Unit]:
         """The units of a server for a call that brings gradients for some of them.
@@ -94,7 +121,11 @@ class Units:
         return known
 
     def _views(self) -> list[Any]:
-        return [v for v in self._leaf._trainable_variables if v._value.slab is not None]
+        return [v for v in self._variables() if v._value.slab is not None]
+
+    def _variables(self) -> list[Any]:
+        variables: list[Any] = self._leaf._trainable_variables
+        return variables
 
     def _single(self, variable: Any) -> Unit:
         position = self._positions[variable._value.shared_name]
@@ -130,6 +161,11 @@ class Units:
         }
         first = self._single(self._leaf._trainable_variables[members[0]])
         return Unit(slab.as_keras_variable(), slots, first.decays, is_slab=True)
+
+
+def _slab_name(variable: Any) -> str | None:
+    slab = variable._value.slab
+    return None if slab is None else slab.shared_name
 
 
 def _slab_of(slots: list[Any], slab: SlabVariable, name: str, storage: Storage) -> SlabVariable:

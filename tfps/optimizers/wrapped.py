@@ -34,6 +34,15 @@ def members(optimizer: Any) -> list[Any]:
     return [optimizer]
 
 
+def wrappers_over(optimizer: Any, leaf: Any) -> list[Any]:
+    """What is around one of an optimizer's leaves, from the outside."""
+    return [
+        member
+        for member in members(optimizer)
+        if member is not leaf and any(inner is leaf for inner in leaves(member))
+    ]
+
+
 def bare(optimizer: Any) -> Any:
     """An optimizer without what only acts on stale gradients."""
     while isinstance(optimizer, Wrapper):

@@ -11,12 +11,16 @@ import tensorflow as tf
 
 from tfps.consistency.admission import Counted, count_update
 from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.worker_memory import Sender
 from tfps.optimizers.wrapped import drop_above_of
+from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
 from tfps.runtime.server_function import server_function
 from tfps.runtime.wire import (
+    Parts,
     StageWire,
     gradient_of,
     name_of,
@@ -24,11 +28,15 @@ from tfps.runtime.wire import (
     parameters_on,
     parts_of,
 )
+from tfps.runtime.worker_index import COORDINATOR
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.layout import Layout
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
 from tfps.transport.service import Entry, Service
+
+# There are no tickets. The field is 0 for workers, and this for the coordinator, which has no slot.
+FROM_COORDINATOR = COORDINATOR
 
 _numbers = itertools.count()  # two programs of equal layout are two plans
 
@@ -37,7 +45,12 @@ class Update(Protocol):
     """How a push changes the variables of a server: an optimizer, or a subtraction."""
 
     def apply(
-        self, gradients: Mapping[str, tf.Tensor], *, device: str, staleness: tf.Tensor
+        self,
+        gradients: Mapping[str, tf.Tensor],
+        *,
+        device: str,
+        staleness: tf.Tensor,
+        sender: Sender | None = None,
     ) -> None:
         """Trace the update of a device's variables; gradients by name of a variable or slab."""
 
@@ -53,6 +66,8 @@ class CustomServer:
         runtime: the job.
         server: the server whose functions these are.
         update_of: the server-side update of an optimizer.
+        handed: the updates of optimizers that may ask what a worker was answered.
+        uses_replies: whether workers go on with what a push is answered with.
     """
 
     def __init__(
@@ -62,8 +77,11 @@ class CustomServer:
         runtime: Runtime,
         server: Server,
         update_of: Callable[[Any], Update],
+        handed: Sequence[ServerUpdate],
+        uses_replies: bool,
     ) -> None:
         self.program, self.server, self._update_of = program, server, update_of
+        self._handed, self._uses_replies = handed, uses_replies
         self.job_id = runtime.job_id
         self._held = parts_of(parameters_on(program, server.device))
         self.parameters, self.parameter_layout = self._held.variables, self._held.layout
@@ -75,8 +93,19 @@ class CustomServer:
         self._functions = self._all_functions()
         self._install(runtime)
 
+    @property
+    def asks_who(self) -> bool:
+        """Whether requests have to name the worker that makes them."""
+        return any(update.asks_who for update in self._handed)
+
     def call(
-        self, kind: Kind, payload: tf.Tensor, *, stage: int = 0, version: Any = 0
+        self,
+        kind: Kind,
+        payload: tf.Tensor,
+        *,
+        stage: int = 0,
+        version: Any = 0,
+        slot: tf.Tensor | None = None,
     ) -> ServerCall:
         """A request for one of this server's functions.
 
@@ -85,11 +114,15 @@ class CustomServer:
             payload: uint8 vector.
             stage: which optimizer call.
             version: of this server, that the payload was computed from.
+            slot: int64, who makes the request (see `worker_of_call`); None: it does not matter.
         """
         fields: list[Any] = [0] * REQUEST_FIELDS
         fields[Request.PROTOCOL], fields[Request.JOB] = PROTOCOL, self.job_id
         fields[Request.PLAN], fields[Request.BASE_VERSION] = self.plan_id, version
         fields[Request.KIND], fields[Request.STAGE] = int(kind), stage
+        if slot is not None:
+            fields[Request.SLOT] = tf.maximum(slot, tf.constant(0, tf.int64))
+            fields[Request.TICKET] = tf.minimum(slot, tf.constant(0, tf.int64))
         header = tf.stack([tf.cast(field, tf.int64) for field in fields])
         message = Message(header, tf.zeros([0], tf.int64), payload)
         entry, function = self._functions[kind, stage]
@@ -146,6 +179,8 @@ class CustomServer:
             entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
             ledger.post(entries)
             values = {native.shared_name: native.read_value() for native in self._held.natives}
+            sender = _sender(header, version)
+            self._handing_out(self._held).note(sender, counts=sender.is_worker, is_first=True)
         return [_reply(version), ids, pack(self._held.server_layout, values)]
 
     def _push_of(self, stage: int) -> Callable[..., Sequence[tf.Tensor]]:
@@ -163,21 +198,35 @@ class CustomServer:
                 gradients = {n.shared_name: tensors[gradient_of(n)] for n in wire.gradients.natives}
                 trained = optimizer._trainable_variables
                 if any(v._value.device == self.server.device for v in trained):
-                    self._apply(optimizer, gradients, counted)
+                    sender = _sender(header, header[Request.BASE_VERSION])
+                    self._apply(optimizer, gradients, counted, sender)
                 entries.count_traffic(
                     received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
                 )
                 ledger.post(entries)
                 values = {native.shared_name: native.read_value() for native in wire.values.natives}
+                if self._uses_replies:
+                    sender = _sender(header, counted.version)
+                    handing_out = self._handing_out(wire.values)
+                    handing_out.note(sender, counts=sender.is_worker, is_first=False)
             reply = _reply(counted.version, counted.staleness, counted.status)
             return [reply, ids, pack(wire.server_reply, values)]
 
         return push
 
-    def _apply(self, optimizer: Any, gradients: Mapping[str, tf.Tensor], counted: Counted) -> None:
+    def _apply(
+        self,
+        optimizer: Any,
+        gradients: Mapping[str, tf.Tensor],
+        counted: Counted,
+        sender: Sender,
+    ) -> None:
         def apply() -> tf.Tensor:
             self._update_of(optimizer).apply(
-                gradients, device=self.server.device, staleness=counted.staleness
+                gradients,
+                device=self.server.device,
+                staleness=counted.staleness,
+                sender=sender,
             )
             return tf.constant(0)
 
@@ -185,6 +234,9 @@ class CustomServer:
             apply()
         else:
             tf.cond(counted.fresh, apply, lambda: tf.constant(0))
+
+    def _handing_out(self, parts: Parts) -> HandingOut:
+        return HandingOut(self._handed, natives=parts.natives, device=self.server.device)
 
     def _write_back(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """What the function assigned itself: changes add up, moving averages mix."""
@@ -202,6 +254,11 @@ class CustomServer:
                     value.assign_add(change, read_value=False)
             version = entries.read(ledger.books.VERSION)
         return [_reply(version), ids, tf.zeros([0], tf.uint8)]
+
+
+def _sender(header: tf.Tensor, version: tf.Tensor) -> Sender:
+    is_worker = header[Request.TICKET] != FROM_COORDINATOR
+    return Sender(header[Request.SLOT], version, is_worker)
 
 
 def _reply(version: tf.Tensor, staleness: Any = 0, status: Any = int(Status.OK)) -> tf.Tensor:

@@ -20,6 +20,7 @@ from tfps.runtime.runtime import Runtime
 from tfps.runtime.shares import gradients_together
 from tfps.runtime.wire import gradient_name, name_of
 from tfps.runtime.worker_copies import WorkerCopies
+from tfps.runtime.worker_index import worker_of_call
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
@@ -49,9 +50,16 @@ def trace_packed(
             f"consistency={mode!r}: a scheduled function that trains has no step that workers "
             "could be kept together by. Train with model.fit(), or use tfps.Asynchronous()."
         )
-    strategy.updates_of(program)
+    handed = strategy.updates_of(program)
     servers = [
-        CustomServer(program, runtime=strategy.runtime, server=server, update_of=strategy.update_of)
+        CustomServer(
+            program,
+            runtime=strategy.runtime,
+            server=server,
+            update_of=strategy.update_of,
+            handed=handed,
+            uses_replies=True,
+        )
         for server in strategy.runtime.servers
     ]
     private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
@@ -110,6 +118,7 @@ class CustomStep:
         self._written = (*program.state, *program.metrics)
         self._before: dict[int, tf.Tensor] = {}
         self._stage = 0
+        self._slot = worker_of_call() if any(server.asks_who for server in servers) else None
         # In a resource, because optimizer calls may stand in loops and nested functions.
         self._versions = private.anonymous_variable(
             shape=tf.TensorShape([len(servers)]), dtype=tf.int64
@@ -164,6 +173,7 @@ class CustomStep:
                 pack(server.wires[stage].request, named),
                 stage=stage,
                 version=versions[p],
+                slot=self._slot,
             )
             for p, server in enumerate(self.servers)
         }
@@ -177,7 +187,10 @@ class CustomStep:
     def pull(self) -> None:
         """Load all variables: one request per server."""
         empty = tf.zeros([0], tf.uint8)
-        calls = {p: server.call(Kind.PULL, empty) for p, server in enumerate(self.servers)}
+        calls = {
+            p: server.call(Kind.PULL, empty, slot=self._slot)
+            for p, server in enumerate(self.servers)
+        }
         replies = self.runtime.carrier.exchange(calls)
         for p, server in enumerate(self.servers):
             values = unpack(server.parameter_layout, replies[p].payload)

@@ -13,8 +13,10 @@ import tensorflow as tf
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.worker_memory import Sender
 from tfps.runtime.answers import Answers
 from tfps.runtime.contributions import Contributions
+from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.program import Program
 from tfps.runtime.reports import Reports
 from tfps.runtime.runtime import Runtime
@@ -65,6 +67,8 @@ class ServerProgram:
             Reports(program, runtime=runtime, server=server) if server.hands_out_tickets else None
         )
         self._contributions: list[Contributions] = []  # kept, since servers find them by name
+        optimizers = {id(s.optimizer): s.optimizer for s in program.stages if s.optimizer}
+        self._updates = [update_of(optimizer) for optimizer in optimizers.values()]
         self.join = self._function(self._join)
         self.pushes = [self._function(self._push(k).trace) for k in range(len(program.stages))]
         self.enter_round = self._agreement(enters=True)
@@ -149,8 +153,13 @@ class ServerProgram:
         reports = self._reports if is_last else None
         rounds = self.server.rounds
         if rounds is None:
-            pipelined = self.program.pipelined
-            return Push(stage, pipelined=pipelined, answers=self._answers, reports=reports)
+            return Push(
+                stage,
+                pipelined=self.program.pipelined,
+                answers=self._answers,
+                reports=reports,
+                handing_out=self._handing_out(self.wires[number].values.natives),
+            )
         contributions = Contributions(stage, runtime=self.runtime, name=self.program.name)
         self._contributions.append(contributions)
         return RoundPush(
@@ -170,6 +179,9 @@ class ServerProgram:
             rounds, held=self._held, server=self.server, answers=self._answers, enters=enters
         )
         return self._function(request.trace)
+
+    def _handing_out(self, natives: Sequence[Any]) -> HandingOut:
+        return HandingOut(self._updates, natives=natives, device=self.server.device)
 
     def _join(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         ledger = self.server.ledger
@@ -203,6 +215,8 @@ class ServerProgram:
             if self.server.rounds is not None:
                 version = self.server.rounds.position()
             values = self._values(self._held.natives)
+            handing_out = self._handing_out(self._held.natives)
+            handing_out.note(Sender(slot, version), counts=accepted, is_first=True)
         status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
         reply = self._answers.reply(
             header, status=status, version=version, ticket=ticket, ahead=ahead

@@ -6,10 +6,12 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.gate import Gate, OpenGate
+from tfps.optimizers.worker_memory import Sender
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime import bookkeeping
 from tfps.runtime.answers import Answers
 from tfps.runtime.bookkeeping import Turn
+from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.reports import Reports
 from tfps.runtime.server_stage import ServerStage, count_durations
 from tfps.transport.message import Request
@@ -24,15 +26,22 @@ class Push:
         pipelined: workers compute a step while the one before is on its way.
         answers: how replies are headed.
         reports: where the step before is counted; None: not with this push.
+        handing_out: notes what workers are answered.
     """
 
     def __init__(
-        self, stage: ServerStage, *, pipelined: bool, answers: Answers, reports: Reports | None
+        self,
+        stage: ServerStage,
+        *,
+        pipelined: bool,
+        answers: Answers,
+        reports: Reports | None,
+        handing_out: HandingOut,
     ) -> None:
         self.stage, self.server, self.answers = stage, stage.server, answers
         # A step ends with its last push.
         self.gate: Gate = stage.server.gate if stage.is_last else OpenGate()
-        self.reports = reports
+        self.reports, self.handing_out = reports, handing_out
         self.turn = Turn(
             stage=stage.number,
             is_update=stage.is_update,
@@ -61,9 +70,12 @@ class Push:
             )
             if stage.is_last:
                 count_durations(self.server, entries, header)
+            sender = Sender(fields[Request.SLOT], fields[Request.BASE_VERSION])
             done = stage.timed(
                 pushed.fresh,
-                lambda: stage.change(tensors, staleness=pushed.staleness, workers=pushed.active),
+                lambda: stage.change(
+                    tensors, staleness=pushed.staleness, workers=pushed.active, sender=sender
+                ),
             )
             # The books say that it was applied when it was, and not if that failed.
             remembered = ledger.remember(cell=cell, key=pushed.remembered)
@@ -73,11 +85,13 @@ class Push:
                 self.reports.count(pushed.closed, tensors)
             has_to_wait = self.gate.end_step(fields[Request.SLOT], pushed.alive)
             values = stage.values()
+            answered = sender._replace(version=pushed.version)
+            self.handing_out.note(answered, counts=pushed.alive, is_first=False)
         version = pushed.version
         if has_to_wait is not None:
             version, *parts = tf.cond(
                 has_to_wait,
-                lambda: self.gate.wait(fields[Request.SLOT], self._read_again),
+                lambda: self.gate.wait(fields[Request.SLOT], lambda: self._read_again(sender)),
                 lambda: [version, *values.values()],
             )
             values = dict(zip(values, parts, strict=True))
@@ -90,7 +104,8 @@ class Push:
         )
         return [reply, ids, pack(stage.wire.server_reply, values)]
 
-    def _read_again(self) -> list[tf.Tensor]:
+    def _read_again(self, sender: Sender) -> list[tf.Tensor]:
         ledger = self.server.ledger
         version = ledger.entries().read(ledger.books.VERSION)
+        self.handing_out.note(sender._replace(version=version), is_first=False)
         return [version, *self.stage.values().values()]

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps.consistency.ledger import Entries
 from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.worker_memory import Sender
 from tfps.runtime.server import Server
 from tfps.runtime.wire import StageWire, gradient_of, name_of
 from tfps.transport.message import Request
@@ -65,7 +66,12 @@ class ServerStage:
         return tf.cond(condition, timed if self.is_update else work, lambda: tf.constant(0))
 
     def change(
-        self, tensors: Mapping[str, tf.Tensor], *, staleness: tf.Tensor, workers: tf.Tensor
+        self,
+        tensors: Mapping[str, tf.Tensor],
+        *,
+        staleness: tf.Tensor,
+        workers: tf.Tensor,
+        sender: Sender | None = None,
     ) -> tf.Tensor:
         """Take over the state and apply the gradients; answers when it is done.
 
@@ -73,6 +79,7 @@ class ServerStage:
             tensors: of a request, by name.
             staleness: int64 scalar, in updates.
             workers: int64 scalar, of how many the state is one opinion.
+            sender: whose gradients they are; None: of several workers together.
         """
         before = len(tf.compat.v1.get_default_graph().get_operations())
         for variable in self.wire.state:
@@ -82,7 +89,9 @@ class ServerStage:
             natives = self.wire.gradients.natives
             gradients = {native.shared_name: tensors[gradient_of(native)] for native in natives}
             if any(v._value.device == device for v in optimizer._trainable_variables):
-                self._update_of(optimizer).apply(gradients, device=device, staleness=staleness)
+                self._update_of(optimizer).apply(
+                    gradients, device=device, staleness=staleness, sender=sender
+                )
         done = [
             operation
             for operation in tf.compat.v1.get_default_graph().get_operations()[before:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -78,8 +79,12 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     def _pack(self, function: Any) -> _Packed:
         """The packed form of a function; the same object until variables move."""
         known = self._packed.get(function)
-        if known is None or known.layouts not in (None, self.strategy.runtime.layouts):
-            self._packed[function] = known = _Packed(function, self.strategy)
+        if known is None:
+            self._packed[function] = known = _Packed(weakref.ref(function), self.strategy)
+        elif known.layouts not in (None, self.strategy.runtime.layouts):
+            # Its own traces, of parts that touch no Keras variable, may look for the old places.
+            again = function._clone(None)
+            self._packed[function] = known = _Packed(lambda: again, self.strategy)
         return known
 
 
@@ -90,10 +95,9 @@ class _Packed:
         falls_back: it was traced, and nothing in it could be packed.
     """
 
-    def __init__(self, function: Any, strategy: Any) -> None:
+    def __init__(self, user: Callable[[], Any], strategy: Any) -> None:
         self.layouts: int | None = None
         self.falls_back = False
-        user: Any = weakref.ref(function)
         of = weakref.ref(strategy)
 
         def packed(*args: Any, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ from tfps.cluster import (
     wait_for_tasks,
 )
 from tfps.consistency.ledger import STALENESS_BINS
+from tfps.consistency.modes import applies_each_gradient
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
 from tfps.optimizers.wrapped import members
@@ -148,6 +149,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             self.runtime,
             update_of=_weak_method(self, "update_of"),
             settle=_weak_method(self, "updates_of"),
+            updates=_weak_method(self, "_known_updates"),
         )
         self._extended._tfps_register = self._primitives.register
         keras_patches.install(Trainer())
@@ -201,9 +203,20 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         found = self._updates.get(id(optimizer))
         if found is None or not found[1].fits(optimizer):
             with outside_the_step():
-                update = ServerUpdate(optimizer, storage=self.runtime, strategy=self)
+                update = ServerUpdate(
+                    optimizer,
+                    storage=self.runtime,
+                    strategy=self,
+                    workers=self._num_workers if applies_each_gradient(self.consistency) else 0,
+                    replies=1 + self.consistency.pipeline_steps,
+                )
             self._updates[id(optimizer)] = found = (optimizer, update)
+            if update.asks_what_is_known:
+                self.runtime.layouts += 1  # what pulls its variables has to take note from now on
         return found[1]
+
+    def _known_updates(self) -> list[ServerUpdate]:
+        return [update for _, update in self._updates.values()]
 
     def updates_of(self, program: Program) -> list[ServerUpdate]:
         """The server-side updates that a program uses; what it trains together moves into slabs."""
@@ -238,10 +251,12 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
                 optimizer.build(variables)
         self._primitives.apply(optimizer, gradients, variables)
 
+    @tf.autograph.experimental.do_not_convert
     def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Any], Any]:
         """Read parameters, one request per server; see `strategy.primitives.Primitives.pull`."""
         return self._primitives.pull(names)
 
+    @tf.autograph.experimental.do_not_convert
     def push(
         self, gradients: Mapping[str, Any], version: Any, *, optimizer: Any = None
     ) -> tuple[Any, Any]:

@@ -12,11 +12,14 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import lost_servers_as_unavailable
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import ConfigError
+from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
+from tfps.optimizers.worker_memory import Sender
 from tfps.runtime.custom_server import CustomServer
 from tfps.runtime.program import Program, Stage
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.wire import gradient_name, name_of
+from tfps.runtime.worker_index import worker_of_call
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
@@ -56,6 +59,7 @@ class Descent:
         *,
         device: str,
         staleness: tf.Tensor,
+        sender: Sender | None = None,
     ) -> None:
         natives = [parameter._value for parameter in self._trainable_variables]
         slabs = [native.slab for native in natives if native.slab is not None]
@@ -71,6 +75,7 @@ class Primitives:
         runtime: the job.
         update_of: the server-side update of a Keras optimizer.
         settle: lays out what a program trains, before it is traced.
+        updates: all server-side updates that there are.
     """
 
     def __init__(
@@ -79,8 +84,10 @@ class Primitives:
         *,
         update_of: Callable[[Any], Any],
         settle: Callable[[Program], Any],
+        updates: Callable[[], Sequence[ServerUpdate]],
     ) -> None:
         self._runtime, self._update_of, self._settle = runtime, update_of, settle
+        self._updates = updates
         self._known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._compiled: dict[Any, tuple[list[Parameter], list[CustomServer]]] = {}
         self._eager: dict[Any, Any] = {}
@@ -236,6 +243,8 @@ class Primitives:
                 runtime=self._runtime,
                 server=server,
                 update_of=lambda o: o if isinstance(o, Descent) else self._update_of(o),
+                handed=self._updates(),
+                uses_replies=False,
             )
             for server in self._runtime.servers
         ]
@@ -250,7 +259,8 @@ class Primitives:
 
     def _pull(self, parameters: list[Any], servers: list[CustomServer]) -> tuple[Any, tf.Tensor]:
         payload = tf.zeros([0], tf.uint8)
-        calls = {p: s.call(Kind.PULL, payload) for p, s in enumerate(servers)}
+        slot = _slot(servers)
+        calls = {p: s.call(Kind.PULL, payload, slot=slot) for p, s in enumerate(servers)}
         replies = self._runtime.carrier.exchange(calls)
         tensors: dict[str, tf.Tensor] = {}
         for p, server in enumerate(servers):
@@ -274,12 +284,17 @@ class Primitives:
                 value_of=lambda variable: variable._value,
             )
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
+        slot = _slot(servers)
         calls = {
-            p: s.call(Kind.PUSH, pack(s.wires[0].request, named), version=version[p])
+            p: s.call(Kind.PUSH, pack(s.wires[0].request, named), version=version[p], slot=slot)
             for p, s in enumerate(servers)
         }
         replies = self._runtime.carrier.exchange(calls)
         return _column(replies, Reply.VERSION), tf.reduce_max(_column(replies, Reply.STALENESS))
+
+
+def _slot(servers: Sequence[CustomServer]) -> tf.Tensor | None:
+    return worker_of_call() if any(server.asks_who for server in servers) else None
 
 
 def _column(replies: Mapping[int, Message], field: Reply) -> tf.Tensor:

@@ -55,6 +55,12 @@ VARIANTS |= {
         keras.optimizers.schedules.ExponentialDecay(0.02, 5, 0.9)
     ),
     "staleness_aware": lambda: tfps.optimizers.StalenessAware(keras.optimizers.Adam(0.01)),
+    "delay_compensated": lambda: tfps.optimizers.DelayCompensated(
+        keras.optimizers.Adam(0.01), 2.0, adaptive=True
+    ),
+    "gap_aware": lambda: tfps.optimizers.GapAware(keras.optimizers.SGD(0.1, momentum=0.9)),
+    "adaptive_revision": lambda: tfps.optimizers.AdaptiveRevision(0.05),
+    "dana": lambda: tfps.optimizers.DANA(0.05),
     "amsgrad": lambda: keras.optimizers.Adam(0.01, amsgrad=True),
     "loss_scale_and_global_clipnorm": lambda: keras.optimizers.LossScaleOptimizer(
         keras.optimizers.SGD(0.5, global_clipnorm=0.1)
@@ -119,5 +125,32 @@ def test_same_numbers_as_one_machine(
         if moved < 1e-2 or not error <= TOLERANCE:
             differing[name] = f"moved {moved:.1e}, differs by {error:.1e}"
     assert strategy.stats().fallback_steps == 0
+    strategy.close()
+    assert not differing
+
+
+TO_THE_BIT: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "delay_compensated": (VARIANTS["delay_compensated"], lambda: keras.optimizers.Adam(0.01)),
+    "gap_aware": (VARIANTS["gap_aware"], lambda: keras.optimizers.SGD(0.1, momentum=0.9)),
+    "adaptive_revision": (
+        VARIANTS["adaptive_revision"],
+        lambda: keras.optimizers.Adagrad(0.05),
+    ),
+    "dana": (
+        VARIANTS["dana"],
+        lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
+    ),
+}
+
+
+def test_where_nothing_is_stale_not_a_bit_differs(cluster: Callable[..., LocalCluster]) -> None:
+    """Of the inner optimizer, under the same strategy."""
+    strategy = tfps.ParameterServerStrategy(cluster(workers=1, ps=2).cluster_resolver)
+    differing = []
+    for name, pair in TO_THE_BIT.items():
+        with strategy.scope():
+            one, two = (_train(_model(), make()) for make in pair)
+        if any((a != b).any() for a, b in zip(one, two, strict=True)):
+            differing.append(name)
     strategy.close()
     assert not differing

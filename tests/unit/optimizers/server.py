@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
 from tfps.optimizers.whole_model import for_whole_model
+from tfps.optimizers.worker_memory import Sender
 from tfps.runtime.server_function import server_function
 from tfps.runtime.storage import Storage
 from tfps.runtime.wire import parts_of
@@ -52,27 +53,70 @@ class LocalServer:
         self.storage.collect()
         return [tuple(v.name for v in variables) for _, variables in layouts]
 
-    def push(self, optimizer: Any, variables: Sequence[Any]) -> Callable[[Any], list[np.ndarray]]:
-        """A function that sends one gradient per variable and answers the new values."""
-        update = ServerUpdate(
-            optimizer, storage=self.storage, strategy=tf.distribute.get_strategy()
+    def push(
+        self,
+        optimizer: Any,
+        variables: Sequence[Any],
+        *,
+        workers: int = 0,
+        replies: int = 1,
+        update: ServerUpdate | None = None,
+    ) -> Any:
+        """A function that sends one gradient per variable and answers the new values.
+
+        With workers it takes a worker's index, and the version that the gradients come from: one
+        of the worker's own pushes (0 is how it began), by default the last. It has the ``update``,
+        for another push of the same optimizer, and ``begin``, with which a worker enters anew.
+        """
+        update = update or ServerUpdate(
+            optimizer,
+            storage=self.storage,
+            strategy=tf.distribute.get_strategy(),
+            workers=workers,
+            replies=replies,
         )
+        version = tf.constant(0, tf.int64)
+        answered = dict.fromkeys(range(workers), 0)
         parts = parts_of(variables)
         request = Layout.of(parts.entries(gradients=True, of_server=False))
         server_request = Layout.of(parts.entries(gradients=True, of_server=True))
 
-        def serve(payload: tf.Tensor) -> list[tf.Tensor]:
+        def note(slot: tf.Tensor, version: tf.Tensor, is_first: bool) -> None:
+            names = {native.shared_name for native in parts.natives}
+            update.hand_out(names, Sender(slot, version), device=DEVICE, is_first=is_first)
+
+        def enter(slot: tf.Tensor, version: tf.Tensor) -> list[tf.Tensor]:
+            note(slot, version, is_first=True)
+            return [slot]
+
+        def serve(payload: tf.Tensor, slot: tf.Tensor, versions: tf.Tensor) -> list[tf.Tensor]:
             tensors = unpack(server_request, payload)
             gradients = {
                 n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in parts.natives
             }
-            update.apply(gradients, device=DEVICE, staleness=tf.constant(0, tf.int64))
+            update.apply(
+                gradients,
+                device=DEVICE,
+                staleness=versions[1] - versions[0],
+                sender=Sender(slot, versions[0]) if workers else None,
+            )
+            note(slot, versions[1] + 1, is_first=False)
             values = {native.shared_name: native.read_value() for native in parts.natives}
             return [pack(parts.server_layout, values)]
 
-        served = server_function(serve, device=DEVICE, signature=[tf.TensorSpec([None], tf.uint8)])
+        number = tf.TensorSpec([], tf.int64)
+        served = server_function(
+            serve,
+            device=DEVICE,
+            signature=[tf.TensorSpec([None], tf.uint8), number, tf.TensorSpec([2], tf.int64)],
+        )
+        entered = server_function(enter, device=DEVICE, signature=[number, number])
 
-        def send(gradients: Sequence[Any]) -> list[np.ndarray]:
+        def send(
+            gradients: Sequence[Any], worker: int = 0, base: int | None = None
+        ) -> list[np.ndarray]:
+            nonlocal version
+            base = answered.get(worker, int(version)) if base is None else base
             tensors = for_whole_model(
                 optimizer,
                 [tf.convert_to_tensor(g) for g in gradients],
@@ -83,8 +127,17 @@ class LocalServer:
                 f"gradient of {v._value.shared_name}": g
                 for v, g in zip(variables, tensors, strict=True)
             }
-            (reply,) = served(pack(request, named))
+            slot = tf.constant(worker, tf.int64)
+            versions = tf.stack([tf.constant(base, tf.int64), version])
+            (reply,) = served(pack(request, named), slot, versions)
+            version += 1
+            answered[worker] = int(version)
             values = unpack(parts.layout, reply)
             return [values[v._value.shared_name].numpy() for v in variables]
 
+        def begin(worker: int) -> None:
+            entered(tf.constant(worker, tf.int64), version)
+            answered[worker] = int(version)
+
+        send.begin, send.update = begin, update  # type: ignore[attr-defined]
         return send

@@ -1,0 +1,215 @@
+"""`AdaptiveRevision` and `DANA`: pushes in a known order against the papers in NumPy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.unit.optimizers.server import LocalServer
+from tfps.errors import ConfigError
+from tfps.optimizers import DANA, AdaptiveRevision, DelayCompensated, GapAware, StalenessAware
+
+RATE, MOMENTUM = 0.1, 0.9
+ORDER = [0, 0, 1, 0, 2, 1, 1, 0]  # the first push of worker 2 lacks four
+SHAPES = {"kernel": (5, 3), "bias": (3,), "scale": ()}
+
+
+def _values() -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.normal(size=shape).astype("float32") for shape in SHAPES.values()]
+
+
+def _gradients(step: int) -> list[np.ndarray]:
+    random = np.random.default_rng(10 + step)
+    return [random.normal(size=shape).astype("float32") for shape in SHAPES.values()]
+
+
+def revised(weight: np.ndarray, position: int) -> np.ndarray:
+    """The pseudocode of McMahan and Streeter for one variable."""
+    total, z, largest = np.zeros_like(weight), np.ones_like(weight), np.ones_like(weight)
+    read = dict.fromkeys(ORDER, total)
+    for step, worker in enumerate(ORDER):
+        gradient = _gradients(step)[position].astype("float64")
+        missed = total - read[worker]
+        before = RATE / np.sqrt(largest)
+        z = z + gradient**2 + 2 * gradient * missed
+        largest = np.maximum(z, largest)
+        after = RATE / np.sqrt(largest)
+        weight = weight - after * gradient + (before - after) * missed
+        total = total + gradient
+        read[worker] = total
+    return weight
+
+
+def looked_ahead(weight: np.ndarray, position: int) -> np.ndarray:
+    """DANA-Zero: the master's own parameters, and what it would send after the last push."""
+    momenta = {worker: np.zeros_like(weight) for worker in ORDER}
+    for step, worker in enumerate(ORDER):
+        gradient = _gradients(step)[position].astype("float64")
+        momenta[worker] = MOMENTUM * momenta[worker] + gradient
+        weight = weight - RATE * momenta[worker]
+    ahead: np.ndarray = weight - RATE * MOMENTUM * sum(momenta.values())
+    return ahead
+
+
+CASES: dict[str, tuple[Any, Any, Any]] = {  # ours, that of Keras, that of the paper
+    "revision": (
+        lambda: AdaptiveRevision(RATE, initial_accumulator_value=1.0),
+        lambda: keras.optimizers.Adagrad(RATE, initial_accumulator_value=1.0),
+        revised,
+    ),
+    "dana": (
+        lambda: DANA(RATE, MOMENTUM),
+        lambda: keras.optimizers.SGD(RATE, momentum=MOMENTUM, nesterov=True),
+        looked_ahead,
+    ),
+}
+
+
+def _served(make: Callable[[], Any], *, in_slabs: bool) -> tuple[LocalServer, Any, list[Any]]:
+    server = LocalServer()
+    variables = [
+        server.variable(value, name=name) for name, value in zip(SHAPES, _values(), strict=True)
+    ]
+    optimizer = make()
+    optimizer.build(variables)
+    if in_slabs:
+        assert len(server.lay_out((optimizer, variables))) == 1
+    return server, optimizer, variables
+
+
+@pytest.mark.parametrize("in_slabs", [False, True], ids=["apart", "slab"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_known_order_of_pushes(name: str, in_slabs: bool) -> None:
+    make, _, paper = CASES[name]
+    server, optimizer, variables = _served(make, in_slabs=in_slabs)
+    push = server.push(optimizer, variables, workers=3)
+    for step, worker in enumerate(ORDER):
+        push(_gradients(step), worker)
+    for position, (variable, value) in enumerate(zip(variables, _values(), strict=True)):
+        expected = paper(value.astype("float64"), position)
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_push_of_a_part_of_a_slab() -> None:
+    """The same numbers as where the variables lie apart."""
+    results = []
+    for in_slabs in (False, True):
+        server, optimizer, variables = _served(CASES["dana"][0], in_slabs=in_slabs)
+        push = server.push(optimizer, variables, workers=3)
+        part = server.push(optimizer, variables[1:2], workers=3, update=push.update)
+        for step, worker in enumerate(ORDER):
+            push(_gradients(step), worker)
+            part(_gradients(step)[1:2], (worker + 1) % 3)
+        results.append([variable.numpy() for variable in variables])
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "weight decay": {"weight_decay": 0.1},
+    "clipped": {"clipnorm": 0.5},
+    "clipped together": {"global_clipnorm": 0.5},
+    "scaled": {"loss_scale_factor": 4.0},
+    "accumulated": {"gradient_accumulation_steps": 2},
+    "averaged": {"use_ema": True, "ema_momentum": 0.5},
+}
+AROUND: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda optimizer: optimizer,
+    "wrapped": lambda optimizer: StalenessAware(DelayCompensated(GapAware(optimizer), 0.5)),
+    "loss scale": lambda optimizer: keras.optimizers.LossScaleOptimizer(
+        optimizer, initial_scale=8.0
+    ),
+}
+
+
+def _around(wrap: Callable[[Any], Any], kind: type, config: dict[str, Any]) -> Any:
+    return wrap(kind(**config))
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_of_one_worker_it_is_the_optimizer_of_keras(name: str, options: str, around: str) -> None:
+    """To the bit, also away from servers."""
+    if around == "loss scale" and options == "scaled":
+        return  # two scales at once
+    results = []
+    for kind in (1, 0):
+        made = CASES[name][kind]()
+        config = {**made.get_config(), **OPTIONS[options]}
+
+        around_it = AROUND["alone" if kind and around == "wrapped" else around]
+        make = functools.partial(_around, around_it, type(made), config)
+
+        server, optimizer, variables = _served(make, in_slabs=False)
+        server.lay_out((optimizer, variables))
+        push = server.push(optimizer, variables, workers=1)
+        local, local_optimizer = [keras.Variable(value) for value in _values()], make()
+        for step in range(3):
+            push(_gradients(step))
+            if around != "loss scale":
+                local_optimizer.apply(
+                    [keras.ops.convert_to_tensor(g) for g in _gradients(step)], local
+                )
+        results.append([v.numpy() for v in (*variables, *local)])
+    corrected = options == "clipped together" and around == "wrapped"  # another order of factors
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(two, one, rtol=2e-7 * corrected, atol=2e-7 * corrected)
+
+
+def test_a_momentum_of_each_worker_and_the_first_is_the_slot() -> None:
+    server, optimizer, variables = _served(CASES["dana"][0], in_slabs=False)
+    push = server.push(optimizer, variables, workers=2)
+    push(_gradients(0), 1)
+    assert all(not slot.numpy().any() for slot in optimizer.momentums)
+    push(_gradients(1), 0)
+    for slot, gradient in zip(optimizer.momentums, _gradients(1), strict=True):
+        np.testing.assert_allclose(slot.numpy(), -RATE * gradient, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_saved_with_the_model(name: str, tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    optimizer = CASES[name][0]()
+    model.compile(optimizer, "mse")
+    optimizer.build(model.trainable_variables)
+    for i, variable in enumerate(optimizer.variables):
+        variable.assign(np.full(variable.shape, i))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras").optimizer
+    assert type(loaded) is type(optimizer)
+    assert loaded.get_config() == optimizer.get_config()
+    for one, two in zip(optimizer.variables, loaded.variables, strict=True):
+        np.testing.assert_array_equal(two.numpy(), one.numpy())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DANA(momentum=0), "momentum: received 0, expected a number above 0, below 1"),
+        (lambda: DANA(momentum=1.0), r"momentum: received 1\.0"),
+        (lambda: AdaptiveRevision(epsilon=-1e-7), "epsilon: received -1e-07, expected a number fr"),
+        (
+            lambda: AdaptiveRevision(initial_accumulator_value=0, epsilon=0),
+            "received 0 for both, expected one > 0",
+        ),
+        (lambda: AdaptiveRevision(initial_accumulator_value=True), "received True"),
+    ],
+)
+def test_what_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_momenta_of_workers_need_gradients_of_workers() -> None:
+    server, optimizer, variables = _served(lambda: StalenessAware(DANA()), in_slabs=False)
+    with pytest.raises(ConfigError, match="received DANA, .* expected tfps.Asynchronous"):
+        server.push(optimizer, variables, workers=0)

@@ -1,0 +1,166 @@
+"""One worker's gradients on their way into an optimizer, corrected by what the worker knew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.optimizers.correction import Correction, Moved
+from tfps.optimizers.remembering import OfSender, Remembering
+from tfps.optimizers.slabs import Storage
+from tfps.optimizers.units import Unit, Units, slot_of_wrapper
+from tfps.optimizers.worker_memory import Sender, WorkerMemory
+from tfps.optimizers.wrapped import wrappers_over
+
+
+class Memories:
+    """What the servers remember for each worker on behalf of one optimizer and its wrappers.
+
+    Args:
+        optimizer: what the step calls.
+        leaf: it, or one of those that it wraps.
+        units: of the leaf.
+        workers: how many there are.
+        replies: answers of the server that count for a worker (see `WorkerMemory`).
+        storage: makes variables on servers.
+    """
+
+    def __init__(
+        self,
+        optimizer: Any,
+        leaf: Any,
+        units: Units,
+        *,
+        workers: int,
+        replies: int,
+        storage: Storage,
+    ) -> None:
+        self.corrections = [
+            (number, wrapper)
+            for number, wrapper in enumerate(wrappers_over(optimizer, leaf))
+            if isinstance(wrapper, Correction)
+        ]
+        self.handed: WorkerMemory | None = None
+        self.own: WorkerMemory | None = None
+        if self.corrections:
+            self.handed = WorkerMemory(
+                units.all(),
+                value_of=lambda unit: unit.variable,
+                workers=workers,
+                replies=replies,
+                storage=storage,
+            )
+        self._slot_is_of_worker_0 = isinstance(leaf, Remembering) and not leaf.is_handed_out
+        rows = workers - 1 if self._slot_is_of_worker_0 else workers
+        if isinstance(leaf, Remembering) and rows:
+            self.own = WorkerMemory(
+                units.all(),
+                value_of=lambda unit: unit.slots[leaf.remembered_slot],
+                workers=rows,
+                replies=replies if leaf.is_handed_out else 1,
+                blank=not leaf.is_handed_out,
+                storage=storage,
+            )
+        handed_out = [self.handed, None if self._slot_is_of_worker_0 else self.own]
+        self._handed_out = [memory for memory in handed_out if memory is not None]
+
+    @property
+    def are_handed_out(self) -> bool:
+        """Whether it matters what a worker is answered with."""
+        return bool(self._handed_out)
+
+    @property
+    def are_empty(self) -> bool:
+        return self.handed is None and self.own is None
+
+    def of(self, unit: Unit, sender: Sender) -> OfSender | None:
+        """What the optimizer itself has of a unit for a worker."""
+        if self.own is None:
+            return None
+        if self._slot_is_of_worker_0:
+            sender = sender._replace(slot=sender.slot - 1)
+        return OfSender(self.own, unit, sender)
+
+    def hand_out(
+        self, names: Collection[str], sender: Sender, *, device: str, is_first: bool
+    ) -> None:
+        """Trace that a worker is handed values of one server (see `WorkerMemory.hand_out`)."""
+        for memory in self._handed_out:
+            memory.hand_out(names, sender, device=device, is_first=is_first)
+
+
+class Contribution:
+    """Stands for an optimizer in one push: corrects gradients, then lets the optimizer apply them.
+
+    Args:
+        optimizer: a copy that knows the units of one server.
+        apply: its `apply`, or that compiled.
+        memories: of the optimizer.
+        units: that the gradients are of, in their order.
+        sender: whose gradients they are.
+    """
+
+    def __init__(
+        self,
+        optimizer: Any,
+        *,
+        apply: Callable[[list[tf.Tensor], list[Any]], None],
+        memories: Memories,
+        units: Sequence[Unit],
+        sender: Sender,
+    ) -> None:
+        self._optimizer, self._apply = optimizer, apply
+        self._memories, self._units, self._sender = memories, units, sender
+        optimizer.__dict__["of_sender"] = {
+            optimizer._var_key(unit.variable): memories.of(unit, sender) for unit in units
+        }
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        """Trace the update; the parameters are Keras's."""
+        handed = self._memories.handed
+        if handed is None:
+            self._apply(list(grads), list(trainable_variables))
+            return
+        gradients, noted = self._prepared(grads), []
+        for i, (unit, gradient) in enumerate(zip(self._units, gradients, strict=True)):
+            if unit.variable.overwrite_with_gradient:
+                continue  # a value, not a gradient
+            now = tf.convert_to_tensor(unit.variable._value.read_value())
+            then = self._handed(handed, unit, now)
+            for number, correction in self._memories.corrections:
+                moved = Moved(
+                    now=now,
+                    handed=then,
+                    slots=slot_of_wrapper(unit, number),
+                    updates=tf.cast(self._optimizer._iterations.value, tf.float32),
+                )
+                gradient = correction.correct(gradient, moved)
+                if correction.watches_steps:
+                    noted.append((correction, unit, moved))
+            gradients[i] = gradient
+        self._apply(gradients, list(trainable_variables))
+        for correction, unit, moved in noted:
+            correction.note_step(unit.variable._value.read_value() - moved.now, moved)
+
+    def _prepared(self, gradients: Sequence[Any]) -> list[Any]:
+        """Gradients of the loss itself, and clipped; what is corrected is not clipped again."""
+        optimizer, prepared = self._optimizer, list(gradients)
+        own = [i for i, u in enumerate(self._units) if not u.variable.overwrite_with_gradient]
+        values = [prepared[i] for i in own]
+        if optimizer.loss_scale_factor is not None:
+            values = [value / optimizer.loss_scale_factor for value in values]
+            optimizer.__dict__["loss_scale_factor"] = None
+        if not optimizer.gradient_accumulation_steps:
+            values = optimizer._clip_gradients(values)
+            for rule in ("clipnorm", "global_clipnorm", "clipvalue"):
+                optimizer.__dict__[rule] = None
+        for i, value in zip(own, values, strict=True):
+            prepared[i] = value
+        return prepared
+
+    def _handed(self, memory: WorkerMemory, unit: Unit, now: tf.Tensor) -> tf.Tensor:
+        if self._sender.is_worker is True:
+            return memory.read(unit, self._sender)
+        return tf.cond(self._sender.is_worker, lambda: memory.read(unit, self._sender), lambda: now)

@@ -1,0 +1,87 @@
+"""An optimizer that divides a stale gradient by how many steps the parameters have moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfps.errors import ConfigError
+from tfps.optimizers import formulas
+from tfps.optimizers.correction import Correction, Moved
+
+
+@keras.saving.register_keras_serializable("tfps")
+class GapAware(Correction):
+    """Divides each item of a stale gradient by its gap, one plus the steps that it lags behind.
+
+    How many updates a gradient lacks says little about how far the parameters have moved: updates
+    may cancel each other, or be tiny late in training. The gap is that distance in steps of the
+    typical size, parameter by parameter: ``abs(now - handed) / step + 1``. So gradients of
+    parameters that stood still count in full, and momentum can be used with many workers. Where
+    nothing is stale, such as with one worker or on one machine, it does what the inner optimizer
+    does, to the bit. Each server keeps what it handed each worker: one more copy of its weights for
+    every worker, two where steps are pipelined; and one of the squared steps.
+
+    Source: Barkai, Hakimi and Schuster, "Gap-Aware Mitigation of Gradient Staleness", ICLR 2020,
+    the parameter-wise variant.
+
+    Args:
+        optimizer: any optimizer of Keras, or one of your own.
+        momentum: of the running mean of the squared steps, whose root is the typical step; from 0,
+            below 1. The mean is saved with the model.
+        epsilon: added to the typical step, in units of the parameters.
+        name: of the optimizer.
+
+    Raises:
+        ConfigError: no optimizer, or a number out of its range.
+
+    Example:
+
+    >>> optimizer = GapAware(keras.optimizers.SGD(0.1, momentum=0.9))
+    >>> float(optimizer.learning_rate)
+    0.10000000149011612
+    """
+
+    watches_steps = True
+
+    def __init__(
+        self,
+        optimizer: Any,
+        *,
+        momentum: float = 0.999,
+        epsilon: float = 1e-8,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(optimizer, name=name)
+        problems = [
+            f"{name}: received {value!r}, expected a number {expected}"
+            for name, value, holds, expected in (
+                ("momentum", momentum, lambda number: 0 <= number < 1, "from 0, below 1"),
+                ("epsilon", epsilon, lambda number: number > 0, "above 0"),
+            )
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not holds(value)
+        ]
+        if problems:
+            raise ConfigError(problems, source="GapAware")
+        self.momentum, self.epsilon = float(momentum), float(epsilon)
+
+    def _add_slots(self, variables: list[Any]) -> None:
+        self._step_squares = self.add_optimizer_variables(variables, "step_square")
+
+    def correct(self, gradient: Any, moved: Moved) -> Any:
+        step = formulas.step_size(
+            moved.slots["_step_squares"].value,
+            updates=ops.cast(moved.updates, gradient.dtype),
+            momentum=self.momentum,
+            epsilon=self.epsilon,
+        )
+        return gradient / formulas.gap(moved.by, step=step)
+
+    def note_step(self, step: Any, moved: Moved) -> None:
+        slot = moved.slots["_step_squares"]
+        slot.assign(formulas.mean_square(slot.value, step, momentum=self.momentum))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "momentum": self.momentum, "epsilon": self.epsilon}

@@ -1,0 +1,49 @@
+"""Optimizers of their own that have something for each worker on the servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.optimizers.units import Unit
+from tfps.optimizers.worker_memory import Sender, WorkerMemory
+
+
+class OfSender(NamedTuple):
+    """What a server remembers of one variable for the worker that pushes."""
+
+    memory: WorkerMemory
+    unit: Unit
+    sender: Sender
+
+    @property
+    def has_row(self) -> tf.Tensor:
+        """Whether there is anything; not for worker 0 where the slot itself is that worker's."""
+        return self.sender.slot >= 0
+
+    def read(self) -> tf.Tensor:
+        """It, of the variable's shape and dtype."""
+        return self.memory.read(self.unit, self.sender)
+
+    def write(self, value: tf.Tensor) -> None:
+        """Remember something else."""
+        self.memory.write(self.unit, self.sender, value)
+
+
+class Remembering:
+    """Mixed into an optimizer whose update asks what is remembered for the worker.
+
+    Attributes:
+        remembered_slot: the attribute of the slot that there is one more of for each worker.
+        is_handed_out: what is remembered is the slot as it was when the worker was last answered.
+            Else it is what the update itself wrote, and zeros at first; the slot is worker 0's.
+        needs_each_gradient: it makes no sense where workers' gradients are applied together.
+        of_sender: by the key of a variable; empty where nothing is remembered.
+    """
+
+    remembered_slot: str
+    is_handed_out: bool
+    needs_each_gradient = False
+    of_sender: Mapping[Any, OfSender | None] = {}
