@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 KINDS = {
+    "boolean": "true or false",
     "integer": "a whole number",
     "number": "a number",
     "string": "a text",

@@ -24,6 +24,8 @@ OPTIMIZERS = (
     "schedulefreeadamw",
     "sgd",
 )
+# Those of tfps.optimizers that wrap no other one.
+OWN_OPTIMIZERS = ("adaptive_revision", "dana")
 
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -85,11 +87,11 @@ class ClusterSection(Section):
 
 
 class OptimizerSection(Section):
-    """``[training.optimizer]``: a Keras optimizer by name, and any of its arguments."""
+    """``[training.optimizer]``: an optimizer of Keras or tfps by name, and its arguments."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
-    name: Literal[OPTIMIZERS] = "adam"  # type: ignore[valid-type]
+    name: Literal[OPTIMIZERS + OWN_OPTIMIZERS] = "adam"  # type: ignore[valid-type]
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the optimizer without its learning rate."""
@@ -101,6 +103,9 @@ class StalenessSection(Section):
 
     discount: Literal["none", "inverse", "inverse_plus_one", "exponential"] = "none"
     drop_above: Annotated[int, Field(ge=0)] | None = None
+    correction: Literal["none", "delay_compensated", "gap_aware"] = "none"
+    compensation: Annotated[float, Field(ge=0)] = 0.04  # of delay_compensated: its lambda_
+    adaptive: bool = False  # of delay_compensated
 
 
 class TrainingSection(Section):

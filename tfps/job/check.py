@@ -12,7 +12,7 @@ from tfps.config import JobConfig, load, salvage
 from tfps.errors import ConfigError, DataError
 from tfps.job import bundle
 from tfps.job.consistency import consistency_problems
-from tfps.job.optimizer import argument_problems
+from tfps.job.optimizer import argument_problems, staleness_problems
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Che
             problems += [f"data: {line}" for line in str(error).splitlines()]
     if not _touches(wrong, "training.optimizer.name"):
         problems += argument_problems(config.training.optimizer)
+        problems += staleness_problems(config.training)
     if not _touches(wrong, "consistency", "training.loop"):
         problems += consistency_problems(config)
     if not _touches(wrong, "training.output"):

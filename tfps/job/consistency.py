@@ -8,6 +8,7 @@ from tfps.consistency.modes import (
     BoundedStaleness,
     Mode,
     Synchronous,
+    applies_each_gradient,
     backup_problem,
 )
 
@@ -25,6 +26,12 @@ def mode_of(section: ConsistencySection) -> Mode:
 def consistency_problems(config: JobConfig) -> list[str]:
     """Return a sentence for everything that the chosen mode cannot be combined with."""
     section, problems = config.consistency, []
+    if config.training.optimizer.name == "dana" and not applies_each_gradient(mode_of(section)):
+        problems.append(
+            f"training.optimizer.name: received 'dana' with consistency.mode = {section.mode!r}; "
+            "expected 'asynchronous' or 'bounded_staleness': it has a momentum for each worker, "
+            "and their gradients are applied together there"
+        )
     if section.backup_workers and section.mode != "synchronous":
         problems.append(
             f"consistency.backup_workers: received {section.backup_workers} with {section.mode}; "

@@ -6,7 +6,12 @@ import difflib
 import inspect
 from typing import Any
 
-from tfps.config.schema import OptimizerSection, StalenessSection, TrainingSection
+from tfps.config.schema import (
+    OWN_OPTIMIZERS,
+    OptimizerSection,
+    StalenessSection,
+    TrainingSection,
+)
 
 
 def argument_problems(section: OptimizerSection) -> list[str]:
@@ -21,10 +26,9 @@ def argument_problems(section: OptimizerSection) -> list[str]:
     if not arguments:
         return []
     cls = optimizer_class(section.name)
-    parameters = inspect.signature(cls).parameters.values()
     known = [
         parameter.name
-        for parameter in parameters
+        for parameter in _parameters(section.name, cls)
         if parameter.kind is not parameter.VAR_KEYWORD
         and parameter.name not in ("learning_rate", "name")
     ]
@@ -38,6 +42,16 @@ def argument_problems(section: OptimizerSection) -> list[str]:
                 f"allowed: {', '.join(known)}"
             )
     return problems
+
+
+def _parameters(name: str, cls: type) -> list[inspect.Parameter]:
+    """Those of the class; one of ours takes what its parent in Keras takes, but for its kind."""
+    parameters = dict(inspect.signature(cls).parameters)
+    if name in OWN_OPTIMIZERS:
+        parent = next(base for base in cls.__mro__ if base.__module__.startswith("keras."))
+        parameters = {**inspect.signature(parent).parameters, **parameters}
+        parameters.pop("nesterov", None)
+    return list(parameters.values())
 
 
 def build_optimizer(section: TrainingSection, *, steps: int) -> Any:
@@ -55,18 +69,50 @@ def build_optimizer(section: TrainingSection, *, steps: int) -> Any:
     optimizer = optimizer_class(section.optimizer.name)(
         learning_rate=rate, **section.optimizer.arguments()
     )
-    staleness = section.staleness
-    if staleness == StalenessSection():
-        return optimizer  # a saved model needs nothing of tfps to be loaded
-    from tfps.optimizers import StalenessAware
+    return _for_stale_gradients(optimizer, section.staleness)
 
-    return StalenessAware(optimizer, discount=staleness.discount, drop_above=staleness.drop_above)
+
+def _for_stale_gradients(optimizer: Any, section: StalenessSection) -> Any:
+    """Wrap an optimizer; only if asked to, for a saved model needs the wrapper to be loaded."""
+    from tfps.optimizers import DelayCompensated, GapAware, StalenessAware
+
+    if section.correction == "delay_compensated":
+        optimizer = DelayCompensated(optimizer, section.compensation, adaptive=section.adaptive)
+    elif section.correction == "gap_aware":
+        optimizer = GapAware(optimizer)
+    if section.discount == "none" and section.drop_above is None:
+        return optimizer
+    return StalenessAware(optimizer, discount=section.discount, drop_above=section.drop_above)
+
+
+def staleness_problems(section: TrainingSection) -> list[str]:
+    """Return a sentence for every key of ``[training.staleness]`` that would have no effect."""
+    staleness, unset = section.staleness, StalenessSection()
+    if staleness.correction == "delay_compensated":
+        return []
+    return [
+        f"training.staleness.{key}: received {value!r} with correction = "
+        f"{staleness.correction!r}; expected correction = 'delay_compensated', or no {key}"
+        for key, value, default in (
+            ("compensation", staleness.compensation, unset.compensation),
+            ("adaptive", staleness.adaptive, unset.adaptive),
+        )
+        if value != default
+    ]
 
 
 def optimizer_class(name: str) -> type:
-    """Return the class of `keras.optimizers` that a name in lower case means."""
+    """Return the class that a name means: of `keras.optimizers` in lower case, or of tfps."""
     import keras
 
+    if name in OWN_OPTIMIZERS:
+        from tfps import optimizers
+
+        own: type = {
+            "adaptive_revision": optimizers.AdaptiveRevision,
+            "dana": optimizers.DANA,
+        }[name]
+        return own
     classes = {key.lower(): value for key, value in vars(keras.optimizers).items()}
     cls = classes[name]
     assert inspect.isclass(cls)

@@ -24,7 +24,7 @@ from tfps.errors import ConfigError
 from tfps.job import bundle
 from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
 from tfps.job.job import load_inputs, run_job
-from tfps.job.optimizer import argument_problems
+from tfps.job.optimizer import argument_problems, staleness_problems
 from tfps.launch import LocalCluster, serve
 from tfps.launch.data_plane import DATA_PORT
 from tfps.launch.noise import install_noise_filter
@@ -98,7 +98,11 @@ def _train_as_chief(
 def _load(config_argument: str | None, overrides: Sequence[str]) -> JobConfig:
     path = bundle.config_path(config_argument)
     config = load(path, overrides)
-    problems = argument_problems(config.training.optimizer) + consistency_problems(config)
+    problems = [
+        *argument_problems(config.training.optimizer),
+        *staleness_problems(config.training),
+        *consistency_problems(config),
+    ]
     if problems:
         raise ConfigError(problems, source=str(path))
     return config

@@ -49,3 +49,13 @@ def test_backup_workers(mode, backup_workers, expected):
     (problem,) = [*consistency_problems(config), *cluster_problems(config)]
     assert problem.startswith("consistency.backup_workers: ")
     assert expected in problem
+
+
+def test_momenta_of_workers_need_gradients_of_workers():
+    values = {"training": {"optimizer": {"name": "dana"}}}
+    assert consistency_problems(parse(values)) == []
+    (problem,) = consistency_problems(parse({**values, "consistency": {"mode": "synchronous"}}))
+    assert problem.startswith(
+        "training.optimizer.name: received 'dana' with consistency.mode = 'synchronous'; expected "
+        "'asynchronous' or 'bounded_staleness'"
+    )

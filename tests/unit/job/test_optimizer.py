@@ -8,8 +8,15 @@ import keras
 import pytest
 
 from tfps.config import OPTIMIZERS, parse
+from tfps.config.schema import OWN_OPTIMIZERS
 from tfps.job.custom_loop import cut
-from tfps.job.optimizer import argument_problems, build_optimizer, optimizer_class
+from tfps.job.optimizer import (
+    argument_problems,
+    build_optimizer,
+    optimizer_class,
+    staleness_problems,
+)
+from tfps.optimizers.wrapped import members
 
 # Wrappers around optimizers, which a name alone cannot describe.
 NOT_OFFERED = {"lossscaleoptimizer", "multioptimizer", "optimizer"}
@@ -28,7 +35,7 @@ def test_all_optimizers_of_keras_are_offered():
     assert set(OPTIMIZERS) == found - NOT_OFFERED
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS + OWN_OPTIMIZERS)
 def test_every_optimizer_can_be_built(name):
     section = training(name=name)
     optimizer = build_optimizer(section, steps=10)
@@ -48,6 +55,48 @@ def test_stale_gradients_are_discounted_where_the_file_says_so():
     optimizer = build_optimizer(section, steps=10)
     assert (repr(optimizer.discount), optimizer.drop_above) == ("Inverse()", 3)
     assert isinstance(optimizer.inner_optimizer, keras.optimizers.Adam)
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"correction": "gap_aware"}, ["GapAware", "Adam"]),
+        (
+            {"correction": "delay_compensated", "compensation": 2.0, "adaptive": True},
+            ["DelayCompensated", "Adam"],
+        ),
+        (
+            {"correction": "delay_compensated", "discount": "inverse"},
+            ["StalenessAware", "DelayCompensated", "Adam"],
+        ),
+        ({}, ["Adam"]),
+    ],
+)
+def test_stale_gradients_are_corrected_where_the_file_says_so(section, expected):
+    training = parse({"training": {"staleness": section}}).training
+    optimizer = build_optimizer(training, steps=10)
+    assert [type(member).__name__ for member in members(optimizer)] == expected
+    assert staleness_problems(training) == []
+    if "adaptive" in section:
+        assert (optimizer.lambda_, optimizer.adaptive) == (2.0, True)
+
+
+def test_what_only_compensation_understands_is_refused_without_it():
+    section = {"correction": "gap_aware", "compensation": 2.0, "adaptive": True}
+    first, second = staleness_problems(parse({"training": {"staleness": section}}).training)
+    assert first == (
+        "training.staleness.compensation: received 2.0 with correction = 'gap_aware'; expected "
+        "correction = 'delay_compensated', or no compensation"
+    )
+    assert second.startswith("training.staleness.adaptive: received True")
+
+
+def test_our_own_optimizers_take_arguments_of_keras():
+    dana = training(name="dana", momentum=0.8, weight_decay=0.1)
+    assert argument_problems(dana.optimizer) == []
+    assert build_optimizer(dana, steps=10).momentum == 0.8
+    (problem,) = argument_problems(training(name="dana", nesterov=False).optimizer)
+    assert problem.startswith("training.optimizer.nesterov: DANA has no such argument")
 
 
 def test_unknown_arguments_are_named_with_a_suggestion():
