@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.optimizers.units import Unit
-from tfps.optimizers.worker_memory import Sender, WorkerMemory
+from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
 
 
 class OfSender(NamedTuple):
@@ -16,7 +16,7 @@ class OfSender(NamedTuple):
 
     memory: WorkerMemory
     unit: Unit
-    sender: Sender
+    sender: WorkerAt
 
     @property
     def has_row(self) -> tf.Tensor:

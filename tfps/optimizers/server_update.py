@@ -16,14 +16,14 @@ from keras.src.optimizers.multi_optimizer import MultiOptimizer
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import ConfigError, UnsupportedError
-from tfps.optimizers.contribution import Contribution, Memories
+from tfps.optimizers.corrected import Corrected, Memories
 from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled
 from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.slabs import Storage
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.units import Unit, Units
-from tfps.optimizers.worker_memory import Sender
+from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of, leaves, members, slot_lists
 from tfps.optimizers.wrapper import Wrapper
 
@@ -53,7 +53,7 @@ class Push:
 
     device: str
     staleness: tf.Tensor
-    sender: Sender | None = None
+    sender: WorkerAt | None = None
     discounts: tuple[Discount, ...] = ()
 
     def within(self, wrapper: Wrapper) -> Push:
@@ -145,7 +145,7 @@ class ServerUpdate:
         return any(memories.are_handed_out for memories in self._memories.values())
 
     def hand_out(
-        self, names: Collection[str], sender: Sender, *, device: str, is_first: bool
+        self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
     ) -> None:
         """Trace that a worker is handed values of one server; under the server's mutex.
 
@@ -176,7 +176,7 @@ class ServerUpdate:
         *,
         device: str,
         staleness: tf.Tensor,
-        sender: Sender | None = None,
+        sender: WorkerAt | None = None,
     ) -> None:
         """Trace the update of one server's variables.
 
@@ -219,7 +219,7 @@ class ServerUpdate:
         memories = self._memories.get(id(leaf))
         applied: Any = SimpleNamespace(apply=apply)
         if memories is not None and not memories.are_empty and push.sender is not None:
-            applied = Contribution(
+            applied = Corrected(
                 restricted, apply=apply, memories=memories, units=present, sender=push.sender
             )
         if isinstance(optimizer, LossScaleOptimizer):

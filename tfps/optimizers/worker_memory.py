@@ -12,7 +12,7 @@ from tfps.optimizers.slabs import Storage
 from tfps.optimizers.units import Unit
 
 
-class Sender(NamedTuple):
+class WorkerAt(NamedTuple):
     """Whose gradients a server applies, or whom it answers.
 
     Args:
@@ -54,7 +54,7 @@ class _Rows:
                 name=f"{of.shared_name}_versions_of_workers",
             )
 
-    def read(self, sender: Sender) -> tf.Tensor:
+    def read(self, sender: WorkerAt) -> tf.Tensor:
         """What the worker got with that version, or last."""
         row = sender.slot
         if self._versions is not None:
@@ -65,7 +65,7 @@ class _Rows:
             resource=self._rows.handle, indices=row, dtype=self._of.dtype
         )
 
-    def write(self, sender: Sender, value: tf.Tensor, *, everywhere: bool = False) -> None:
+    def write(self, sender: WorkerAt, value: tf.Tensor, *, everywhere: bool = False) -> None:
         """Take note of a value.
 
         Args:
@@ -83,7 +83,7 @@ class _Rows:
         count = self._replies if everywhere else 1
         _scatter(self._rows, rows, tf.broadcast_to(value, [count, *self._of.shape]))
 
-    def _versions_of(self, sender: Sender) -> tf.Tensor:
+    def _versions_of(self, sender: WorkerAt) -> tf.Tensor:
         assert self._versions is not None
         return tf.reshape(self._versions.read_value(), [-1, self._replies])[sender.slot]
 
@@ -124,7 +124,7 @@ class WorkerMemory:
         }
 
     def hand_out(
-        self, names: Collection[str], sender: Sender, *, device: str, is_first: bool
+        self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
     ) -> None:
         """Trace that a worker is handed values of one server.
 
@@ -139,7 +139,7 @@ class WorkerMemory:
             if native.device == device and _is_among(unit, names):
                 self._rows[unit.name].write(sender, native.read_value(), everywhere=is_first)
 
-    def read(self, unit: Unit, sender: Sender) -> tf.Tensor:
+    def read(self, unit: Unit, sender: WorkerAt) -> tf.Tensor:
         """What is remembered of a unit, or of a variable in a slab that is one."""
         if unit.name in self._rows:
             return self._rows[unit.name].read(sender)
@@ -147,7 +147,7 @@ class WorkerMemory:
         row = self._rows[native.slab.shared_name].read(sender)
         return tf.reshape(piece_of(row, native.member), native.shape)
 
-    def write(self, unit: Unit, sender: Sender, value: tf.Tensor) -> None:
+    def write(self, unit: Unit, sender: WorkerAt, value: tf.Tensor) -> None:
         """Remember something else of a unit, or of a variable in a slab that is one."""
         if unit.name in self._rows:
             self._rows[unit.name].write(sender, value)

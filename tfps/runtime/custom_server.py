@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.consistency.admission import Counted, count_update
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.worker_memory import Sender
+from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.program import Program
@@ -50,7 +50,7 @@ class Update(Protocol):
         *,
         device: str,
         staleness: tf.Tensor,
-        sender: Sender | None = None,
+        sender: WorkerAt | None = None,
     ) -> None:
         """Trace the update of a device's variables; gradients by name of a variable or slab."""
 
@@ -219,7 +219,7 @@ class CustomServer:
         optimizer: Any,
         gradients: Mapping[str, tf.Tensor],
         counted: Counted,
-        sender: Sender,
+        sender: WorkerAt,
     ) -> None:
         def apply() -> tf.Tensor:
             self._update_of(optimizer).apply(
@@ -256,9 +256,9 @@ class CustomServer:
         return [_reply(version), ids, tf.zeros([0], tf.uint8)]
 
 
-def _sender(header: tf.Tensor, version: tf.Tensor) -> Sender:
+def _sender(header: tf.Tensor, version: tf.Tensor) -> WorkerAt:
     is_worker = header[Request.TICKET] != FROM_COORDINATOR
-    return Sender(header[Request.SLOT], version, is_worker)
+    return WorkerAt(header[Request.SLOT], version, is_worker)
 
 
 def _reply(version: tf.Tensor, staleness: Any = 0, status: Any = int(Status.OK)) -> tf.Tensor:

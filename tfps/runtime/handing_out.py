@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.worker_memory import Sender
+from tfps.optimizers.worker_memory import WorkerAt
 
 
 class HandingOut:
@@ -27,7 +27,7 @@ class HandingOut:
         self._names = frozenset(native.shared_name for native in natives)
         self._updates = [update for update in updates if update.asks_what_is_known]
 
-    def note(self, sender: Sender, *, counts: tf.Tensor | bool = True, is_first: bool) -> None:
+    def note(self, sender: WorkerAt, *, counts: tf.Tensor | bool = True, is_first: bool) -> None:
         """Trace it; called under the server's mutex, where the values for the reply are read.
 
         Args:

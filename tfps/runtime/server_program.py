@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.worker_memory import Sender
+from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.answers import Answers
 from tfps.runtime.contributions import Contributions
 from tfps.runtime.handing_out import HandingOut
@@ -216,7 +216,7 @@ class ServerProgram:
                 version = self.server.rounds.position()
             values = self._values(self._held.natives)
             handing_out = self._handing_out(self._held.natives)
-            handing_out.note(Sender(slot, version), counts=accepted, is_first=True)
+            handing_out.note(WorkerAt(slot, version), counts=accepted, is_first=True)
         status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
         reply = self._answers.reply(
             header, status=status, version=version, ticket=ticket, ahead=ahead

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.gate import Gate, OpenGate
-from tfps.optimizers.worker_memory import Sender
+from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime import bookkeeping
 from tfps.runtime.answers import Answers
@@ -70,7 +70,7 @@ class Push:
             )
             if stage.is_last:
                 count_durations(self.server, entries, header)
-            sender = Sender(fields[Request.SLOT], fields[Request.BASE_VERSION])
+            sender = WorkerAt(fields[Request.SLOT], fields[Request.BASE_VERSION])
             done = stage.timed(
                 pushed.fresh,
                 lambda: stage.change(
@@ -104,7 +104,7 @@ class Push:
         )
         return [reply, ids, pack(stage.wire.server_reply, values)]
 
-    def _read_again(self, sender: Sender) -> list[tf.Tensor]:
+    def _read_again(self, sender: WorkerAt) -> list[tf.Tensor]:
         ledger = self.server.ledger
         version = ledger.entries().read(ledger.books.VERSION)
         self.handing_out.note(sender._replace(version=version), is_first=False)

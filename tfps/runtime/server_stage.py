@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.consistency.ledger import Entries
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.worker_memory import Sender
+from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.server import Server
 from tfps.runtime.wire import StageWire, gradient_of, name_of
 from tfps.transport.message import Request
@@ -71,7 +71,7 @@ class ServerStage:
         *,
         staleness: tf.Tensor,
         workers: tf.Tensor,
-        sender: Sender | None = None,
+        sender: WorkerAt | None = None,
     ) -> tf.Tensor:
         """Take over the state and apply the gradients; answers when it is done.
 

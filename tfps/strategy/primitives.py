@@ -14,7 +14,7 @@ from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import ConfigError
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
-from tfps.optimizers.worker_memory import Sender
+from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.custom_server import CustomServer
 from tfps.runtime.program import Program, Stage
 from tfps.runtime.runtime import Runtime
@@ -59,7 +59,7 @@ class Descent:
         *,
         device: str,
         staleness: tf.Tensor,
-        sender: Sender | None = None,
+        sender: WorkerAt | None = None,
     ) -> None:
         natives = [parameter._value for parameter in self._trainable_variables]
         slabs = [native.slab for native in natives if native.slab is not None]

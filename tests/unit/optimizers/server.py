@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
 from tfps.optimizers.whole_model import for_whole_model
-from tfps.optimizers.worker_memory import Sender
+from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.server_function import server_function
 from tfps.runtime.storage import Storage
 from tfps.runtime.wire import parts_of
@@ -83,7 +83,7 @@ class LocalServer:
 
         def note(slot: tf.Tensor, version: tf.Tensor, is_first: bool) -> None:
             names = {native.shared_name for native in parts.natives}
-            update.hand_out(names, Sender(slot, version), device=DEVICE, is_first=is_first)
+            update.hand_out(names, WorkerAt(slot, version), device=DEVICE, is_first=is_first)
 
         def enter(slot: tf.Tensor, version: tf.Tensor) -> list[tf.Tensor]:
             note(slot, version, is_first=True)
@@ -98,7 +98,7 @@ class LocalServer:
                 gradients,
                 device=DEVICE,
                 staleness=versions[1] - versions[0],
-                sender=Sender(slot, versions[0]) if workers else None,
+                sender=WorkerAt(slot, versions[0]) if workers else None,
             )
             note(slot, versions[1] + 1, is_first=False)
             values = {native.shared_name: native.read_value() for native in parts.natives}

@@ -11,7 +11,7 @@ from tfps.optimizers.correction import Correction, Moved
 from tfps.optimizers.remembering import OfSender, Remembering
 from tfps.optimizers.slabs import Storage
 from tfps.optimizers.units import Unit, Units, slot_of_wrapper
-from tfps.optimizers.worker_memory import Sender, WorkerMemory
+from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
 from tfps.optimizers.wrapped import wrappers_over
 
 
@@ -75,7 +75,7 @@ class Memories:
     def are_empty(self) -> bool:
         return self.handed is None and self.own is None
 
-    def of(self, unit: Unit, sender: Sender) -> OfSender | None:
+    def of(self, unit: Unit, sender: WorkerAt) -> OfSender | None:
         """What the optimizer itself has of a unit for a worker."""
         if self.own is None:
             return None
@@ -84,14 +84,14 @@ class Memories:
         return OfSender(self.own, unit, sender)
 
     def hand_out(
-        self, names: Collection[str], sender: Sender, *, device: str, is_first: bool
+        self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
     ) -> None:
         """Trace that a worker is handed values of one server (see `WorkerMemory.hand_out`)."""
         for memory in self._handed_out:
             memory.hand_out(names, sender, device=device, is_first=is_first)
 
 
-class Contribution:
+class Corrected:
     """Stands for an optimizer in one push: corrects gradients, then lets the optimizer apply them.
 
     Args:
@@ -109,7 +109,7 @@ class Contribution:
         apply: Callable[[list[tf.Tensor], list[Any]], None],
         memories: Memories,
         units: Sequence[Unit],
-        sender: Sender,
+        sender: WorkerAt,
     ) -> None:
         self._optimizer, self._apply = optimizer, apply
         self._memories, self._units, self._sender = memories, units, sender
