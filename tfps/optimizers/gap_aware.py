@@ -24,8 +24,9 @@ class GapAware(Correction):
     does, to the bit. Each server keeps what it handed each worker: one more copy of its weights for
     every worker, two where steps are pipelined; and one of the squared steps.
 
-    Source: Barkai, Hakimi and Schuster, "Gap-Aware Mitigation of Gradient Staleness", ICLR 2020,
-    the parameter-wise variant.
+    Source: after Barkai, Hakimi and Schuster, "Gap-Aware Mitigation of Gradient Staleness", ICLR
+    2020, the parameter-wise variant. The typical step is the root of a running mean of the squared
+    steps that were made, corrected for its begin; the paper's own estimate may differ.
 
     Args:
         optimizer: any optimizer of Keras, or one of your own.
