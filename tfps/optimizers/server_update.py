@@ -54,6 +54,7 @@ class Push:
     device: str
     staleness: tf.Tensor
     sender: WorkerAt | None = None
+    may_be_compiled: bool = True
     discounts: tuple[Discount, ...] = ()
 
     def within(self, wrapper: Wrapper) -> Push:
@@ -177,6 +178,7 @@ class ServerUpdate:
         device: str,
         staleness: tf.Tensor,
         sender: WorkerAt | None = None,
+        compiled: bool = True,
     ) -> None:
         """Trace the update of one server's variables.
 
@@ -187,9 +189,10 @@ class ServerUpdate:
             staleness: int64 scalar, updates that this server has applied since the parameters were
                 read that the gradients come from.
             sender: who computed them; None: nobody in particular, so nothing is stale.
+            compiled: whether XLA may compile it.
         """
         with private.default_replica_context():
-            self._apply(self.optimizer, gradients, Push(device, staleness, sender))
+            self._apply(self.optimizer, gradients, Push(device, staleness, sender, compiled))
 
     def _apply(self, optimizer: Any, gradients: Mapping[str, tf.Tensor], push: Push) -> None:
         device = push.device
@@ -214,7 +217,8 @@ class ServerUpdate:
                 push = push.within(wrapper)
         restricted = push.with_rate(self._restricted(leaf, units))
         apply = restricted.apply
-        if optimizer is leaf and may_be_compiled(leaf) and _is_worth_compiling(present):
+        may_be = push.may_be_compiled and may_be_compiled(leaf)
+        if optimizer is leaf and may_be and _is_worth_compiling(present):
             apply = functools.partial(_apply_compiled, restricted)
         memories = self._memories.get(id(leaf))
         applied: Any = SimpleNamespace(apply=apply)

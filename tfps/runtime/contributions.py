@@ -75,13 +75,20 @@ class Contributions:
 
         return tf.cond(condition, add, lambda: tf.constant(0))
 
-    def apply(self, condition: tf.Tensor) -> tf.Tensor:
-        """Change the server's variables by the mean if a condition holds; answers when done."""
+    def apply(self, condition: tf.Tensor, *, compiled: bool) -> tf.Tensor:
+        """Change the server's variables by the mean if a condition holds; answers when done.
+
+        Args:
+            condition: a bool scalar.
+            compiled: whether XLA may compile the update.
+        """
 
         def apply() -> tf.Tensor:
             total = self._weights.read_value()[TOTAL]
             means = {key: _mean(sums.read_value(), total) for key, sums in self._sums.items()}
-            done = self._stage.change(means, staleness=_integer(0), workers=_integer(1))
+            done = self._stage.change(
+                means, staleness=_integer(0), workers=_integer(1), compiled=compiled
+            )
             with tf.control_dependencies([done]):
                 self._weights.assign(tf.zeros([2], tf.float64), read_value=False)
             return tf.constant(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
@@ -113,20 +115,17 @@ class RoundPush:
             next_position=following,
         )
 
-    def _apply(self, completes: tf.Tensor) -> tf.Tensor:
+    def _apply(self, completes: tf.Tensor, *, compiled: bool = True) -> tf.Tensor:
         """The update of a complete round, which counts as one."""
         ledger = self.stage.server.ledger
-        done = self.contributions.apply(completes)
+        done = self.contributions.apply(completes, compiled=compiled)
         if self.stage.is_update:
             ledger.add(ledger.books.VERSION, tf.cast(completes, tf.int64))
         return done
 
     def _wait(self, made: Contribution) -> list[tf.Tensor]:
-        # In a loop TensorFlow cannot take apart the conditions around an update that XLA compiles,
-        # so it is left as a function of its own there.
-        apply = tf.function(
-            self._apply, autograph=False, experimental_attributes={"_noinline": True}
-        )
+        # In a loop TensorFlow cannot take apart the conditions around an update that XLA compiles.
+        apply = functools.partial(self._apply, compiled=False)
         end = self.rounds.wait(made, apply=apply)
         with tf.control_dependencies([end]), self.stage.server.ledger.locked():
             return self._read()

@@ -72,6 +72,7 @@ class ServerStage:
         staleness: tf.Tensor,
         workers: tf.Tensor,
         sender: WorkerAt | None = None,
+        compiled: bool = True,
     ) -> tf.Tensor:
         """Take over the state and apply the gradients; answers when it is done.
 
@@ -80,6 +81,7 @@ class ServerStage:
             staleness: int64 scalar, in updates.
             workers: int64 scalar, of how many the state is one opinion.
             sender: whose gradients they are; None: of several workers together.
+            compiled: whether XLA may compile the update.
         """
         before = len(tf.compat.v1.get_default_graph().get_operations())
         for variable in self.wire.state:
@@ -90,7 +92,11 @@ class ServerStage:
             gradients = {native.shared_name: tensors[gradient_of(native)] for native in natives}
             if any(v._value.device == device for v in optimizer._trainable_variables):
                 self._update_of(optimizer).apply(
-                    gradients, device=device, staleness=staleness, sender=sender
+                    gradients,
+                    device=device,
+                    staleness=staleness,
+                    sender=sender,
+                    compiled=compiled,
                 )
         done = [
             operation
