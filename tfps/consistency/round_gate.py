@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from tfps.consistency import rounds
+from tfps.consistency.ledger import NEVER
 from tfps.consistency.rounds import Rounds, Turn
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.waiters import TensorVectors, Waiters
@@ -57,17 +58,24 @@ class RoundGate:
         """A worker has joined; if it was not expected, it takes part once it has begun."""
         is_new = self._one_hot(slot, accepted)
         self._settle(self._state().entered(is_new, vectors=self._vectors))
+        self._waiters.wake(tf.ones_like(is_new))
 
     def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
         """A worker takes no part any more."""
-        self._settle(self._state().left(self._one_hot(slot, leaves), vectors=self._vectors))
+        gone = self._one_hot(slot, leaves)
+        self._settle(self._state().left(gone, vectors=self._vectors))
+        self._waiters.wake(tf.ones_like(gone))
 
     def begin(self, slot: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """A worker takes part from a round on; answers whether it has to wait for that."""
+        """A worker takes part from a round on; answers whether it has to wait for that.
+
+        Also for all that are expected: each has its first ticket before anybody gets a second.
+        """
         worker = self._one_hot(slot, alive)
-        return self._has_to_wait(
+        waits = self._has_to_wait(
             self._state().beginning(worker, number, vectors=self._vectors), worker
         )
+        return tf.logical_and(alive, tf.logical_or(waits, self._misses_somebody()))
 
     def await_round(self, slot: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """A worker needs the parameters of a round or a later one; whether it has to wait."""
@@ -104,8 +112,14 @@ class RoundGate:
         self._store_after(turn, apply)
         return self._waits(turn.after, worker)
 
-    def wait(self, made: Contribution, apply: Apply) -> tf.Operation:
-        """Trace waiting until the worker may go on; not under the mutex."""
+    def wait(self, made: Contribution, apply: Apply, *, for_all: bool = False) -> tf.Operation:
+        """Trace waiting until the worker may go on; not under the mutex.
+
+        Args:
+            made: what it has contributed.
+            apply: traces the update from the sums of all contributions, if its argument holds.
+            for_all: it waits for those that are expected as well.
+        """
         worker = self._ledger.one_hot(made.slot)
 
         def look_again(_: tf.Tensor) -> tuple[tf.Tensor]:
@@ -116,7 +130,10 @@ class RoundGate:
                 may_apply = tf.logical_and(has_contributed, state.position == made.position)
                 turn = self._decide(state, made, may_apply=may_apply)
                 self._store_after(turn, apply)
-                blocked = tf.logical_and(self._waits(turn.after, worker), self._is_known(made))
+                blocked = self._waits(turn.after, worker)
+                if for_all:
+                    blocked = tf.logical_or(blocked, self._misses_somebody())
+                blocked = tf.logical_and(blocked, self._is_known(made))
             return (blocked,)
 
         (end,) = tf.while_loop(lambda blocked: blocked, look_again, (tf.constant(True),))
@@ -132,6 +149,12 @@ class RoundGate:
 
     def _one_hot(self, slot: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:
         return self._ledger.one_hot(slot) * tf.cast(condition, tf.int64)
+
+    def _misses_somebody(self) -> tf.Tensor:
+        """Whether somebody who is expected has not joined yet."""
+        books = self._ledger.books
+        begins, active = self._ledger.by_slot(books.begins, books.active)
+        return tf.reduce_any(tf.logical_and(begins < NEVER, active == 0))
 
     def _is_known(self, made: Contribution) -> tf.Tensor:
         """Not one that has died meanwhile, and whose slot another one has taken."""

@@ -180,7 +180,7 @@ class RoundRequest:
         return [reply, ids, pack(self.held.server_layout, named)]
 
     def _wait(self, waiting: Contribution) -> list[tf.Tensor]:
-        end = self.rounds.wait(waiting, apply=lambda _: tf.constant(0))
+        end = self.rounds.wait(waiting, lambda _: tf.constant(0), for_all=self.enters)
         with tf.control_dependencies([end]), self.server.ledger.locked():
             return self._read()
 

@@ -186,17 +186,18 @@ def test_hooks_in_lock_step_see_whole_rounds(job: CountingJob) -> None:
 
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
+    before, other = job.updates(), job.strategy.stats().versions[0]
     killer = KillWorker(job, restart=True)
     job.fit(killer, epochs=500)
     assert killer.steps_at_death is not None
     assert killer.works_again
     assert killer.wrong_epochs == {}
-    *counts, _ = job.updates()
+    counts = [now - then for now, then in zip(job.updates(), before, strict=True)]
     first, second = job.strategy.stats().versions
     assert first == second
-    # A ticket that one server had counted before the death is repeated, and adds nothing there.
-    assert first - 1 <= min(counts)
-    assert max(counts) <= first
+    # Tickets that one server had counted before the death are repeated, and add nothing there.
+    assert first - other - 3 <= min(counts)
+    assert max(counts) <= first - other
 
 
 @pytest.mark.slow
