@@ -9,6 +9,7 @@ from keras import ops
 
 from tfps.errors import ConfigError
 from tfps.optimizers import formulas
+from tfps.optimizers.numbers import FROM_0, problems_of
 from tfps.optimizers.remembering import Remembering
 
 
@@ -58,14 +59,9 @@ class AdaptiveRevision(Remembering, keras.optimizers.Adagrad):
         epsilon: float = 1e-7,
         **kwargs: Any,
     ) -> None:
-        problems = [
-            f"{name}: received {value!r}, expected a number from 0"
-            for name, value in (
-                ("initial_accumulator_value", initial_accumulator_value),
-                ("epsilon", epsilon),
-            )
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0
-        ]
+        problems = problems_of(
+            initial_accumulator_value=(initial_accumulator_value, FROM_0), epsilon=(epsilon, FROM_0)
+        )
         if not problems and initial_accumulator_value == epsilon == 0:
             problems = ["initial_accumulator_value, epsilon: received 0 for both, expected one > 0"]
         if problems:

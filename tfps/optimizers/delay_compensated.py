@@ -9,6 +9,7 @@ import keras
 from tfps.errors import ConfigError
 from tfps.optimizers import formulas
 from tfps.optimizers.correction import Correction, Moved
+from tfps.optimizers.numbers import ABOVE_0, FROM_0, FROM_0_BELOW_1, problems_of
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -57,15 +58,11 @@ class DelayCompensated(Correction):
         name: str | None = None,
     ) -> None:
         super().__init__(optimizer, name=name)
-        problems = [
-            f"{name}: received {value!r}, expected a number {expected}"
-            for name, value, holds, expected in (
-                ("lambda_", lambda_, lambda number: number >= 0, "from 0"),
-                ("momentum", momentum, lambda number: 0 <= number < 1, "from 0, below 1"),
-                ("epsilon", epsilon, lambda number: number > 0, "above 0"),
-            )
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not holds(value)
-        ]
+        problems = problems_of(
+            lambda_=(lambda_, FROM_0),
+            momentum=(momentum, FROM_0_BELOW_1),
+            epsilon=(epsilon, ABOVE_0),
+        )
         if problems:
             raise ConfigError(problems, source="DelayCompensated")
         self.lambda_, self.adaptive = float(lambda_), bool(adaptive)

@@ -10,6 +10,7 @@ from keras import ops
 from tfps.errors import ConfigError
 from tfps.optimizers import formulas
 from tfps.optimizers.correction import Correction, Moved
+from tfps.optimizers.numbers import ABOVE_0, FROM_0_BELOW_1, problems_of
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -56,14 +57,7 @@ class GapAware(Correction):
         name: str | None = None,
     ) -> None:
         super().__init__(optimizer, name=name)
-        problems = [
-            f"{name}: received {value!r}, expected a number {expected}"
-            for name, value, holds, expected in (
-                ("momentum", momentum, lambda number: 0 <= number < 1, "from 0, below 1"),
-                ("epsilon", epsilon, lambda number: number > 0, "above 0"),
-            )
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not holds(value)
-        ]
+        problems = problems_of(momentum=(momentum, FROM_0_BELOW_1), epsilon=(epsilon, ABOVE_0))
         if problems:
             raise ConfigError(problems, source="GapAware")
         self.momentum, self.epsilon = float(momentum), float(epsilon)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +43,7 @@ class Contributions:
             )
 
         def sum_of(native: Any) -> ServerVariable:
-            zeros = lambda: tf.zeros(native.shape, native.dtype)  # noqa: E731
+            zeros = functools.partial(tf.zeros, native.shape, native.dtype)
             return variable(zeros, "sum", native.dtype)
 
         natives = stage.wire.gradients.natives if stage.is_update else ()

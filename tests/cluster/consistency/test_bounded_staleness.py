@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import keras
 import pytest
@@ -15,6 +14,7 @@ from tests.cluster.consistency.counts_afterwards import CountsAfterwards
 from tests.cluster.consistency.slow_input import slow_input
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tests.cluster.kill_worker import KillWorker
+from tests.cluster.suspend_worker import SuspendWorker
 from tfps.errors import UnsupportedError
 from tfps.launch import LocalCluster
 
@@ -65,16 +65,7 @@ def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     updates = job.updates()
-
-    class Suspend(EpochsOfOneVisit):
-        suspended = False
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if batch > job.epoch_steps // 4 and not self.suspended:
-                self.suspended = True
-                job.cluster.suspend("worker", 1)
-
-    suspend = Suspend(job)
+    suspend = SuspendWorker(job)
     try:
         assert job.fit(suspend, epochs=1) == 1
     finally:

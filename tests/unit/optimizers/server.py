@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -22,6 +22,23 @@ from tfps.transport.packing import pack, unpack
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 _numbers = itertools.count()
+
+SHAPES = {"kernel": (5, 3), "bias": (3,), "scale": ()}
+
+
+def initial_values() -> list[np.ndarray]:
+    """Weights to begin with, one of each of `SHAPES`."""
+    return _drawn(0)
+
+
+def gradients_of(step: int) -> list[np.ndarray]:
+    """Gradients for them, other ones in each step."""
+    return _drawn(10 + step)
+
+
+def _drawn(seed: int) -> list[np.ndarray]:
+    random = np.random.default_rng(seed)
+    return [random.normal(size=shape).astype("float32") for shape in SHAPES.values()]
 
 
 class LocalServer:
@@ -141,3 +158,17 @@ class LocalServer:
 
         send.begin, send.update = begin, update  # type: ignore[attr-defined]
         return send
+
+
+def served(make: Callable[[], Any], *, in_slabs: bool) -> tuple[LocalServer, Any, list[Any]]:
+    """A server with variables of `SHAPES` and an optimizer that is built for them."""
+    server = LocalServer()
+    variables = [
+        server.variable(value, name=name)
+        for name, value in zip(SHAPES, initial_values(), strict=True)
+    ]
+    optimizer = make()
+    optimizer.build(variables)
+    if in_slabs:
+        assert len(server.lay_out((optimizer, variables))) == 1
+    return server, optimizer, variables

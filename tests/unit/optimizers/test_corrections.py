@@ -10,24 +10,13 @@ import keras
 import numpy as np
 import pytest
 
-from tests.unit.optimizers.server import LocalServer
+from tests.unit.optimizers.server import gradients_of, initial_values, served
 from tfps.errors import ConfigError
 from tfps.optimizers import DelayCompensated, GapAware, StalenessAware
 
 RATE = 0.1
 # Worker by worker; the third push of worker 0 lacks one update, the first of worker 1 lacks two.
 ORDER = [0, 0, 1, 0, 1, 1, 0]
-SHAPES = {"kernel": (5, 3), "bias": (3,), "scale": ()}
-
-
-def _values() -> list[np.ndarray]:
-    random = np.random.default_rng(0)
-    return [random.normal(size=shape).astype("float32") for shape in SHAPES.values()]
-
-
-def _gradients(step: int) -> list[np.ndarray]:
-    random = np.random.default_rng(10 + step)
-    return [random.normal(size=shape).astype("float32") for shape in SHAPES.values()]
 
 
 def compensated(strength: float, adaptive: bool) -> Callable[..., np.ndarray]:
@@ -72,39 +61,29 @@ CASES: dict[str, tuple[Callable[[Any], Any], Callable[[], Callable[..., np.ndarr
 def _expected(make: Callable[[], Callable[..., np.ndarray]], order: Sequence[int]) -> list[Any]:
     """What the paper's algorithm makes of the variables."""
     results = []
-    for i, weight in enumerate(v.astype("float64") for v in _values()):
+    for i, weight in enumerate(v.astype("float64") for v in initial_values()):
         step, handed = make(), dict.fromkeys(order, weight)
         for number, worker in enumerate(order):
-            gradient = _gradients(number)[i].astype("float64")
+            gradient = gradients_of(number)[i].astype("float64")
             weight = step(weight, gradient, handed[worker], number)
             handed[worker] = weight
         results.append(weight)
     return results
 
 
-def _served(make: Callable[[], Any], *, in_slabs: bool) -> tuple[LocalServer, Any, list[Any]]:
-    server = LocalServer()
-    variables = [
-        server.variable(value, name=name) for name, value in zip(SHAPES, _values(), strict=True)
-    ]
-    optimizer = make()
-    optimizer.build(variables)
-    if in_slabs:
-        assert len(server.lay_out((optimizer, variables))) == 1
-    return server, optimizer, variables
-
-
 @pytest.mark.parametrize("in_slabs", [False, True], ids=["apart", "slab"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_known_order_of_pushes(name: str, in_slabs: bool) -> None:
     wrap, model = CASES[name]
-    server, optimizer, variables = _served(
+    server, optimizer, variables = served(
         lambda: wrap(keras.optimizers.SGD(RATE)), in_slabs=in_slabs
     )
     push = server.push(optimizer, variables, workers=2)
     for step, worker in enumerate(ORDER):
-        push(_gradients(step), worker)
-    plain = [v - RATE * sum(_gradients(s)[i] for s in range(7)) for i, v in enumerate(_values())]
+        push(gradients_of(step), worker)
+    plain = [
+        v - RATE * sum(gradients_of(s)[i] for s in range(7)) for i, v in enumerate(initial_values())
+    ]
     for variable, expected, other in zip(variables, _expected(model, ORDER), plain, strict=True):
         np.testing.assert_allclose(variable.numpy(), expected, rtol=2e-4, atol=1e-5)
         assert np.abs(expected - other).max() > 1e-3  # the correction has done something
@@ -112,16 +91,16 @@ def test_a_known_order_of_pushes(name: str, in_slabs: bool) -> None:
 
 @pytest.mark.parametrize("in_slabs", [False, True], ids=["apart", "slab"])
 def test_a_pipelined_worker_pushes_what_is_older_than_its_last_reply(in_slabs: bool) -> None:
-    server, optimizer, variables = _served(
+    server, optimizer, variables = served(
         lambda: DelayCompensated(keras.optimizers.SGD(RATE), 0.5), in_slabs=in_slabs
     )
     push = server.push(optimizer, variables, workers=1, replies=2)
     push.begin(0)
-    expected = [value.astype("float64") for value in _values()]
+    expected = [value.astype("float64") for value in initial_values()]
     handed = [expected, expected]  # when it enters it may compute two steps
     for step in range(5):
-        push(_gradients(step), 0, base=max(0, step - 1))
-        base, gradients = handed[step], _gradients(step)
+        push(gradients_of(step), 0, base=max(0, step - 1))
+        base, gradients = handed[step], gradients_of(step)
         expected = [
             w - RATE * (g + 0.5 * g.astype("float64") ** 2 * (w - b))
             for w, g, b in zip(expected, gradients, base, strict=True)
@@ -132,15 +111,17 @@ def test_a_pipelined_worker_pushes_what_is_older_than_its_last_reply(in_slabs: b
 
 
 def test_who_enters_holds_nothing_old() -> None:
-    server, optimizer, variables = _served(
+    server, optimizer, variables = served(
         lambda: DelayCompensated(keras.optimizers.SGD(RATE), 0.5), in_slabs=True
     )
     push = server.push(optimizer, variables, workers=2)
-    push(_gradients(0), 0)
+    push(gradients_of(0), 0)
     push.begin(1)
-    push(_gradients(1), 1)
-    for i, (variable, value) in enumerate(zip(variables, _values(), strict=True)):
-        expected = value - np.float32(RATE) * _gradients(0)[i] - np.float32(RATE) * _gradients(1)[i]
+    push(gradients_of(1), 1)
+    for i, (variable, value) in enumerate(zip(variables, initial_values(), strict=True)):
+        expected = (
+            value - np.float32(RATE) * gradients_of(0)[i] - np.float32(RATE) * gradients_of(1)[i]
+        )
         np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-6)
 
 
@@ -180,11 +161,11 @@ def test_where_nothing_is_stale_it_is_the_inner_optimizer(wrapper: str, inner: s
     tolerance = 2e-7 if inner == "clipped together" else 0
     results = []
     for make in (INNER[inner], lambda: WRAPPED[wrapper](INNER[inner]())):
-        server, optimizer, variables = _served(make, in_slabs=False)
+        server, optimizer, variables = served(make, in_slabs=False)
         server.lay_out((optimizer, variables))
         push = server.push(optimizer, variables, workers=1)
         for step in range(4):
-            push(_gradients(step))
+            push(gradients_of(step))
         results.append([variable.numpy() for variable in variables])
     for one, two in zip(*results, strict=True):
         np.testing.assert_allclose(two, one, rtol=tolerance, atol=tolerance)
@@ -194,28 +175,28 @@ def test_where_nothing_is_stale_it_is_the_inner_optimizer(wrapper: str, inner: s
 def test_on_one_machine_it_is_the_inner_optimizer(name: str) -> None:
     results = []
     for wrap in (lambda inner: inner, CASES[name][0]):
-        variables = [keras.Variable(value) for value in _values()]
+        variables = [keras.Variable(value) for value in initial_values()]
         optimizer = wrap(keras.optimizers.Adam(0.01))
         for step in range(3):
-            optimizer.apply(_gradients(step), variables)
+            optimizer.apply(gradients_of(step), variables)
         results.append([variable.numpy() for variable in variables])
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(two, one)
 
 
 def test_the_discount_acts_on_what_is_corrected() -> None:
-    server, optimizer, variables = _served(
+    server, optimizer, variables = served(
         lambda: StalenessAware(DelayCompensated(keras.optimizers.SGD(RATE), 0.5)), in_slabs=True
     )
     push = server.push(optimizer, variables, workers=2)
-    expected = [value.astype("float64") for value in _values()]
+    expected = [value.astype("float64") for value in initial_values()]
     start = expected
     for step, (worker, factor) in enumerate([(0, 1), (0, 1), (1, 0.5)]):
-        push(_gradients(step), worker)
+        push(gradients_of(step), worker)
         moved = [(w - s) * (worker == 1) for w, s in zip(expected, start, strict=True)]
         expected = [
             w - factor * RATE * (g + 0.5 * g.astype("float64") ** 2 * m)
-            for w, g, m in zip(expected, _gradients(step), moved, strict=True)
+            for w, g, m in zip(expected, gradients_of(step), moved, strict=True)
         ]
     for variable, value in zip(variables, expected, strict=True):
         np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-5)
@@ -224,28 +205,28 @@ def test_the_discount_acts_on_what_is_corrected() -> None:
 @pytest.mark.parametrize("inner", ["scaled", "loss scale"])
 def test_scaled_losses_are_compensated_as_if_they_were_not(inner: str) -> None:
     scale = {"scaled": 4.0, "loss scale": 8.0}[inner]
-    server, optimizer, variables = _served(
+    server, optimizer, variables = served(
         lambda: DelayCompensated(INNER[inner](), 0.5), in_slabs=True
     )
     push = server.push(optimizer, variables, workers=2)
     for step, worker in enumerate(ORDER):
-        push([gradient * np.float32(scale) for gradient in _gradients(step)], worker)
+        push([gradient * np.float32(scale) for gradient in gradients_of(step)], worker)
     expected = _expected(lambda: compensated(0.5, False), ORDER)
     for variable, value in zip(variables, expected, strict=True):
         np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-5)
 
 
 def test_a_part_of_a_slab_knows_its_part_of_what_was_handed() -> None:
-    server, optimizer, variables = _served(
+    server, optimizer, variables = served(
         lambda: DelayCompensated(keras.optimizers.SGD(RATE), 0.5), in_slabs=True
     )
     push = server.push(optimizer, variables, workers=2)
     part = server.push(optimizer, variables[1:2], workers=2, update=push.update)
-    push(_gradients(0), 0)
-    part(_gradients(1)[1:2], 1)  # lacks one update
-    first, second = (_gradients(step)[1].astype("float64") for step in range(2))
+    push(gradients_of(0), 0)
+    part(gradients_of(1)[1:2], 1)  # lacks one update
+    first, second = (gradients_of(step)[1].astype("float64") for step in range(2))
     moved = -RATE * first
-    expected = _values()[1] + moved - RATE * (second + 0.5 * second**2 * moved)
+    expected = initial_values()[1] + moved - RATE * (second + 0.5 * second**2 * moved)
     np.testing.assert_allclose(variables[1].numpy(), expected, rtol=1e-4, atol=1e-5)
 
 

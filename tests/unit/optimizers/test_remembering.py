@@ -11,23 +11,12 @@ import keras
 import numpy as np
 import pytest
 
-from tests.unit.optimizers.server import LocalServer
+from tests.unit.optimizers.server import gradients_of, initial_values, served
 from tfps.errors import ConfigError
 from tfps.optimizers import DANA, AdaptiveRevision, DelayCompensated, GapAware, StalenessAware
 
 RATE, MOMENTUM = 0.1, 0.9
 ORDER = [0, 0, 1, 0, 2, 1, 1, 0]  # the first push of worker 2 lacks four
-SHAPES = {"kernel": (5, 3), "bias": (3,), "scale": ()}
-
-
-def _values() -> list[np.ndarray]:
-    random = np.random.default_rng(0)
-    return [random.normal(size=shape).astype("float32") for shape in SHAPES.values()]
-
-
-def _gradients(step: int) -> list[np.ndarray]:
-    random = np.random.default_rng(10 + step)
-    return [random.normal(size=shape).astype("float32") for shape in SHAPES.values()]
 
 
 def revised(weight: np.ndarray, position: int) -> np.ndarray:
@@ -35,7 +24,7 @@ def revised(weight: np.ndarray, position: int) -> np.ndarray:
     total, z, largest = np.zeros_like(weight), np.ones_like(weight), np.ones_like(weight)
     read = dict.fromkeys(ORDER, total)
     for step, worker in enumerate(ORDER):
-        gradient = _gradients(step)[position].astype("float64")
+        gradient = gradients_of(step)[position].astype("float64")
         missed = total - read[worker]
         before = RATE / np.sqrt(largest)
         z = z + gradient**2 + 2 * gradient * missed
@@ -51,7 +40,7 @@ def looked_ahead(weight: np.ndarray, position: int) -> np.ndarray:
     """DANA-Zero: the master's own parameters, and what it would send after the last push."""
     momenta = {worker: np.zeros_like(weight) for worker in ORDER}
     for step, worker in enumerate(ORDER):
-        gradient = _gradients(step)[position].astype("float64")
+        gradient = gradients_of(step)[position].astype("float64")
         momenta[worker] = MOMENTUM * momenta[worker] + gradient
         weight = weight - RATE * momenta[worker]
     ahead: np.ndarray = weight - RATE * MOMENTUM * sum(momenta.values())
@@ -72,27 +61,15 @@ CASES: dict[str, tuple[Any, Any, Any]] = {  # ours, that of Keras, that of the p
 }
 
 
-def _served(make: Callable[[], Any], *, in_slabs: bool) -> tuple[LocalServer, Any, list[Any]]:
-    server = LocalServer()
-    variables = [
-        server.variable(value, name=name) for name, value in zip(SHAPES, _values(), strict=True)
-    ]
-    optimizer = make()
-    optimizer.build(variables)
-    if in_slabs:
-        assert len(server.lay_out((optimizer, variables))) == 1
-    return server, optimizer, variables
-
-
 @pytest.mark.parametrize("in_slabs", [False, True], ids=["apart", "slab"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_known_order_of_pushes(name: str, in_slabs: bool) -> None:
     make, _, paper = CASES[name]
-    server, optimizer, variables = _served(make, in_slabs=in_slabs)
+    server, optimizer, variables = served(make, in_slabs=in_slabs)
     push = server.push(optimizer, variables, workers=3)
     for step, worker in enumerate(ORDER):
-        push(_gradients(step), worker)
-    for position, (variable, value) in enumerate(zip(variables, _values(), strict=True)):
+        push(gradients_of(step), worker)
+    for position, (variable, value) in enumerate(zip(variables, initial_values(), strict=True)):
         expected = paper(value.astype("float64"), position)
         np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-4, atol=1e-5)
 
@@ -101,12 +78,12 @@ def test_a_push_of_a_part_of_a_slab() -> None:
     """The same numbers as where the variables lie apart."""
     results = []
     for in_slabs in (False, True):
-        server, optimizer, variables = _served(CASES["dana"][0], in_slabs=in_slabs)
+        server, optimizer, variables = served(CASES["dana"][0], in_slabs=in_slabs)
         push = server.push(optimizer, variables, workers=3)
         part = server.push(optimizer, variables[1:2], workers=3, update=push.update)
         for step, worker in enumerate(ORDER):
-            push(_gradients(step), worker)
-            part(_gradients(step)[1:2], (worker + 1) % 3)
+            push(gradients_of(step), worker)
+            part(gradients_of(step)[1:2], (worker + 1) % 3)
         results.append([variable.numpy() for variable in variables])
     for one, two in zip(*results, strict=True):
         np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)
@@ -149,15 +126,15 @@ def test_of_one_worker_it_is_the_optimizer_of_keras(name: str, options: str, aro
         around_it = AROUND["alone" if kind and around == "wrapped" else around]
         make = functools.partial(_around, around_it, type(made), config)
 
-        server, optimizer, variables = _served(make, in_slabs=False)
+        server, optimizer, variables = served(make, in_slabs=False)
         server.lay_out((optimizer, variables))
         push = server.push(optimizer, variables, workers=1)
-        local, local_optimizer = [keras.Variable(value) for value in _values()], make()
+        local, local_optimizer = [keras.Variable(value) for value in initial_values()], make()
         for step in range(3):
-            push(_gradients(step))
+            push(gradients_of(step))
             if around != "loss scale":
                 local_optimizer.apply(
-                    [keras.ops.convert_to_tensor(g) for g in _gradients(step)], local
+                    [keras.ops.convert_to_tensor(g) for g in gradients_of(step)], local
                 )
         results.append([v.numpy() for v in (*variables, *local)])
     corrected = options == "clipped together" and around == "wrapped"  # another order of factors
@@ -166,12 +143,12 @@ def test_of_one_worker_it_is_the_optimizer_of_keras(name: str, options: str, aro
 
 
 def test_a_momentum_of_each_worker_and_the_first_is_the_slot() -> None:
-    server, optimizer, variables = _served(CASES["dana"][0], in_slabs=False)
+    server, optimizer, variables = served(CASES["dana"][0], in_slabs=False)
     push = server.push(optimizer, variables, workers=2)
-    push(_gradients(0), 1)
+    push(gradients_of(0), 1)
     assert all(not slot.numpy().any() for slot in optimizer.momentums)
-    push(_gradients(1), 0)
-    for slot, gradient in zip(optimizer.momentums, _gradients(1), strict=True):
+    push(gradients_of(1), 0)
+    for slot, gradient in zip(optimizer.momentums, gradients_of(1), strict=True):
         np.testing.assert_allclose(slot.numpy(), -RATE * gradient, rtol=1e-6)
 
 
@@ -210,6 +187,6 @@ def test_what_is_refused(make: Callable[[], Any], message: str) -> None:
 
 
 def test_momenta_of_workers_need_gradients_of_workers() -> None:
-    server, optimizer, variables = _served(lambda: StalenessAware(DANA()), in_slabs=False)
+    server, optimizer, variables = served(lambda: StalenessAware(DANA()), in_slabs=False)
     with pytest.raises(ConfigError, match="received DANA, .* expected tfps.Asynchronous"):
         server.push(optimizer, variables, workers=0)

@@ -1,0 +1,51 @@
+"""Numbers that an optimizer is made with, checked by range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two bounds.
+
+    Args:
+        least: the lower bound.
+        includes_least: whether it is one of them.
+        below: the upper bound, which is none of them; None: there is none.
+    """
+
+    least: float = 0.0
+    includes_least: bool = True
+    below: float | None = None
+
+    def __contains__(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        is_large = value >= self.least if self.includes_least else value > self.least
+        return is_large and (self.below is None or value < self.below)
+
+    def __str__(self) -> str:
+        text = f"a number {'from' if self.includes_least else 'above'} {self.least:g}"
+        return text if self.below is None else f"{text}, below {self.below:g}"
+
+
+FROM_0 = Range()
+ABOVE_0 = Range(includes_least=False)
+FROM_0_BELOW_1 = Range(below=1.0)
+
+
+def problems_of(**numbers: tuple[Any, Range]) -> list[str]:
+    """Say which numbers are out of their range, by name.
+
+    Example:
+
+    >>> problems_of(momentum=(1.0, FROM_0_BELOW_1), epsilon=(1e-7, ABOVE_0))
+    ['momentum: received 1.0, expected a number from 0, below 1']
+    """
+    return [
+        f"{name}: received {value!r}, expected {allowed}"
+        for name, (value, allowed) in numbers.items()
+        if value not in allowed
+    ]
