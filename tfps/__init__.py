@@ -13,6 +13,7 @@ from tfps.keras_backend import check_backend
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tfps.consistency.local_steps import LocalSteps
     from tfps.consistency.modes import Asynchronous, BoundedStaleness, Synchronous
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
@@ -25,6 +26,7 @@ _HOMES = {
     "BoundedStaleness": "tfps.consistency.modes",
     "ClusterCoordinator": "tfps.strategy.coordinator",
     "LocalCluster": "tfps.launch.local_cluster",
+    "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
@@ -37,6 +39,7 @@ __all__ = [
     "BoundedStaleness",
     "ClusterCoordinator",
     "LocalCluster",
+    "LocalSteps",
     "ParameterServerStrategy",
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",

@@ -70,13 +70,19 @@ class StepScope(keras.StatelessScope):
 @contextlib.contextmanager
 def outside_the_step() -> Iterator[None]:
     """Leave the trace: build optimizers and server functions eagerly, with real variables."""
+    with without_scope(), tf.init_scope(), private.default_replica_context():
+        yield
+
+
+@contextlib.contextmanager
+def without_scope() -> Iterator[None]:
+    """Stay in the trace's graph, but let Keras variables be what they hold."""
     step = current_step()
     scope = global_state.get_global_attribute("stateless_scope")
     _local.step = None
     global_state.set_global_attribute("stateless_scope", None)
     try:
-        with tf.init_scope(), private.default_replica_context():
-            yield
+        yield
     finally:
         _local.step = step
         global_state.set_global_attribute("stateless_scope", scope)

@@ -57,7 +57,7 @@ class Books:
     NEXT = 2  # the next ticket that was never handed out
     LIMIT = 3  # tickets from here on are not handed out
     RETURNED = 4  # how many tickets came back from lost workers
-    COMPLETED = 5  # tickets closed
+    COMPLETED = 5  # steps of closed tickets
     EXAMPLES = 6  # training examples of closed tickets
     EXCHANGES = 7  # joins and pushes answered
     DUPLICATES = 8  # pushes of a ticket that was applied already
@@ -192,15 +192,17 @@ def key_of(ticket: Any, stage: Any) -> Any:
     return ticket * MAX_STAGES + stage
 
 
-def close(entries: Entries, *, alive: Any, slot: Any, ticket: Any, examples: Any) -> Any:
+def close(
+    entries: Entries, *, alive: Any, slot: Any, ticket: Any, steps: Any, examples: Any
+) -> Any:
     """Close the ticket that a worker pushed before; answers whether it is counted now."""
     books, logic = entries.books, entries.logic
     closed = logic.both(
         logic.both(alive, ticket >= 0), entries.read(books.unclosed(slot)) == ticket
     )
-    entries.count_if(closed, books.COMPLETED)
+    entries.count_if(closed, books.COMPLETED, steps)
     entries.count_if(closed, books.EXAMPLES, examples)
-    entries.count_if(closed, books.steps(slot))
+    entries.count_if(closed, books.steps(slot), steps)
     return closed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tfps.consistency.local_steps import LocalSteps
 from tfps.errors import ConfigError
 
 
@@ -204,10 +205,11 @@ def resolve(consistency: Any) -> Mode:
         return Asynchronous()
     if isinstance(consistency, str) and consistency in ALIASES:
         return ALIASES[consistency]
-    if isinstance(consistency, (Asynchronous, Synchronous, BoundedStaleness)):
+    if isinstance(consistency, (Asynchronous, Synchronous, BoundedStaleness, LocalSteps)):
         return consistency
     raise ConfigError(
         f"consistency: received {consistency!r}, expected tfps.Asynchronous(), "
-        f"tfps.Synchronous(), tfps.BoundedStaleness(bound_steps=4) or one of "
+        "tfps.Synchronous(), tfps.BoundedStaleness(bound_steps=4), "
+        "tfps.LocalSteps(period_steps=16) or one of "
         f"{', '.join(repr(alias) for alias in ALIASES)}"
     )

@@ -19,6 +19,7 @@ from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers.corrected import Corrected, Memories
 from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled
+from tfps.optimizers.in_place import InPlace
 from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.slabs import Storage
 from tfps.optimizers.staleness_aware import StalenessAware
@@ -30,21 +31,6 @@ from tfps.optimizers.wrapper import Wrapper
 # XLA takes a tenth of a second to compile an update, and saves Adam a third of the time on 64,000
 # items and half on a million; on 16,000 it saves nothing.
 COMPILED_ITEMS = 1 << 15
-
-
-class _InPlace:
-    """Stands for the strategy inside a server function: update at once, no merge call."""
-
-    class extended:  # noqa: N801 - the name that Keras looks for
-        @staticmethod
-        def update(
-            variable: Any,
-            function: Any,
-            args: Any = (),
-            kwargs: Any = None,
-            group: bool = True,  # noqa: ARG004 - part of TensorFlow's signature
-        ) -> Any:
-            return function(variable, *args, **(kwargs or {}))
 
 
 @dataclass(frozen=True)
@@ -243,7 +229,7 @@ class ServerUpdate:
         attributes["_exclude_from_weight_decay_cache"] = {
             key: unit.decays for key, unit in zip(keys, units, strict=True)
         }
-        attributes["_distribution_strategy"] = _InPlace
+        attributes["_distribution_strategy"] = InPlace
         attributes["_all_reduce_sum_gradients"] = list
         for name, _ in slot_lists(leaf):
             attributes[name] = [unit.slots[name] for unit in units]

@@ -160,6 +160,7 @@ def _hand_out(
             alive=alive,
             slot=slot,
             ticket=header[Request.CLOSES],
+            steps=header[Request.CLOSED_STEPS],
             examples=header[Request.EXAMPLES],
         )
         next_ticket = decide.issue(

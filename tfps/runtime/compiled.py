@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import is_task_failure
 from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.local_loop import LocalLoop
 from tfps.runtime.pipelined_loop import PipelinedLoop
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
@@ -52,6 +53,7 @@ class CompiledProgram:
         runtime.forget_with(self, [(half.server.index, half.plan_id) for half in self.servers])
         self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
         kind = PipelinedLoop if program.pipelined else WorkerLoop
+        kind = kind if program.local is None else LocalLoop
         self._functions = {
             carrier: kind(
                 program, servers=self.servers, carrier=carrier, job_id=runtime.job_id

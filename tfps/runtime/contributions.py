@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge.server_variable import ServerVariable
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server_stage import ServerStage
-from tfps.runtime.wire import gradient_of, name_of
+from tfps.runtime.wire import count_name, gradient_of, name_of
 
 REFERENCE, TOTAL = range(2)
 
@@ -50,6 +50,9 @@ class Contributions:
         self._weights = variable(np.zeros(2), "weights", tf.float64)
         self._sums = {gradient_of(native): sum_of(native) for native in natives}
         self._sums.update((name_of(v), sum_of(v._value)) for v in stage.wire.state)
+        self._sums.update(
+            (count_name(v), variable(np.zeros([]), "count", tf.float64)) for v in stage.wire.counts
+        )
 
     def add(
         self, tensors: Mapping[str, tf.Tensor], *, examples: tf.Tensor, condition: tf.Tensor

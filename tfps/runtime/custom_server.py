@@ -158,6 +158,7 @@ class CustomServer:
         return StageWire(
             gradients=here,
             state=(),
+            counts=(),
             values=here,
             request=Layout.of(here.entries(gradients=True, of_server=False)),
             reply=here.layout,

@@ -117,6 +117,7 @@ class PipelinedLoop(WorkerLoop):
         return {
             "versions": tf.stack(pushed.versions),
             "closes": tf.where(pushed.accepted, state["pending_ticket"], NO_TICKET),
+            "closed_steps": state["closed_steps"],
             "examples": state["pending_examples"],
             "push": pushed.microseconds,
             "pull": tf.constant(NOT_MEASURED, tf.int64),

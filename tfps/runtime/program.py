@@ -61,6 +61,7 @@ class Program:
         results: those of its outputs that are results of metrics.
         devices: of every worker, which divide a step between them.
         pipelined: the worker computes a step while the push of the one before is on its way.
+        local: how workers run the optimizers (see `runtime.local_training`); None: servers do.
     """
 
     name: str
@@ -79,11 +80,23 @@ class Program:
     results: StepResults | None = None
     devices: Devices = field(default_factory=OneDevice)
     pipelined: bool = False
+    local: Any = None
 
     @property
     def can_be_pipelined(self) -> bool:
         """Whether a step ends with its only exchange, so that nothing of it waits for the reply."""
         return self.trains and len(self.stages) == 1 and self.stages[0].optimizer is not None
+
+    @property
+    def optimizer_calls(self) -> Sequence[Stage]:
+        """The calls of optimizers in a step, wherever they run."""
+        calls: Sequence[Stage] = self.stages if self.local is None else self.local.calls
+        return [call for call in calls if call.optimizer is not None]
+
+    @property
+    def period_steps(self) -> int:
+        """How many steps a worker takes with one ticket of the servers."""
+        return 1 if self.local is None else int(self.local.period_steps)
 
     @property
     def metric_items(self) -> int:

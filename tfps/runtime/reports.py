@@ -55,6 +55,7 @@ class Reports:
             alive=alive,
             slot=header[Request.SLOT],
             ticket=header[Request.CLOSES],
+            steps=header[Request.CLOSED_STEPS],
             examples=header[Request.EXAMPLES],
         )
         self.count(closed, tensors)

@@ -21,6 +21,7 @@ from tfps.runtime.program import Program
 from tfps.runtime.reports import Reports
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
+from tfps.runtime.server_delta import DeltaStage
 from tfps.runtime.server_function import server_function
 from tfps.runtime.server_push import Push
 from tfps.runtime.server_round import RoundPush, RoundRequest
@@ -67,8 +68,13 @@ class ServerProgram:
             Reports(program, runtime=runtime, server=server) if server.hands_out_tickets else None
         )
         self._contributions: list[Contributions] = []  # kept, since servers find them by name
-        optimizers = {id(s.optimizer): s.optimizer for s in program.stages if s.optimizer}
+        # What workers update themselves, no server does.
+        calls = program.optimizer_calls if program.local is None else ()
+        optimizers = {id(call.optimizer): call.optimizer for call in calls}
         self._updates = [update_of(optimizer) for optimizer in optimizers.values()]
+        slots = () if program.local is None else program.local.slots
+        self._slots = parts_of(v for v in slots if v._value.device == server.device)
+        self.slots, self.slot_layout = self._slots.variables, self._slots.layout
         self.join = self._function(self._join)
         self.pushes = [self._function(self._push(k).trace) for k in range(len(program.stages))]
         self.enter_round = self._agreement(enters=True)
@@ -84,6 +90,7 @@ class ServerProgram:
     def _entries(self) -> list[tuple[Entry, Any]]:
         """Every function that a worker may ask for, with what asks for it."""
         report_bytes = self.report_layout.size_bytes if self.server.hands_out_tickets else 0
+        slot_bytes = self.slot_layout.size_bytes
         entries = [(Entry(Kind.JOIN, 0, 0, self.parameter_layout.size_bytes), self.join)]
         for stage, (wire, push) in enumerate(zip(self.wires, self.pushes, strict=True)):
             sizes = wire.request.size_bytes, wire.reply.size_bytes
@@ -97,6 +104,8 @@ class ServerProgram:
         ):
             if function is not None:
                 entries.append((Entry(kind, 0, 0, held_bytes), function))
+        if self.program.local is not None:
+            entries.append((Entry(Kind.PULL, 0, 0, slot_bytes), self.pull_slots))
         entries.append((Entry(Kind.LEAVE, 0, report_bytes, 0), self.leave))
         return entries
 
@@ -126,6 +135,11 @@ class ServerProgram:
         return self._function(self._finish)
 
     @functools.cached_property
+    def pull_slots(self) -> Any:
+        """For programs whose workers run the optimizers."""
+        return self._function(self._pull_slots)
+
+    @functools.cached_property
     def _report(self) -> Callable[..., list[np.ndarray[Any, Any]]]:
         assert self._reports is not None
         return self.server.control.function(self._reports.read, arguments=1)
@@ -142,7 +156,8 @@ class ServerProgram:
 
     def _push(self, number: int) -> Push | RoundPush:
         is_last = number == len(self.program.stages) - 1
-        stage = ServerStage(
+        kind = ServerStage if self.program.local is None else DeltaStage
+        stage = kind(
             self.wires[number],
             number=number,
             is_last=is_last,
@@ -261,6 +276,13 @@ class ServerProgram:
         status = tf.where(alive, int(Status.OK), int(Status.EVICTED))
         reply = self._answers.reply(header, status=status, version=version)
         return [reply, ids, tf.zeros([0], tf.uint8)]
+
+    def _pull_slots(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        """What the slots of a worker begin with."""
+        with self.server.ledger.locked():
+            values = self._values(self._slots.natives)
+        reply = self._answers.reply(header, status=tf.constant(int(Status.OK), tf.int64), version=0)
+        return [reply, ids, pack(self._slots.server_layout, values)]
 
     def _values(self, natives: Sequence[Any]) -> dict[str, tf.Tensor]:
         return {native.shared_name: native.read_value() for native in natives}

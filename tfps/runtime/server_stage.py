@@ -86,18 +86,8 @@ class ServerStage:
         before = len(tf.compat.v1.get_default_graph().get_operations())
         for variable in self.wire.state:
             _take_state(variable, tensors[name_of(variable)], workers)
-        optimizer, device = self.optimizer, self.server.device
-        if optimizer is not None:
-            natives = self.wire.gradients.natives
-            gradients = {native.shared_name: tensors[gradient_of(native)] for native in natives}
-            if any(v._value.device == device for v in optimizer._trainable_variables):
-                self._update_of(optimizer).apply(
-                    gradients,
-                    device=device,
-                    staleness=staleness,
-                    sender=sender,
-                    compiled=compiled,
-                )
+        if self.is_update:
+            self._update(tensors, workers, staleness=staleness, sender=sender, compiled=compiled)
         done = [
             operation
             for operation in tf.compat.v1.get_default_graph().get_operations()[before:]
@@ -105,6 +95,14 @@ class ServerStage:
         ]
         with tf.control_dependencies(done):
             return tf.constant(0)
+
+    def _update(self, tensors: Mapping[str, tf.Tensor], workers: tf.Tensor, **options: Any) -> None:
+        """Trace what the optimizer does with gradients of several workers."""
+        natives = self.wire.gradients.natives
+        gradients = {native.shared_name: tensors[gradient_of(native)] for native in natives}
+        optimizer, device = self.optimizer, self.server.device
+        if any(v._value.device == device for v in optimizer._trainable_variables):
+            self._update_of(optimizer).apply(gradients, device=device, **options)
 
 
 def count_durations(server: Server, entries: Entries, header: tf.Tensor) -> None:

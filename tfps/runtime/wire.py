@@ -71,6 +71,7 @@ class StageWire:
 
     gradients: Parts  # what gradients go up for
     state: tuple[Any, ...]  # Keras variables whose new values go up
+    counts: tuple[Any, ...]  # of updates, whose increases go up
     values: Parts  # what comes down
     request: Layout
     reply: Layout
@@ -96,6 +97,11 @@ def gradient_name(variable: Any) -> str:
 def gradient_of(native: Any) -> str:
     """The name of the gradient of a server's variable or slab in a payload."""
     return f"gradient of {native.shared_name}"
+
+
+def count_name(variable: Any) -> str:
+    """The name of a count's increase in a payload."""
+    return f"increase of {variable._value.shared_name}"
 
 
 def parameters_on(program: Program, device: str) -> tuple[Any, ...]:
@@ -132,8 +138,13 @@ def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> S
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
     state = tuple(v for v in program.state if device in v._value.resource.devices)
     state = state if is_last else ()
+    counts = () if program.local is None else program.local.counts
+    counts = tuple(v for v in counts if device in v._value.resource.devices)
     values = parts_of(parameters_on(program, device)) if is_last else gradients
-    rest = [(name_of(v), v._value.dtype.name, tuple(v.shape)) for v in state]
+    rest: list[tuple[str, str, tuple[int, ...]]] = [
+        (name_of(v), v._value.dtype.name, tuple(v.shape)) for v in state
+    ]
+    rest += [(count_name(v), "float64", ()) for v in counts]
     if is_last and reports:
         rest += [
             (METRICS, "float64", (program.metric_items,)),
@@ -142,6 +153,7 @@ def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> S
     return StageWire(
         gradients=gradients,
         state=state,
+        counts=counts,
         values=values,
         request=Layout.of([*gradients.entries(gradients=True, of_server=False), *rest]),
         reply=values.layout,

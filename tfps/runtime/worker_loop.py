@@ -62,7 +62,7 @@ class WorkerLoop:
     def compile(self, source: BatchSource) -> Any:
         """A tf.function of (control, seeds, *source arguments) that answers (steps, statuses).
 
-        ``control`` is an int64 vector: slot, incarnation, first ticket of the round.
+        ``control`` is an int64 vector; `slot_control` makes it.
         """
 
         @tf.function(autograph=False)
@@ -84,7 +84,7 @@ class WorkerLoop:
             incarnation=incarnation,
         )
         step.first = first
-        visit = Visit(source, arguments, seeds=seeds, first=first, incarnation=incarnation)
+        visit = Visit(source, arguments, seeds=seeds, control=control)
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
             ticket = step.join()
@@ -92,11 +92,12 @@ class WorkerLoop:
             pull_microseconds = tf.cast((tf.timestamp() - begin) * 1e6, tf.int64)
         empty = step.empty_report()
         state = {
-            **visit.fetch(ticket),
+            **self.begin(step, visit, ticket),
             "versions": tf.stack(step.versions),
             "metrics": empty[METRICS],
             "outputs": empty[OUTPUTS],
             "closes": tf.constant(NO_TICKET, tf.int64),
+            "closed_steps": tf.constant(1, tf.int64),
             "examples": tf.constant(0, tf.int64),
             "push": tf.constant(NOT_MEASURED, tf.int64),
             "pull": pull_microseconds,
@@ -111,6 +112,10 @@ class WorkerLoop:
     def make_step(self, program: Program, **options: Any) -> Any:
         """What traces the steps of a closure."""
         return WorkerStep(program, **options)
+
+    def begin(self, step: Any, visit: Visit, ticket: tf.Tensor) -> dict[str, Any]:
+        """What a loop's state begins with, once the worker has joined."""
+        return visit.fetch(ticket)
 
     def take_steps(self, step: Any, visit: Visit, state: dict[str, Any]) -> dict[str, Any]:
         """Steps until there is no ticket or no batch left."""
@@ -139,6 +144,7 @@ class WorkerLoop:
                     "metrics": report[METRICS],
                     "outputs": report[OUTPUTS],
                     "closes": closes,
+                    "closed_steps": state["closed_steps"],
                     "examples": examples,
                     "push": push,
                     "pull": tf.constant(NOT_MEASURED, tf.int64),
@@ -156,8 +162,7 @@ class Visit:
         source: where batches come from.
         arguments: of this round and worker.
         seeds: int64 [generators, 2], at the round's first ticket.
-        first: the round's first ticket.
-        incarnation: of this closure.
+        control: of this closure; see `slot_control`.
     """
 
     def __init__(
@@ -166,11 +171,10 @@ class Visit:
         arguments: Any,
         *,
         seeds: tf.Tensor,
-        first: tf.Tensor,
-        incarnation: tf.Tensor,
+        control: tf.Tensor,
     ) -> None:
         self.source, self._arguments, self._seeds = source, arguments, seeds
-        self._first, self._incarnation = first, incarnation
+        self._incarnation, self.first, self.steps = control[1], control[2], control[3]
 
     def fetch(self, ticket: tf.Tensor) -> dict[str, Any]:
         """The part of a loop's state that belongs to a ticket: its batch, if there is one."""
@@ -180,7 +184,7 @@ class Visit:
             there, batch = self.source.fetch(
                 self._arguments,
                 ticket=ticket,
-                position=ticket - self._first,
+                position=ticket - self.first,
                 incarnation=self._incarnation,
             )
         flat = tf.nest.flatten(batch, expand_composites=True)
@@ -197,7 +201,7 @@ class Visit:
 
     def seed_states(self, ticket: tf.Tensor, draws_per_step: Sequence[int]) -> list[tf.Tensor]:
         """Each generator's state at a ticket: Keras's own stream, wherever the ticket runs."""
-        position = ticket - self._first
+        position = ticket - self.first
         return [
             tf.stack([self._seeds[index, 0], self._seeds[index, 1] + position * draws])
             for index, draws in enumerate(draws_per_step)
@@ -218,6 +222,7 @@ def fields_of(state: Mapping[str, Any]) -> dict[Request, tf.Tensor]:
     """What a request says about the step before."""
     return {
         Request.CLOSES: state["closes"],
+        Request.CLOSED_STEPS: state["closed_steps"],
         Request.EXAMPLES: state["examples"],
         Request.PUSH_MICROSECONDS: state["push"],
         Request.PULL_MICROSECONDS: state["pull"],
@@ -225,6 +230,6 @@ def fields_of(state: Mapping[str, Any]) -> dict[Request, tf.Tensor]:
     }
 
 
-def slot_control(slot: int, incarnation: int, first_ticket: int) -> tf.Tensor:
-    """The control vector of a closure."""
-    return tf.constant([slot, incarnation, first_ticket], tf.int64)
+def slot_control(slot: int, incarnation: int, first_ticket: int, steps: int) -> tf.Tensor:
+    """The control vector of a closure: who runs it, as whom, and which steps its round has."""
+    return tf.constant([slot, incarnation, first_ticket, steps], tf.int64)

@@ -320,6 +320,7 @@ class WorkerStep:
                 Request.PULL_MICROSECONDS: NOT_MEASURED,
                 Request.WAIT_MICROSECONDS: NOT_MEASURED,
                 Request.STEP_EXAMPLES: 0,
+                Request.CLOSED_STEPS: 1,
                 **self.fields,
             }
             return tf.stack([tf.cast(values[field], tf.int64) for field in Request])

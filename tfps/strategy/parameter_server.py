@@ -26,6 +26,7 @@ from tfps.cluster import (
     wait_for_tasks,
 )
 from tfps.consistency.ledger import STALENESS_BINS
+from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.modes import applies_each_gradient
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
@@ -220,14 +221,14 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def updates_of(self, program: Program) -> list[ServerUpdate]:
         """The server-side updates that a program uses; what it trains together moves into slabs."""
-        calls = [OptimizerCall(s.optimizer, s.variables) for s in program.stages if s.optimizer]
+        calls = [OptimizerCall(s.optimizer, s.variables) for s in program.optimizer_calls]
         with outside_the_step():
             if layouts := layouts_for(calls):
                 self._come_to_rest()
             for layout, variables in layouts:
                 create(layout, variables, storage=self.runtime, name="slab")
             self.runtime.collect()
-        optimizers = {id(s.optimizer): s.optimizer for s in program.stages if s.optimizer}
+        optimizers = {id(s.optimizer): s.optimizer for s in program.optimizer_calls}
         return [self.update_of(optimizer) for optimizer in optimizers.values()]
 
     def _come_to_rest(self) -> None:
@@ -316,11 +317,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         return tasks
 
     def whole_rounds(self, steps: int) -> int:
-        """A number of steps that ends with a round of all workers, where there are rounds."""
-        if self.consistency.backup_workers is None:
-            return steps
-        workers = max(1, sum(self.alive_workers()))
-        return -(-steps // workers) * workers
+        """A number of steps that ends with an exchange, of all workers where there are rounds."""
+        together = period_steps_of(self.consistency)
+        if self.consistency.backup_workers is not None:
+            together *= max(1, sum(self.alive_workers()))
+        return -(-steps // together) * together
 
     def watch_tasks(self) -> None:
         """Probe the tasks from now on, until the strategy is closed."""

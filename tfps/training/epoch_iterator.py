@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
+from tfps.consistency.local_steps import period_steps_of
 from tfps.training.dataset_function import DatasetFunctionAdapter, is_dataset_function
 from tfps.training.sharding import pipeline_per_worker
 from tfps.training.source import Source, choose_source
@@ -60,6 +61,7 @@ class TicketIterator(EpochIterator):
             self.data_adapter,
             coordinator=strategy.coordinator,
             workers=strategy.runtime.workers,
+            period_steps=period_steps_of(strategy.consistency),
         )
         self._strategy = strategy
         self._request: RoundRequest | None = None

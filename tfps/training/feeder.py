@@ -28,10 +28,11 @@ class BatchKeeper:
 
     Args:
         batches: iterated once, in order. A worker is named by its incarnation.
+        period_steps: of a worker, for one ticket of the servers.
     """
 
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
+    def __init__(self, batches: Iterator[Any], *, period_steps: int = 1) -> None:
+        self._batches, self._most_open = batches, 2 * period_steps
         self._next = 0
         self._kept: dict[int, Any] = {}
         self._asked: dict[int, collections.deque[int]] = {}
@@ -61,7 +62,8 @@ class BatchKeeper:
     def settle(self) -> None:
         """All tickets handed out so far are closed: forget the batches that were asked for.
 
-        The last two of every closure stay otherwise, and in lock-step each step has its own.
+        Those of the last two tickets of every closure stay otherwise, and in lock-step each step
+        has its own.
         """
         with self._lock:
             for number in self._owner:
@@ -78,7 +80,7 @@ class BatchKeeper:
         self._owner[number] = worker
         asked = self._asked.setdefault(worker, collections.deque())
         asked.append(number)
-        if len(asked) > 2:
+        if len(asked) > self._most_open:
             closed = asked.popleft()
             if self._owner.get(closed) == worker:
                 self._kept.pop(closed, None)
@@ -94,12 +96,13 @@ class Feeder:
     Args:
         dataset: of batches.
         reason: why the workers do not iterate it themselves.
+        period_steps: of a worker, for one ticket of the servers.
     """
 
     is_per_worker = False
 
-    def __init__(self, dataset: tf.data.Dataset, *, reason: str) -> None:
-        self._dataset, self._reason = dataset, reason
+    def __init__(self, dataset: tf.data.Dataset, *, reason: str, period_steps: int = 1) -> None:
+        self._dataset, self._reason, self._period_steps = dataset, reason, period_steps
         self.batch_spec = dataset.element_spec
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
         self._keeper: BatchKeeper | None = None
@@ -126,7 +129,7 @@ class Feeder:
     def new_pass(self) -> BatchKeeper:
         """Start iterating anew."""
         try:
-            return BatchKeeper(iter(self._dataset))
+            return BatchKeeper(iter(self._dataset), period_steps=self._period_steps)
         except tf.errors.OpError as error:
             if EARLY_DEVICE not in str(error):
                 raise

@@ -12,8 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.consistency.local_steps import LocalSteps
 from tfps.metrics.merging import merging_of, not_additive
 from tfps.runtime.compiled import CompiledProgram
+from tfps.runtime.local_training import train_locally
 from tfps.runtime.program import Program, discover
 from tfps.runtime.worker_error import explain
 from tfps.training.epoch_iterator import RoundRequest
@@ -167,6 +169,8 @@ class Follower:
             )
             with strategy.scope():
                 discover(program, strategy)
+                if program.trains and isinstance(strategy.consistency, LocalSteps):
+                    train_locally(program, strategy.consistency)
                 program.pipelined = self._is_pipelined(program)
                 strategy.updates_of(program)  # state of optimizers settles before it is traced
             self._compiled.clear()  # a new input: what the old one held on the servers is freed

@@ -38,7 +38,7 @@ class Round:
         runtime: the job.
         coordinator: schedules the closures, one per worker.
         arguments: of the batch source, for this round.
-        tickets: how many, or None for as many as the input has.
+        tickets: how many steps, or None for as many as the input has.
         seeds: int64 [generators, 2], the seed generators' states at the first ticket.
     """
 
@@ -57,12 +57,13 @@ class Round:
         self._arguments, self._seeds = arguments, tf.constant(seeds, tf.int64)
         self.tickets = tickets
         compiled.trace(
-            slot_control(0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
+            slot_control(0, 0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
         )
         server = runtime.ticket_server
         compiled.report(reset=True)
         self.first = server.open_tickets(0)
-        self._end = self.first + (UNLIMITED_TICKETS if tickets is None else tickets)
+        self._steps = UNLIMITED_TICKETS if tickets is None else tickets
+        self._end = self.first + self._periods(self._steps)
         self._cells_before = self.cells = server.cells()
         self._completed_before = int(self.cells[server.books.COMPLETED])
         self._began_s = self._sampled_s = time.monotonic()
@@ -83,13 +84,17 @@ class Round:
         """Let workers take tickets up to a number of steps of this round (None: all)."""
         if self._interrupted:
             self._resume()
-        limit = self._end if steps is None else min(self._end, self.first + steps)
+        limit = self._end if steps is None else min(self._end, self.first + self._periods(steps))
         if limit != self._limit or not self.running:
             self._limit = limit
             if not self._recalled:
                 self._runtime.ticket_server.set_limit(limit)
         if not self.running:
             self._send_out()
+
+    def _periods(self, steps: int) -> int:
+        """How many tickets of the servers so many steps are."""
+        return -(-steps // self._compiled.program.period_steps)
 
     def _send_out(self) -> None:
         """One closure per worker; each ends when it finds no ticket."""
@@ -247,7 +252,7 @@ class Round:
 
     def _run_as(self, slot: int, incarnation: int) -> bool:
         """Run a closure; answers whether every server had the last word."""
-        control = slot_control(slot, incarnation, self.first)
+        control = slot_control(slot, incarnation, self.first, self._steps)
         source_arguments = self._compiled.source.bind(self._arguments, slot)
         result = self._compiled.run(self._coordinator, slot, control, self._seeds, source_arguments)
         if Status.LOST not in np.asarray(result)[1:]:

@@ -16,13 +16,16 @@ from tfps.training.worker_dataset import WorkerDataset
 Source = ResidentArrays | Feeder | WorkerDataset | WorkerPipelines
 
 
-def choose_source(adapter: DataAdapter, *, coordinator: Any, workers: int) -> Source:
+def choose_source(
+    adapter: DataAdapter, *, coordinator: Any, workers: int, period_steps: int
+) -> Source:
     """Arrays lie on the workers, functions and datasets run there, what cannot is fed.
 
     Args:
         adapter: what Keras made of the arguments of `fit` or `evaluate`.
         coordinator: for pipelines that run on workers.
         workers: how many there are.
+        period_steps: of a worker, for one ticket of the servers.
     """
     if isinstance(adapter, DatasetFunctionAdapter):
         return WorkerPipelines(adapter.function, coordinator=coordinator, workers=workers)
@@ -33,4 +36,4 @@ def choose_source(adapter: DataAdapter, *, coordinator: Any, workers: int) -> So
     try:
         return WorkerDataset(dataset, identity=made, coordinator=coordinator, workers=workers)
     except NotPortable as reason:
-        return Feeder(dataset, reason=str(reason))
+        return Feeder(dataset, reason=str(reason), period_steps=period_steps)

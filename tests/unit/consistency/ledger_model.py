@@ -34,6 +34,7 @@ class Wire:
     @property
     def header(self) -> list[int]:
         header = [0] * REQUEST_FIELDS
+        header[Request.CLOSED_STEPS] = 1
         header[Request.SLOT], header[Request.INCARNATION] = self.slot, self.incarnation
         header[Request.TICKET], header[Request.STAGE] = self.ticket, self.stage
         header[Request.BASE_VERSION] = self.base_version

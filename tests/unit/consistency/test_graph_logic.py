@@ -57,6 +57,7 @@ def _push(
     drop_above: int | None = None,
 ) -> list[Any]:
     header: list[Any] = [0] * REQUEST_FIELDS
+    header[Request.CLOSED_STEPS] = 1
     header[Request.INCARNATION], header[Request.TICKET] = (
         arguments["incarnation"],
         arguments["ticket"],
@@ -88,6 +89,7 @@ def _admit_to_round(entries: Entries, arguments: Arguments) -> list[Any]:
 
 def _contribute(entries: Entries, arguments: Arguments, *, is_update: bool) -> list[Any]:
     header: list[Any] = [0] * REQUEST_FIELDS
+    header[Request.CLOSED_STEPS] = 1
     header[Request.TICKET], header[Request.CLOSES] = arguments["ticket"], arguments["closes"]
     pushed = bookkeeping.contribute(
         entries,

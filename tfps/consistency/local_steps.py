@@ -1,0 +1,104 @@
+"""Local steps: workers train by themselves for a while, and send what has become of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tfps.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class LocalSteps:
+    """Each worker takes some optimizer steps of its own, then sends the difference to the servers.
+
+    One exchange for so many steps: for slow networks, and models whose step is short against the
+    exchange. The more steps, the further workers drift apart before they meet.
+
+    - By default a worker sends its difference when it has one, and servers add it, divided by the
+      number of workers (Geo-SGD). With one worker the numbers are those of one process.
+    - ``synchronous=True``: all workers meet, and the mean of their differences, weighted by
+      examples, is added once (local SGD). With ``period_steps=1`` and plain SGD these are the
+      numbers of `tfps.Synchronous()`.
+    - ``elasticity``: worker and servers pull each other closer by this fraction of the distance
+      between them, and each keeps the rest (elastic averaging).
+
+    Momenta and other slots live on the worker. They start as new when its process joins, and no
+    checkpoint has them. ``optimizer.iterations`` grows by the steps behind each difference that is
+    added; a learning rate schedule goes by that number, a bias correction by the worker's own.
+    Steps, epochs and the progress bar count every worker's steps. A worker holds the parameters
+    twice, and the slots.
+
+    Source: Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019; Zhang, Choromanska
+    and LeCun, "Deep Learning with Elastic Averaging SGD", NeurIPS 2015; Geo-SGD as in Paddle.
+
+    Args:
+        period_steps: how many steps a worker takes between two exchanges.
+        synchronous: all workers meet at the end of a period.
+        elasticity: how far worker and servers move towards each other, from 0 to 1, both excluded
+            (alpha in the paper, which takes about 0.9 divided by the number of workers); None: the
+            worker takes over the servers' parameters.
+
+    Raises:
+        ConfigError: no such numbers, or an elasticity of synchronous periods.
+
+    Example:
+
+    >>> LocalSteps(period_steps=16)
+    LocalSteps(period_steps=16, synchronous=False, elasticity=None)
+    """
+
+    period_steps: int
+    synchronous: bool = False
+    elasticity: float | None = None
+
+    def __post_init__(self) -> None:
+        problems = []
+        steps = self.period_steps
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+            problems.append(
+                f"period_steps: received {steps!r}, expected a whole number from 1: how many steps "
+                "a worker takes between two exchanges"
+            )
+        if self.elasticity is not None and not _is_fraction(self.elasticity):
+            problems.append(
+                f"elasticity: received {self.elasticity!r}, expected a number between 0 and 1, "
+                "such as 0.9 divided by the number of workers, or None"
+            )
+        if self.elasticity is not None and self.synchronous:
+            problems.append(
+                f"elasticity: received {self.elasticity!r} with synchronous=True; expected None: "
+                "workers that meet all go on from the mean"
+            )
+        if problems:
+            raise ConfigError(problems, source="LocalSteps")
+
+    @property
+    def pipeline_steps(self) -> int:
+        """Nothing is sent ahead: a period begins with what the exchange has brought."""
+        return 0
+
+    @property
+    def bound_steps(self) -> None:
+        """There is no bound."""
+        return None
+
+    @property
+    def backup_workers(self) -> int | None:
+        """A round waits for all; None: there are none."""
+        return 0 if self.synchronous else None
+
+
+def _is_fraction(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1
+
+
+def period_steps_of(mode: Any) -> int:
+    """How many steps of a worker one exchange is for.
+
+    Example:
+
+    >>> period_steps_of(LocalSteps(16))
+    16
+    """
+    return mode.period_steps if isinstance(mode, LocalSteps) else 1

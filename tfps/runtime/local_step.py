@@ -1,0 +1,161 @@
+"""A step whose optimizers run on the worker; one exchange ends a period of such steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.kept_variable import KeptVariable
+from tfps.optimizers.local_update import apply_locally
+from tfps.runtime.shares import gradients_together
+from tfps.runtime.wire import count_name, gradient_name, name_of
+from tfps.runtime.worker_step import WorkerStep
+from tfps.transport.carrier import Message, ServerCall
+from tfps.transport.message import Kind, Request
+from tfps.transport.packing import unpack
+
+
+class LocalStep(WorkerStep):
+    """Traces steps that change the worker's own copies, and the exchange at a period's end.
+
+    What optimizers keep stays on the worker from one closure to the next.
+
+    Args:
+        program: what the step touches; it trains locally.
+        options: of `WorkerStep`.
+    """
+
+    def __init__(self, program: Any, **options: Any) -> None:
+        super().__init__(program, **options)
+        container = self.servers[0].server.ledger.container
+        self._kept = {
+            id(variable): KeptVariable(variable, container=container)
+            for variable in program.local.slots
+        }
+        self._weights = program.stages[0].variables
+        self._elasticity = program.stages[0].optimizer.elasticity
+        self._at_begin: dict[int, tf.Tensor] = {}  # of the period
+
+    def prepare(self) -> None:
+        """Give a worker that is new the slots as they begin; its optimizers count from 0."""
+        is_known = tf.reduce_all([variable.is_kept for variable in self._kept.values()])
+        tf.cond(is_known, lambda: tf.constant(0), self._fetch_slots)
+
+    def begin_period(self) -> None:
+        """Note what the exchange at the period's end sends the difference to."""
+        counted = [v for v in self.program.state if v._value.dtype.is_integer]
+        self._at_begin = {
+            **{id(v): tf.identity(self.copies.read(v)) for v in (*self._weights, *counted)},
+            **{id(v): tf.identity(self._kept[id(v)].read_value()) for v in self._counts},
+        }
+
+    def run(self, batch: Any, **options: Any) -> dict[str, tf.Tensor]:
+        report = super().run(batch, **options)
+        if len(self.copies) > 1:
+            for variable in self.program.state:
+                before = self._before.get(id(variable))
+                value = self.copies.together(variable, before=before, shares=self.shares)
+                self.copies.load(variable, value)
+        return report
+
+    def apply_parts(
+        self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
+    ) -> None:
+        """Each of several devices has computed a part of the gradient; all get the new weights."""
+        gradients = gradients_together(parts, self.shares, variables=variables)
+        counts = [v for v in self._counts if any(v is o for o in optimizer.variables)]
+        before = [self._kept[id(count)].read_value() for count in counts]
+        own = [(v, self._kept[id(v)]) for v in optimizer.variables if id(v) in self._kept]
+        known = {id(v) for v, _ in own}
+        rates = [v for v in optimizer.variables if id(v) not in known]
+        touched = [(v, self.copies.on(0, v)) for v in (*variables, *rates)]
+        apply_locally(
+            optimizer,
+            gradients,
+            variables,
+            copies=[*own, *touched],
+            updates=self.copies.read,
+        )
+        if len(self.copies) > 1:
+            for variable in variables:
+                self.copies.load(variable, self.copies.read(variable))
+        # A schedule goes by the updates of all workers, as far as this one has heard of them.
+        for count, old in zip(counts, before, strict=True):
+            made = self._kept[id(count)].read_value() - old
+            self.copies.load(count, self.copies.read(count) + made)
+
+    def exchange(
+        self,
+        ticket: tf.Tensor,
+        *,
+        versions: tf.Tensor,
+        report: Mapping[str, tf.Tensor],
+        fields: Mapping[Request, tf.Tensor],
+    ) -> None:
+        """End a period: send what it has changed and take over what the servers have.
+
+        Args:
+            ticket: of the period.
+            versions: by server, that the period began with.
+            report: of the period before.
+            fields: header fields about the period before, and this one's number of examples.
+        """
+        self.ticket, self._stage = ticket, 0
+        self._graph, self._nested_versions = private.current_graph(), None
+        self.versions = tf.unstack(versions, num=len(self.servers))
+        self.report, self.fields = dict(report), dict(fields)
+        sent = {gradient_name(v): self._sent(v) for v in self._weights}
+        for count in self._counts:
+            increase = self._kept[id(count)].read_value() - self._at_begin[id(count)]
+            sent[count_name(count)] = tf.cast(increase, tf.float64)
+        self._exchange(sent)
+
+    @property
+    def _counts(self) -> Sequence[Any]:
+        counts: Sequence[Any] = self.program.local.counts
+        return counts
+
+    def _sent(self, variable: Any) -> tf.Tensor:
+        value = self.copies.read(variable)
+        return value if self._elasticity is not None else value - self._at_begin[id(variable)]
+
+    def _new_state(self, variable: Any) -> tf.Tensor:
+        value = self.copies.read(variable)
+        return value - self._at_begin[id(variable)] if value.dtype.is_integer else value
+
+    def _load(self, stage: int, payloads: Sequence[tf.Tensor]) -> None:
+        if self._elasticity is None:
+            super()._load(stage, payloads)
+            return
+        mine = {id(v): self.copies.read(v) for v in self._weights}
+        super()._load(stage, payloads)
+        # The center c has come nearer by a * (x - c); the worker does the same from where it was.
+        pull = self._elasticity / (1 - self._elasticity)
+        for variable in self._weights:
+            old, center = mine[id(variable)], self.copies.read(variable)
+            self.copies.load(variable, old - tf.cast(pull, old.dtype) * (old - center))
+
+    def _fetch_slots(self) -> tf.Tensor:
+        header = self._header(Kind.PULL)
+        nothing = tf.zeros([0], tf.int64), tf.zeros([0], tf.uint8)
+        replies = self.carrier.exchange(
+            {
+                p: ServerCall(
+                    server.server.device,
+                    server.pull_slots,
+                    Message(header(p), *nothing),
+                    server.slot_layout.size_bytes,
+                )
+                for p, server in enumerate(self.servers)
+            }
+        )
+        for p, server in enumerate(self.servers):
+            values = unpack(server.slot_layout, replies[p].payload)
+            for variable in server.slots:
+                self._kept[id(variable)].load(values[name_of(variable)])
+        for count in self._counts:
+            self._kept[id(count)].load(tf.zeros([], count._dtype))
+        return tf.constant(0)

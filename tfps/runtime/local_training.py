@@ -1,0 +1,84 @@
+"""What a program is whose workers run the optimizers: one exchange of differences per period."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from tfps.consistency.local_steps import LocalSteps
+from tfps.errors import UnsupportedError
+from tfps.optimizers.wrapped import leaves, members
+from tfps.runtime.program import Program, Stage
+
+
+@dataclass(frozen=True)
+class Deltas:
+    """Stands in a stage for the optimizers that workers have run.
+
+    Args:
+        elasticity: of `LocalSteps`.
+    """
+
+    elasticity: float | None
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How workers of a program train by themselves.
+
+    Args:
+        period_steps: from one exchange to the next.
+        calls: of optimizers, in the order of the step.
+        slots: what the optimizers keep on the worker, as Keras variables.
+        counts: those of them that count their updates.
+    """
+
+    period_steps: int
+    calls: tuple[Stage, ...]
+    slots: tuple[Any, ...]
+    counts: tuple[Any, ...]
+
+
+def train_locally(program: Program, mode: LocalSteps) -> None:
+    """Make a program that was just discovered one of local steps.
+
+    Raises:
+        UnsupportedError: an optimizer keeps averages of the weights.
+    """
+    calls = tuple(stage for stage in program.stages if stage.optimizer is not None)
+    optimizers = list({id(call.optimizer): call.optimizer for call in calls}.values())
+    _refuse_averages(optimizers)
+    every = [member for optimizer in optimizers for member in members(optimizer)]
+    counts = _unique(member._iterations for member in every)
+    rates = _unique(
+        member._learning_rate
+        for member in every
+        if isinstance(member._learning_rate, keras.Variable)
+    )
+    known = {id(rate) for rate in rates}
+    slots = [v for v in _unique(v for o in optimizers for v in o.variables) if id(v) not in known]
+    program.local = LocalTraining(
+        period_steps=mode.period_steps,
+        calls=calls,
+        slots=tuple(_unique([*counts, *slots])),
+        counts=tuple(counts),
+    )
+    weights = _unique(variable for call in calls for variable in call.variables)
+    program.stages = [Stage(Deltas(mode.elasticity), tuple(weights))]
+    program.variables = list(_unique([*program.variables, *counts, *rates]))
+
+
+def _refuse_averages(optimizers: Sequence[Any]) -> None:
+    for leaf in (leaf for optimizer in optimizers for leaf in leaves(optimizer)):
+        if leaf.use_ema:
+            raise UnsupportedError(
+                f"{leaf.name}: use_ema=True under tfps.LocalSteps would average the weights of one "
+                "worker, on that worker; expected use_ema=False, or another consistency"
+            )
+
+
+def _unique(variables: Any) -> list[Any]:
+    return list({id(variable): variable for variable in variables}.values())
