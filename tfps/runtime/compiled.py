@@ -52,6 +52,8 @@ class CompiledProgram:
             )
         runtime.forget_with(self, [(half.server.index, half.plan_id) for half in self.servers])
         self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
+        if program.local is not None:
+            runtime.kept_slots.note(program.local.slots)
         kind = PipelinedLoop if program.pipelined else WorkerLoop
         kind = kind if program.local is None else LocalLoop
         self._functions = {

@@ -11,6 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
+from tfps.consistency.local_steps import LocalSteps
 from tfps.errors import UnsupportedError
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.custom_server import CustomServer
@@ -45,6 +46,12 @@ def trace_packed(
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
     mode = strategy.consistency
+    if program.stages and isinstance(mode, LocalSteps):
+        raise UnsupportedError(
+            f"consistency={mode!r}: a scheduled function is one call, with no next step that a "
+            "worker could take before it sends something. Train with model.fit(), or take several "
+            "steps in the function and call the optimizer once, under tfps.Asynchronous()."
+        )
     if program.stages and not (mode.bound_steps is None and mode.backup_workers is None):
         raise UnsupportedError(
             f"consistency={mode!r}: a scheduled function that trains has no step that workers "

@@ -16,6 +16,7 @@ from tfps.consistency.modes import Mode
 from tfps.placement.policy import Placement
 from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 from tfps.runtime.data_plane import DataPlane
+from tfps.runtime.kept_slots import KeptSlots
 from tfps.runtime.server import Server
 from tfps.runtime.storage import Storage
 from tfps.transport.carrier import Carrier
@@ -75,6 +76,7 @@ class Runtime(Storage):
             ControlPlane(address=address, device=worker_device(slot), to_any_incarnation=True)
             for slot, address in enumerate(worker_addresses)
         ]
+        self.kept_slots = KeptSlots(container=self.container, lines=self._worker_lines)
         self.data_plane = DataPlane(
             job_id=self.job_id,
             servers=self.servers,
@@ -186,6 +188,7 @@ class Runtime(Storage):
         self.collect()
         for resource in list(self._resources.values()):
             self._free(resource)
+        self.kept_slots.free()
         self.data_plane.close()
         for server in self.servers:
             if server.lost is None:

@@ -212,7 +212,12 @@ class ServerModel:
 
     def _close(self, entries: Entries, *, alive: bool, wire: Wire) -> bool:
         closed: bool = decide.close(
-            entries, alive=alive, slot=wire.slot, ticket=wire.closes, examples=wire.examples
+            entries,
+            alive=alive,
+            slot=wire.slot,
+            ticket=wire.closes,
+            steps=1,
+            examples=wire.examples,
         )
         if closed:
             self.closed.append((wire.closes, wire.examples))

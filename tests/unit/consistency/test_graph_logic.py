@@ -161,7 +161,13 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     "contribute": (functools.partial(_contribute, is_update=True), {**REQUEST, "in_time": TRUTH}),
     "close": (
         _with_alive(decide.close),
-        {"alive": TRUTH, "slot": SLOT, "ticket": NUMBER, "examples": st.integers(0, 1 << 40)},
+        {
+            "alive": TRUTH,
+            "slot": SLOT,
+            "ticket": NUMBER,
+            "steps": st.integers(1, 1 << 20),
+            "examples": st.integers(0, 1 << 40),
+        },
     ),
     "issue": (_with_alive(decide.issue), {"alive": TRUTH, "slot": SLOT, "pushed": NUMBER}),
     "enter": (_plainly(decide.enter), {"slot": SLOT, "incarnation": NUMBER}),

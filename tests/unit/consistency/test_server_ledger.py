@@ -69,7 +69,8 @@ def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
                 base_version=entries.read(ledger.books.VERSION),
                 is_update=True,
             )
-            decide.close(entries, alive=admission.alive, slot=slot, ticket=closes, examples=7)
+            alive = admission.alive
+            decide.close(entries, alive=alive, slot=slot, ticket=closes, steps=1, examples=7)
             following = decide.issue(entries, alive=admission.alive, slot=slot, pushed=ticket)
             ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
             ledger.post(entries)
