@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from tfps.config.schema import ConsistencySection, JobConfig
+from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import (
     Asynchronous,
     BoundedStaleness,
     Mode,
     Synchronous,
-    applies_each_gradient,
     backup_problem,
 )
+
+# What needs the gradient of each worker and step by itself.
+APPLIES_EACH_GRADIENT = ("asynchronous", "bounded_staleness")
 
 
 def mode_of(section: ConsistencySection) -> Mode:
@@ -20,13 +23,19 @@ def mode_of(section: ConsistencySection) -> Mode:
         "synchronous": Synchronous(section.backup_workers),
         "bounded_staleness": BoundedStaleness(section.bound_steps),
     }
+    if section.mode == "local_steps":
+        return LocalSteps(
+            section.period_steps,
+            synchronous=section.synchronous_periods,
+            elasticity=section.elasticity,
+        )
     return modes[section.mode]
 
 
 def consistency_problems(config: JobConfig) -> list[str]:
     """Return a sentence for everything that the chosen mode cannot be combined with."""
-    section, problems = config.consistency, []
-    if config.training.optimizer.name == "dana" and not applies_each_gradient(mode_of(section)):
+    section, problems = config.consistency, _local_problems(config.consistency)
+    if config.training.optimizer.name == "dana" and section.mode not in APPLIES_EACH_GRADIENT:
         problems.append(
             f"training.optimizer.name: received 'dana' with consistency.mode = {section.mode!r}; "
             "expected 'asynchronous' or 'bounded_staleness': it has a momentum for each worker, "
@@ -48,6 +57,23 @@ def consistency_problems(config: JobConfig) -> list[str]:
         problems.append(
             f"training.loop: received 'custom' with consistency.mode = {section.mode!r}; expected "
             "'fit': scheduled functions have no steps to keep workers together by"
+        )
+    return problems
+
+
+def _local_problems(section: ConsistencySection) -> list[str]:
+    is_local = section.mode == "local_steps"
+    problems = []
+    if section.elasticity is not None and (section.synchronous_periods or not is_local):
+        where = "synchronous_periods = true" if is_local else f"mode = {section.mode!r}"
+        problems.append(
+            f"consistency.elasticity: received {section.elasticity} with {where}; expected it left "
+            "out: it is of local steps whose workers do not meet"
+        )
+    if section.synchronous_periods and not is_local:
+        problems.append(
+            f"consistency.synchronous_periods: received true with mode = {section.mode!r}; "
+            "expected false: only local steps have periods"
         )
     return problems
 

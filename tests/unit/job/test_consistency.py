@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfps.config import parse
+from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import Asynchronous, BoundedStaleness, Synchronous
 from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
 
@@ -16,6 +17,12 @@ from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
         ({"pipeline_steps": 1}, Asynchronous(pipeline_steps=1)),
         ({"mode": "bounded_staleness", "bound_steps": 0}, BoundedStaleness(0)),
         ({"mode": "synchronous", "backup_workers": 1}, Synchronous(1)),
+        ({"mode": "local_steps", "period_steps": 4}, LocalSteps(4)),
+        (
+            {"mode": "local_steps", "synchronous_periods": True},
+            LocalSteps(16, synchronous=True),
+        ),
+        ({"mode": "local_steps", "elasticity": 0.3}, LocalSteps(16, elasticity=0.3)),
     ],
 )
 def test_modes(values, mode):
@@ -35,6 +42,19 @@ def test_what_does_not_go_together_is_named():
         "consistency.pipeline_steps",
         "training.loop",
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"mode": "local_steps", "elasticity": 0.3, "synchronous_periods": True}, "elasticity"),
+        ({"mode": "synchronous", "elasticity": 0.3}, "elasticity"),
+        ({"synchronous_periods": True}, "synchronous_periods"),
+    ],
+)
+def test_options_of_local_steps(values, name):
+    (problem,) = consistency_problems(parse({"consistency": values}))
+    assert problem.startswith(f"consistency.{name}: received ")
 
 
 @pytest.mark.parametrize(
