@@ -135,6 +135,7 @@ class ConsistencySection(Section):
     period_steps: Count = 16  # of local_steps, as are the next two
     synchronous_periods: bool = False
     elasticity: Annotated[float, Field(gt=0, lt=1)] | None = None
+    warm_up_steps: Annotated[int, Field(ge=0)] = 0  # of any mode
 
 
 class TransportSection(Section):

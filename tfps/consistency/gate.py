@@ -26,6 +26,29 @@ class Membership(Protocol):
         """Free what is held on the server."""
 
 
+class Memberships:
+    """What follows in several places.
+
+    Args:
+        places: where.
+    """
+
+    def __init__(self, places: Sequence[Membership]) -> None:
+        self._places = places
+
+    def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
+        for place in self._places:
+            place.enter(slot, accepted)
+
+    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
+        for place in self._places:
+            place.leave(slot, leaves)
+
+    def destroy(self) -> None:
+        for place in self._places:
+            place.destroy()
+
+
 class Gate(Membership, Protocol):
     """When a server that applies gradients at once answers a worker's push."""
 

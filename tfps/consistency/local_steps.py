@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tfps.consistency.warm_up import warm_up_problems
 from tfps.errors import ConfigError
 
 
@@ -38,6 +39,8 @@ class LocalSteps:
         elasticity: how far worker and servers move towards each other, from 0 to 1, both excluded
             (alpha in the paper, which takes about 0.9 divided by the number of workers); None: the
             worker takes over the servers' parameters.
+        warm_up_steps: how many steps each worker takes by itself before anything else; see
+            `tfps.consistency.warm_up`.
 
     Raises:
         ConfigError: no such numbers, or an elasticity of synchronous periods.
@@ -45,15 +48,16 @@ class LocalSteps:
     Example:
 
     >>> LocalSteps(period_steps=16)
-    LocalSteps(period_steps=16, synchronous=False, elasticity=None)
+    LocalSteps(period_steps=16, synchronous=False, elasticity=None, warm_up_steps=0)
     """
 
     period_steps: int
     synchronous: bool = False
     elasticity: float | None = None
+    warm_up_steps: int = 0
 
     def __post_init__(self) -> None:
-        problems = []
+        problems = warm_up_problems(self.warm_up_steps)
         steps = self.period_steps
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
             problems.append(

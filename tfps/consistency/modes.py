@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.warm_up import is_count, warm_up_problems
 from tfps.errors import ConfigError
 
 
@@ -24,6 +25,10 @@ class Mode(Protocol):
     def backup_workers(self) -> int | None:
         """How many workers a round does not wait for; None: gradients are applied one by one."""
 
+    @property
+    def warm_up_steps(self) -> int:
+        """How many steps each worker takes by itself before anything else."""
+
 
 @dataclass(frozen=True)
 class Asynchronous:
@@ -39,6 +44,8 @@ class Asynchronous:
             way. The exchange costs no time then, if a core is free for it; every gradient is one
             update of its own worker older, which counts as staleness. Only for models whose step
             calls its optimizer once; others are not pipelined, and say so.
+        warm_up_steps: how many steps each worker takes by itself before anything else; see
+            `tfps.consistency.warm_up`.
 
     Raises:
         ConfigError: another number of steps.
@@ -46,17 +53,20 @@ class Asynchronous:
     Example:
 
     >>> Asynchronous(pipeline_steps=1)
-    Asynchronous(pipeline_steps=1)
+    Asynchronous(pipeline_steps=1, warm_up_steps=0)
     """
 
     pipeline_steps: int = 0
+    warm_up_steps: int = 0
 
     def __post_init__(self) -> None:
+        problems = warm_up_problems(self.warm_up_steps)
         if self.pipeline_steps not in (0, 1):
-            raise ConfigError(
+            problems.append(
                 f"pipeline_steps: received {self.pipeline_steps!r}, expected 0, or 1: the next "
                 "step is computed while the last one is pushed"
             )
+        _refuse(problems)
 
     @property
     def bound_steps(self) -> None:
@@ -86,24 +96,29 @@ class Synchronous:
 
     Args:
         backup_workers: how many workers a round does not wait for; fewer than there are.
+        warm_up_steps: how many steps each worker takes by itself before anything else; see
+            `tfps.consistency.warm_up`.
 
     Raises:
-        ConfigError: no whole number from 0.
+        ConfigError: no whole numbers from 0.
 
     Example:
 
     >>> Synchronous(backup_workers=1)
-    Synchronous(backup_workers=1)
+    Synchronous(backup_workers=1, warm_up_steps=0)
     """
 
     backup_workers: int = 0
+    warm_up_steps: int = 0
 
     def __post_init__(self) -> None:
-        if not _is_count(self.backup_workers):
-            raise ConfigError(
+        problems = warm_up_problems(self.warm_up_steps)
+        if not is_count(self.backup_workers):
+            problems.append(
                 f"backup_workers: received {self.backup_workers!r}, expected a whole number from "
                 "0: how many workers a round does not wait for"
             )
+        _refuse(problems)
 
     @property
     def pipeline_steps(self) -> int:
@@ -131,24 +146,29 @@ class BoundedStaleness:
     Args:
         bound_steps: how many steps a worker may have completed more than the slowest one and still
             start another; 0 is a barrier at every step.
+        warm_up_steps: how many steps each worker takes by itself before anything else; see
+            `tfps.consistency.warm_up`.
 
     Raises:
-        ConfigError: no whole number from 0.
+        ConfigError: no whole numbers from 0.
 
     Example:
 
     >>> BoundedStaleness(bound_steps=4)
-    BoundedStaleness(bound_steps=4)
+    BoundedStaleness(bound_steps=4, warm_up_steps=0)
     """
 
     bound_steps: int
+    warm_up_steps: int = 0
 
     def __post_init__(self) -> None:
-        if not _is_count(self.bound_steps):
-            raise ConfigError(
+        problems = warm_up_problems(self.warm_up_steps)
+        if not is_count(self.bound_steps):
+            problems.append(
                 f"bound_steps: received {self.bound_steps!r}, expected a whole number from 0: how "
                 "many steps a worker may be ahead of the slowest"
             )
+        _refuse(problems)
 
     @property
     def pipeline_steps(self) -> int:
@@ -161,8 +181,9 @@ class BoundedStaleness:
         return None
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise ConfigError(problems)
 
 
 def backup_problem(backup_workers: int | None, *, workers: int) -> str | None:

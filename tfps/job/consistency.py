@@ -18,17 +18,19 @@ APPLIES_EACH_GRADIENT = ("asynchronous", "bounded_staleness")
 
 def mode_of(section: ConsistencySection) -> Mode:
     """Return the mode of ``[consistency]``."""
-    modes: dict[str, Mode] = {
-        "asynchronous": Asynchronous(pipeline_steps=section.pipeline_steps),
-        "synchronous": Synchronous(section.backup_workers),
-        "bounded_staleness": BoundedStaleness(section.bound_steps),
-    }
+    warm_up = section.warm_up_steps
     if section.mode == "local_steps":
         return LocalSteps(
             section.period_steps,
             synchronous=section.synchronous_periods,
             elasticity=section.elasticity,
+            warm_up_steps=warm_up,
         )
+    modes: dict[str, Mode] = {
+        "asynchronous": Asynchronous(section.pipeline_steps, warm_up),
+        "synchronous": Synchronous(section.backup_workers, warm_up),
+        "bounded_staleness": BoundedStaleness(section.bound_steps, warm_up),
+    }
     return modes[section.mode]
 
 

@@ -34,16 +34,23 @@ class LocalTraining:
         calls: of optimizers, in the order of the step.
         slots: what the optimizers keep on the worker, as Keras variables.
         counts: those of them that count their updates.
+        adds_counts: the servers add what these have grown by.
     """
 
     period_steps: int
     calls: tuple[Stage, ...]
     slots: tuple[Any, ...]
     counts: tuple[Any, ...]
+    adds_counts: bool
 
 
-def train_locally(program: Program, mode: LocalSteps) -> None:
+def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = True) -> None:
     """Make a program that was just discovered one of local steps.
+
+    Args:
+        program: its optimizer calls stay on the worker from now on.
+        mode: how long.
+        adds_counts: `optimizer.iterations` on the servers grows by these steps.
 
     Raises:
         UnsupportedError: an optimizer keeps averages of the weights.
@@ -65,6 +72,7 @@ def train_locally(program: Program, mode: LocalSteps) -> None:
         calls=calls,
         slots=tuple(_unique([*counts, *slots])),
         counts=tuple(counts),
+        adds_counts=adds_counts,
     )
     weights = _unique(variable for call in calls for variable in call.variables)
     program.stages = [Stage(Deltas(mode.elasticity), tuple(weights))]

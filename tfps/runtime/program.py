@@ -62,6 +62,7 @@ class Program:
         devices: of every worker, which divide a step between them.
         pipelined: the worker computes a step while the push of the one before is on its way.
         local: how workers run the optimizers (see `runtime.local_training`); None: servers do.
+        meets: pushes are applied in rounds of all workers.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Program:
     devices: Devices = field(default_factory=OneDevice)
     pipelined: bool = False
     local: Any = None
+    meets: bool = False
 
     @property
     def can_be_pipelined(self) -> bool:

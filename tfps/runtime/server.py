@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.cluster import accepts_connections
 from tfps.consistency import ledger as decide
-from tfps.consistency.gate import BoundedGate, Gate, Membership, OpenGate
+from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, OpenGate
 from tfps.consistency.ledger import Books
 from tfps.consistency.modes import Mode
 from tfps.consistency.round_gate import RoundGate
@@ -51,9 +51,11 @@ class Server:
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
         self.rounds: RoundGate | None = None
-        if mode.backup_workers is not None:
-            self.rounds = RoundGate(self.ledger, required=slots - mode.backup_workers)
-        self.membership: Membership = self.rounds or self.gate
+        if mode.backup_workers is not None or mode.warm_up_steps:
+            required = slots - (mode.backup_workers or 0)
+            self.rounds = RoundGate(self.ledger, required=required)
+        gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
+        self.membership: Membership = Memberships(gates)
         self.control = ControlPlane(address=address, device=device)
         self._open = self.control.function(self._trace_open, arguments=1)
         self._limit = self.control.function(self._trace_limit, arguments=1)

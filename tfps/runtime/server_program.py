@@ -52,6 +52,7 @@ class ServerProgram:
         update_of: Callable[[Any], ServerUpdate],
     ) -> None:
         self.program, self.runtime, self.server = program, runtime, server
+        self._rounds = server.rounds if program.meets else None
         self._update_of = update_of
         self._held = parts_of(parameters_on(program, server.device))
         self.parameters, self.parameter_layout = self._held.variables, self._held.layout
@@ -166,7 +167,7 @@ class ServerProgram:
             update_of=self._update_of,
         )
         reports = self._reports if is_last else None
-        rounds = self.server.rounds
+        rounds = self._rounds
         if rounds is None:
             return Push(
                 stage,
@@ -187,8 +188,8 @@ class ServerProgram:
 
     def _agreement(self, *, enters: bool) -> Any:
         """A function for agreeing on a round, where the job has rounds; else None."""
-        rounds = self.server.rounds
-        if rounds is None or not self.program.trains:
+        rounds = self._rounds
+        if rounds is None:
             return None
         request = RoundRequest(
             rounds, held=self._held, server=self.server, answers=self._answers, enters=enters
@@ -227,8 +228,8 @@ class ServerProgram:
                 )
                 ledger.post(entries)
             self.server.membership.enter(slot, accepted)
-            if self.server.rounds is not None:
-                version = self.server.rounds.position()
+            if self._rounds is not None:
+                version = self._rounds.position()
             values = self._values(self._held.natives)
             handing_out = self._handing_out(self._held.natives)
             handing_out.note(WorkerAt(slot, version), counts=accepted, is_first=True)

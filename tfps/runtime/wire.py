@@ -138,7 +138,8 @@ def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> S
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
     state = tuple(v for v in program.state if device in v._value.resource.devices)
     state = state if is_last else ()
-    counts = () if program.local is None else program.local.counts
+    local = program.local
+    counts = local.counts if local is not None and local.adds_counts else ()
     counts = tuple(v for v in counts if device in v._value.resource.devices)
     values = parts_of(parameters_on(program, device)) if is_last else gradients
     rest: list[tuple[str, str, tuple[int, ...]]] = [

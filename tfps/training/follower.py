@@ -51,6 +51,7 @@ class Follower:
         self._logs: dict[str, Any] = {}
         self._taken_samples = 0  # of the round, that the model's metrics have taken over
         self._outer: tuple[Any, Any] = (None, None)  # the round that this one interrupts
+        self._warmed_up_steps = 0  # of this request, before the round
         self._results_known = False  # whether the results of metrics were computed before
 
     def __call__(self, asked: Any) -> Any:
@@ -65,11 +66,12 @@ class Follower:
         try:
             # Whoever asked to stop before the epoch gets the one execution that Keras still runs.
             stops = self._kind == "train" and self._model.stop_training
-            upto = strategy.whole_rounds(request.upto_steps) if self.lock_step else None
-            round_.run_to(request.upto_steps if stops and upto is None else upto)
+            asked = max(0, request.upto_steps - self._warmed_up_steps)
+            upto = strategy.whole_rounds(asked) if self.lock_step else None
+            round_.run_to(asked if stops and upto is None else upto)
             strategy.active_round, strategy.active_follower = round_, self
-            reached = round_.wait_for(upto or request.upto_steps)
-            reached = reached or round_.completed >= request.upto_steps
+            reached = round_.wait_for(upto or asked)
+            reached = reached or round_.completed >= asked
             self._refuse_metrics(round_)
             if not reached and request.source.failure is not None:
                 source = request.source
@@ -80,7 +82,7 @@ class Follower:
             raise
         if self.lock_step:
             round_.pause()
-        if not reached and round_.completed <= request.upto_steps - self._per_call():
+        if not reached and round_.completed <= asked - self._per_call():
             self.end_of_epoch()
             raise StopIteration
         if request.is_last or not reached:
@@ -136,27 +138,72 @@ class Follower:
             self._strategy.active_round.interrupt()  # a hook of its loop evaluates or trains
         self._strategy.watch_tasks()
         self._strategy.runtime.collect()
-        compiled = self._compile(request)
+        self._logs, self._request, self._warmed_up_steps = {}, request, 0
+        if self._warms_up(request):
+            self._warm_up(request)
+        tickets = request.tickets
+        self._round = self._new_round(
+            self._compile(request),
+            request,
+            tickets=None if tickets is None else tickets - self._warmed_up_steps,
+        )
+
+    def _warms_up(self, request: RoundRequest) -> bool:
+        """At the begin of a job, unless it goes on from a checkpoint."""
+        strategy = self._strategy
+        return (
+            self._kind == "train"
+            and strategy.consistency.warm_up_steps > 0
+            and not isinstance(request.source, OneBatch)
+            and not any(strategy.stats().versions)
+            and not int(self._model.optimizer.iterations)
+        )
+
+    def _warm_up(self, request: RoundRequest) -> None:
+        """The first steps of the request: see `tfps.consistency.warm_up`."""
+        steps = self._strategy.consistency.warm_up_steps
+        tickets = steps * max(1, sum(self._strategy.alive_workers()))
+        if request.tickets is not None:
+            tickets = min(tickets, request.tickets)
+        alone = LocalSteps(steps, synchronous=True)
+        round_ = self._new_round(self._compile(request, alone=alone), request, tickets=tickets)
+        strategy = self._strategy
+        try:
+            round_.run_to(None)
+            strategy.active_round, strategy.active_follower = round_, self
+            round_.wait_for(tickets)
+            round_.pause()
+        except BaseException as error:
+            self._abandon(round_, error)
+            raise
+        self._finish(round_)
+        self._warmed_up_steps = round_.completed
+        strategy.runtime.kept_slots.free()  # the optimizer begins as new
+
+    def _new_round(
+        self, compiled: CompiledProgram, request: RoundRequest, *, tickets: int | None
+    ) -> Round:
         self._program = compiled.program
         for update in self._strategy.updates_of(compiled.program):
             update.refresh_mirrors()
         self._metrics_before = [
             np.asarray(v._value.numpy(), np.float64) for v in compiled.program.metrics
         ]
-        self._logs = {}
         self._taken_samples = 0
-        self._request = request
-        self._round = Round(
+        offset = request.offset_steps + self._warmed_up_steps
+        return Round(
             compiled,
             runtime=self._strategy.runtime,
             coordinator=self._strategy.coordinator,
-            arguments=request.source.arguments(request.data_pass, request.offset_steps),
-            tickets=request.tickets,
+            arguments=request.source.arguments(request.data_pass, offset),
+            tickets=tickets,
             seeds=_seed_states(compiled.program),
         )
 
-    def _compile(self, request: RoundRequest) -> CompiledProgram:
-        key = (request.source.key(), self._frozen_state(), self.lock_step)
+    def _compile(
+        self, request: RoundRequest, *, alone: LocalSteps | None = None
+    ) -> CompiledProgram:
+        key = (request.source.key(), self._frozen_state(), self.lock_step, alone)
         if key not in self._compiled or not self._compiled[key].is_current:
             strategy = self._strategy
             program = Program(
@@ -169,9 +216,11 @@ class Follower:
             )
             with strategy.scope():
                 discover(program, strategy)
-                if program.trains and isinstance(strategy.consistency, LocalSteps):
-                    train_locally(program, strategy.consistency)
-                program.pipelined = self._is_pipelined(program)
+                mode = alone or strategy.consistency
+                program.meets = program.trains and mode.backup_workers is not None
+                if program.trains and isinstance(mode, LocalSteps):
+                    train_locally(program, mode, adds_counts=alone is None)
+                program.pipelined = self._is_pipelined(program) and alone is None
                 strategy.updates_of(program)  # state of optimizers settles before it is traced
             self._compiled.clear()  # a new input: what the old one held on the servers is freed
             self._compiled[key] = CompiledProgram(

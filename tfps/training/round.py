@@ -100,7 +100,7 @@ class Round:
         """One closure per worker; each ends when it finds no ticket."""
         self.running = True
         self._compiled.source.settle()
-        if self._compiled.program.trains:
+        if self._compiled.program.meets:
             alive = private.alive_workers(self._coordinator)
             away = self._queue.barred | self._queue.recalled
             self._invited.renew([there and i not in away for i, there in enumerate(alive)])

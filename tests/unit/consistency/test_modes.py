@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tfps.consistency.modes import ALIASES, Asynchronous, BoundedStaleness, resolve
+from tfps.consistency.modes import ALIASES, Asynchronous, BoundedStaleness, Synchronous, resolve
 from tfps.errors import ConfigError
 
 
@@ -48,3 +48,12 @@ def test_a_bound_that_is_no_count(steps: object) -> None:
 def test_what_the_modes_ask_for() -> None:
     assert (Asynchronous().bound_steps, Asynchronous(pipeline_steps=1).pipeline_steps) == (None, 1)
     assert (BoundedStaleness(3).bound_steps, BoundedStaleness(3).pipeline_steps) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    "make", [Asynchronous, Synchronous, lambda **options: BoundedStaleness(2, **options)]
+)
+def test_steps_of_a_warm_up(make: Any) -> None:
+    assert make(warm_up_steps=3).warm_up_steps == 3
+    with pytest.raises(ConfigError, match="warm_up_steps: received -1, expected a whole number"):
+        make(warm_up_steps=-1)

@@ -18,6 +18,7 @@ from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
         ({"mode": "bounded_staleness", "bound_steps": 0}, BoundedStaleness(0)),
         ({"mode": "synchronous", "backup_workers": 1}, Synchronous(1)),
         ({"mode": "local_steps", "period_steps": 4}, LocalSteps(4)),
+        ({"mode": "synchronous", "warm_up_steps": 9}, Synchronous(warm_up_steps=9)),
         (
             {"mode": "local_steps", "synchronous_periods": True},
             LocalSteps(16, synchronous=True),

@@ -1,0 +1,160 @@
+"""The first steps of a training, which workers take by themselves."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tfps.launch import LocalCluster
+
+pytestmark = pytest.mark.timeout(240)
+
+LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
+BATCH, STEPS = 8, 6
+WORKERS = 2
+
+
+def _examples(count: int) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(count, 6)).astype("float32")
+    return x, x[:, :3].argmax(1)
+
+
+def _network(optimizer: Any) -> keras.Model:
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((6,)), *layers])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=["accuracy"])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("mode", "rounds"),
+    [
+        (tfps.Synchronous(warm_up_steps=STEPS), 6),
+        pytest.param(tfps.BoundedStaleness(2, warm_up_steps=STEPS), 0, marks=pytest.mark.slow),
+        pytest.param(tfps.LocalSteps(3, warm_up_steps=STEPS), 0, marks=pytest.mark.slow),
+    ],
+    ids=["synchronous", "bounded_staleness", "local_steps"],
+)
+def test_all_go_on_from_the_mean(
+    cluster: Callable[..., LocalCluster], mode: Any, rounds: int
+) -> None:
+    """With an optimizer that is new, as the momentum shows where two workers then meet."""
+    warm, rest = WORKERS * STEPS * BATCH, WORKERS * rounds * BATCH
+    x, y = _examples(warm + rest)
+    make = functools.partial(keras.optimizers.SGD, 0.1, momentum=0.9)
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=WORKERS, ps=2).cluster_resolver,
+        placement="round_robin",
+        consistency=mode,
+        batch_callbacks="sampled",
+    )
+    with strategy.scope():
+        model = _network(make())
+    before = model.get_weights()
+    counts = []
+    history = model.fit(
+        x,
+        y,
+        batch_size=BATCH,
+        shuffle=False,
+        verbose=0,
+        callbacks=[
+            keras.callbacks.LambdaCallback(
+                on_train_batch_end=lambda batch, logs: counts.append(logs["loss"])
+            )
+        ],
+    )
+    after, stats = model.get_weights(), strategy.stats()
+    iterations = int(model.optimizer.iterations)
+    strategy.close()
+    assert stats.worker_steps[0] + stats.worker_steps[1] == len(x) // BATCH
+    assert min(stats.worker_steps) >= STEPS
+    assert len(counts) == len(x) // BATCH
+    assert np.isfinite(history.history["loss"][0])
+    with tf.device(LOCAL):
+        alone, results = _network(make()), []
+        for begin in range(0, warm, STEPS * BATCH):
+            rows = slice(begin, begin + STEPS * BATCH)
+            alone.compile(make(), alone.loss)
+            alone.set_weights(before)
+            alone.fit(x[rows], y[rows], batch_size=BATCH, shuffle=False, verbose=0)
+            results.append(alone.get_weights())
+        mean = [sum(weights) / WORKERS for weights in zip(*results, strict=True)]
+        alone.compile(make(), alone.loss)
+        alone.set_weights(mean)
+        if rounds:
+            alone.fit(x[warm:], y[warm:], batch_size=WORKERS * BATCH, shuffle=False, verbose=0)
+    for weight, expected, first in zip(after, alone.get_weights(), before, strict=True):
+        assert np.linalg.norm(weight - expected) <= 1e-5 * np.linalg.norm(expected - first)
+    assert iterations == rounds
+
+
+def _counting(path: str, number: tf.Tensor) -> tf.Tensor:
+    """Runs on a worker: a line for each batch that it draws."""
+    with Path(path).open("a") as lines:
+        lines.write(f"{int(number)}\n")
+    time.sleep(0.02)
+    return number
+
+
+def _drawn(folder: Path) -> list[int]:
+    paths = [folder / f"worker-{slot}" for slot in range(WORKERS)]
+    return [len(path.read_text().splitlines()) if path.exists() else 0 for path in paths]
+
+
+def test_no_server_is_needed(cluster: Callable[..., LocalCluster], tmp_path: Path) -> None:
+    """One server stands still while all workers take their steps."""
+    steps, folder = 120, str(tmp_path)
+
+    def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        path = f"{folder}/worker-{context.input_pipeline_id}"
+        count = functools.partial(_counting, path)
+        numbers = tf.data.Dataset.range(2 * steps).map(
+            lambda number: tf.ensure_shape(tf.py_function(count, [number], tf.int64), [])
+        )
+        batch = tf.ones([BATCH, 6]), tf.zeros([BATCH], tf.int64)
+        return numbers.map(lambda number: batch).prefetch(0)
+
+    job = cluster(workers=WORKERS, ps=2)
+    strategy = tfps.ParameterServerStrategy(
+        job.cluster_resolver,
+        placement="round_robin",
+        consistency=tfps.Asynchronous(warm_up_steps=steps),
+    )
+    with strategy.scope():
+        model = _network("sgd")
+    drawn_meanwhile: list[int] = []
+
+    def stop_a_server() -> None:
+        while min(_drawn(tmp_path)) < 2:  # both have the weights, and train
+            time.sleep(0.01)
+        job.suspend("ps", 1)
+        try:
+            until_s = time.monotonic() + 6  # short of what a server is given up after
+            while min(_drawn(tmp_path)) < steps and time.monotonic() < until_s:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            drawn_meanwhile.extend(_drawn(tmp_path))
+        finally:
+            job.resume("ps", 1)
+
+    thread = threading.Thread(target=stop_a_server)
+    thread.start()
+    model.fit(dataset, verbose=0)
+    thread.join()
+    stats = strategy.stats()
+    strategy.close()
+    assert min(drawn_meanwhile) >= steps
+    assert stats.worker_steps == (2 * steps, 2 * steps)

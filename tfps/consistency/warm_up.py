@@ -1,0 +1,35 @@
+"""Warm-up: the first steps of a training, which each worker takes by itself.
+
+Gradients at the begin of a training are large and point everywhere; those of workers that do not
+wait for each other disturb one another most then. With ``warm_up_steps=w`` of a consistency mode
+every worker takes its first w steps from the initial weights with an optimizer of its own, and
+needs no server for that once it has them. Then all go on from the mean of the weights, weighted by
+examples, with an optimizer that is new: its slots and `iterations` begin there. The steps belong to
+the first epoch like any other. Workers that come later, and jobs that go on from a checkpoint, take
+none; so do scheduled functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is a whole number from 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def warm_up_problems(warm_up_steps: Any) -> list[str]:
+    """Say what is wrong with a number of steps.
+
+    Example:
+
+    >>> warm_up_problems(10)
+    []
+    """
+    if is_count(warm_up_steps):
+        return []
+    return [
+        f"warm_up_steps: received {warm_up_steps!r}, expected a whole number from 0: how many "
+        "steps each worker takes by itself at the begin"
+    ]
