@@ -13,7 +13,12 @@ from tfps.keras_backend import check_backend
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tfps.consistency.modes import Asynchronous, BoundedStaleness, Synchronous
+    from tfps.consistency.modes import (
+        Asynchronous,
+        BoundedStaleness,
+        DynamicBoundedStaleness,
+        Synchronous,
+    )
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
@@ -24,6 +29,7 @@ _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
     "BoundedStaleness": "tfps.consistency.modes",
     "ClusterCoordinator": "tfps.strategy.coordinator",
+    "DynamicBoundedStaleness": "tfps.consistency.modes",
     "LocalCluster": "tfps.launch.local_cluster",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
@@ -36,6 +42,7 @@ __all__ = [
     "Asynchronous",
     "BoundedStaleness",
     "ClusterCoordinator",
+    "DynamicBoundedStaleness",
     "LocalCluster",
     "ParameterServerStrategy",
     "SidecarEvaluator",

@@ -126,9 +126,13 @@ class TrainingSection(Section):
 class ConsistencySection(Section):
     """``[consistency]``: how far a worker may run ahead of the others."""
 
-    mode: Literal["asynchronous", "synchronous", "bounded_staleness"] = "asynchronous"
+    mode: Literal[
+        "asynchronous", "synchronous", "bounded_staleness", "dynamic_bounded_staleness"
+    ] = "asynchronous"
     backup_workers: Annotated[int, Field(ge=0)] = 0  # of synchronous
     bound_steps: Annotated[int, Field(ge=0)] = 4  # of bounded_staleness
+    min_bound_steps: Annotated[int, Field(ge=0)] = 3  # of dynamic_bounded_staleness
+    max_bound_steps: Annotated[int, Field(ge=0)] = 15  # of dynamic_bounded_staleness
     pipeline_steps: Annotated[int, Field(ge=0, le=1)] = 0  # of asynchronous
 
 

@@ -115,12 +115,16 @@ class BoundedGate:
         books = self._ledger.books
         return Clocks(*self._ledger.by_slot(books.clock, books.active, books.waiting))
 
+    def _rule(self, state: Clocks, asking: tf.Tensor) -> Decision:
+        """Who of those that ask may start."""
+        return clock.decide(
+            state, asking=asking, bound_steps=self._bound_steps, vectors=self._vectors
+        )
+
     def _decide(self, state: Clocks, *, asking: tf.Tensor) -> Decision:
         """Write what follows and wake those that may go on."""
         books = self._ledger.books
-        decision = clock.decide(
-            state, asking=asking, bound_steps=self._bound_steps, vectors=self._vectors
-        )
+        decision = self._rule(state, asking)
         after = decision.after
         self._ledger.write_by_slot({books.clock: after.clocks, books.waiting: after.waiting})
         self._ledger.raise_to(books.LARGEST_GAP, decision.gap)

@@ -6,31 +6,36 @@ from tfps.config.schema import ConsistencySection, JobConfig
 from tfps.consistency.modes import (
     Asynchronous,
     BoundedStaleness,
+    DynamicBoundedStaleness,
     Mode,
     Synchronous,
     applies_each_gradient,
     backup_problem,
+    range_problem,
 )
 
 
 def mode_of(section: ConsistencySection) -> Mode:
     """Return the mode of ``[consistency]``."""
-    modes: dict[str, Mode] = {
-        "asynchronous": Asynchronous(pipeline_steps=section.pipeline_steps),
-        "synchronous": Synchronous(section.backup_workers),
-        "bounded_staleness": BoundedStaleness(section.bound_steps),
-    }
-    return modes[section.mode]
+    if section.mode == "asynchronous":
+        return Asynchronous(pipeline_steps=section.pipeline_steps)
+    if section.mode == "synchronous":
+        return Synchronous(section.backup_workers)
+    if section.mode == "bounded_staleness":
+        return BoundedStaleness(section.bound_steps)
+    return DynamicBoundedStaleness(section.min_bound_steps, section.max_bound_steps)
 
 
 def consistency_problems(config: JobConfig) -> list[str]:
     """Return a sentence for everything that the chosen mode cannot be combined with."""
-    section, problems = config.consistency, []
-    if config.training.optimizer.name == "dana" and not applies_each_gradient(mode_of(section)):
+    section, dana = config.consistency, config.training.optimizer.name == "dana"
+    problem = range_problem(section.min_bound_steps, section.max_bound_steps)
+    problems = [f"consistency.{problem}"] if problem else []
+    if dana and not problem and not applies_each_gradient(mode_of(section)):
         problems.append(
             f"training.optimizer.name: received 'dana' with consistency.mode = {section.mode!r}; "
-            "expected 'asynchronous' or 'bounded_staleness': it has a momentum for each worker, "
-            "and their gradients are applied together there"
+            "expected 'asynchronous', 'bounded_staleness' or 'dynamic_bounded_staleness': it has a "
+            "momentum for each worker, and their gradients are applied together there"
         )
     if section.backup_workers and section.mode != "synchronous":
         problems.append(
