@@ -159,6 +159,11 @@ class ServerUpdate:
         for memories in self._memories.values():
             memories.hand_out(names, sender, device=device, is_first=is_first)
 
+    def forget_workers(self) -> None:
+        """Let all workers begin as new ones; called on the coordinator, at rest."""
+        for memories in self._memories.values():
+            memories.clear()
+
     def scalars(self) -> Iterator[Any]:
         """What the optimizer has once, as Keras variables."""
         for member in members(self.optimizer):
