@@ -162,9 +162,7 @@ def test_who_is_forgotten_begins_anew(name: str, in_slabs: bool) -> None:
     for _ in range(2):
         for worker in range(3):
             push.begin(worker)
-        for step, worker in enumerate(ORDER):
-            values = push(gradients_of(step), worker)
-        results.append(values)
+        results.append([push(gradients_of(step), worker) for step, worker in enumerate(ORDER)][-1])
         for variable, value in zip((*variables, *optimizer.variables), state, strict=True):
             variable.assign(value)
         push.update.forget_workers()
