@@ -28,11 +28,11 @@ class DynamicGate(BoundedGate):
         self._keep(self._pace().entered(is_new))
         super().enter(slot, accepted)
 
-    def end_step(self, slot: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        steps = self._ledger.one_hot(slot) * tf.cast(counts, tf.int64)
+    def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor:
+        worker = self._ledger.one_hot(slot) * tf.cast(counts, tf.int64)
         now = tf.cast(tf.timestamp() * 1e6, tf.int64)
-        self._keep(self._pace().ticked(steps, now, vectors=self._vectors))
-        return super().end_step(slot, counts)
+        self._keep(self._pace().ticked(worker, now, vectors=self._vectors))
+        return super().end_step(slot, counts=counts, clock=clock)
 
     def _rule(self, state: Clocks, asking: tf.Tensor) -> Decision:
         decision, pace = extra_steps.decide(

@@ -45,18 +45,18 @@ class Pace:
         stays = 1 - is_new
         return Pace(self.pushed * stays, self.pushed_before * stays, self.granted * stays)
 
-    def ticked(self, steps: Any, now: Any, *, vectors: Vectors) -> Pace:
-        """Workers have ended a step.
+    def ticked(self, worker: Any, now: Any, *, vectors: Vectors) -> Pace:
+        """A worker has ended a step.
 
         Args:
-            steps: 1 at their slots.
+            worker: 1 at its slot.
             now: in microseconds.
             vectors: operations.
         """
         return replace(
             self,
-            pushed=vectors.where(steps == 1, now, self.pushed),
-            pushed_before=vectors.where(steps == 1, self.pushed, self.pushed_before),
+            pushed=vectors.where(worker == 1, now, self.pushed),
+            pushed_before=vectors.where(worker == 1, self.pushed, self.pushed_before),
         )
 
 

@@ -268,5 +268,6 @@ def _reply(version: tf.Tensor, staleness: Any = 0, status: Any = int(Status.OK))
         Reply.STALENESS: staleness,
         Reply.NEXT_TICKET: NO_TICKET,
         Reply.AHEAD_TICKET: NO_TICKET,
+        Reply.CLOCK: 0,
     }
     return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])

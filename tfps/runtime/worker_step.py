@@ -77,6 +77,7 @@ class WorkerStep:
         self.report: dict[str, tf.Tensor] = {}
         self.push_microseconds: tf.Tensor = tf.constant(NOT_MEASURED, tf.int64)
         self.first: tf.Tensor = self.ticket  # of the round
+        self.clock: Any = 0  # when it joined: where it goes on from
         self._stage = 0
         self._graph: Any = None
         self._nested_versions: Any = None
@@ -128,8 +129,7 @@ class WorkerStep:
 
     def join(self) -> tf.Tensor:
         """Enter on all servers and load the parameters; answers the first ticket."""
-        header = self._header(Kind.JOIN)
-        empty = tf.zeros([0], tf.uint8)
+        header, empty = self._header(Kind.JOIN), tf.zeros([0], tf.uint8)
         replies = self.carrier.exchange(
             {
                 p: ServerCall(
@@ -143,6 +143,7 @@ class WorkerStep:
         )
         self._take(self._rounds.enter(Found.of(replies)))
         self.ahead_ticket = replies[0].header[Reply.AHEAD_TICKET]
+        self.clock = tf.reduce_max([reply.header[Reply.CLOCK] for reply in replies.values()])
         return replies[0].header[Reply.NEXT_TICKET]
 
     def _take(self, found: Found) -> None:
@@ -320,6 +321,7 @@ class WorkerStep:
                 Request.PULL_MICROSECONDS: NOT_MEASURED,
                 Request.WAIT_MICROSECONDS: NOT_MEASURED,
                 Request.STEP_EXAMPLES: 0,
+                Request.CLOCK: 0,
                 **self.fields,
             }
             return tf.stack([tf.cast(values[field], tf.int64) for field in Request])

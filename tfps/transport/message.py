@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Raised when the meaning of a header field changes; a server refuses another version.
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 class Kind(enum.IntEnum):
@@ -39,6 +39,7 @@ class Request(enum.IntEnum):
     PULL_MICROSECONDS = 12  # duration of the pull before it; -1: none
     WAIT_MICROSECONDS = 13  # time that the previous step waited for its batch; -1: none
     STEP_EXAMPLES = 14  # of the ticket that is pushed: its weight in a round
+    CLOCK = 15  # steps that the worker had completed before the one that is pushed
 
 
 class Reply(enum.IntEnum):
@@ -49,6 +50,7 @@ class Reply(enum.IntEnum):
     STALENESS = 2
     NEXT_TICKET = 3
     AHEAD_TICKET = 4  # the second one that a pipelined worker joins with
+    CLOCK = 5  # where this server lets a worker begin that joins
 
 
 REQUEST_FIELDS = len(Request)

@@ -82,7 +82,7 @@ class GateMachine(RuleBasedStateMachine):
         worker = one(slot, self.slots)
         self.computing.discard(slot)
         self.note_push(worker)
-        decision = self._decide(self.state.ticked(worker, vectors=VECTORS), worker)
+        decision = self._decide(self.state.ticked(worker, before + 1, vectors=VECTORS), worker)
         assert self.state.clocks[slot] == before + 1
         (self.waiting if decision.blocked[slot] else self.computing).add(slot)
 

@@ -28,7 +28,7 @@ def test_tensors_decide_as_arrays(
     def answers(convert: Any, vectors: Any) -> list[list[int]]:
         state = Clocks(convert(clocks), convert(active), convert(waiting))
         state = state.entered(convert(asking), vectors=vectors)
-        state = state.ticked(convert(active), vectors=vectors)
+        state = state.ticked(convert(active), convert(4), vectors=vectors)
         found = decide(state, asking=convert(asking), bound_steps=bound, vectors=vectors)
         parts = (found.after.clocks, found.after.waiting, found.released, found.blocked, found.gap)
         return [np.asarray(part).tolist() for part in parts]

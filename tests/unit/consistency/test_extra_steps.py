@@ -152,7 +152,7 @@ def test_steps_that_were_granted_are_done_without_asking() -> None:
         decision, pace = decide(state, pace, asking=one(1, 2), limits=LIMITS, vectors=VECTORS)
         assert pace.granted[1] == 4
         assert decision.blocked[1] == (now == 102)
-        state = state.ticked(one(1, 2), vectors=VECTORS)
+        state = state.ticked(one(1, 2), state.clocks[1] + 1, vectors=VECTORS)
         # Pushes at one and the same time: where it asks again, no further step helps.
         pace = pace.ticked(one(1, 2), 150, vectors=VECTORS)
 
