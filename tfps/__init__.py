@@ -14,7 +14,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tfps.consistency.local_steps import LocalSteps
-    from tfps.consistency.modes import Asynchronous, BoundedStaleness, Synchronous
+    from tfps.consistency.modes import (
+        Asynchronous,
+        BoundedStaleness,
+        DynamicBoundedStaleness,
+        Synchronous,
+    )
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
@@ -25,6 +30,7 @@ _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
     "BoundedStaleness": "tfps.consistency.modes",
     "ClusterCoordinator": "tfps.strategy.coordinator",
+    "DynamicBoundedStaleness": "tfps.consistency.modes",
     "LocalCluster": "tfps.launch.local_cluster",
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
@@ -38,6 +44,7 @@ __all__ = [
     "Asynchronous",
     "BoundedStaleness",
     "ClusterCoordinator",
+    "DynamicBoundedStaleness",
     "LocalCluster",
     "LocalSteps",
     "ParameterServerStrategy",

@@ -11,7 +11,8 @@ import numpy as np
 class InitialState:
     """The state of a compiled model's optimizer, and weights that depend on nothing but a seed.
 
-    Make it in the strategy's scope: the optimizer's state is created if it is not there yet.
+    Make it in the strategy's scope: the optimizer's state is created if it is not there yet. Train
+    a little before it is restored: what servers have for each worker is there from then on.
 
     Args:
         model: built and compiled; of dense layers.
@@ -28,6 +29,8 @@ class InitialState:
         self._model.set_weights(initial_weights(self._shapes, seed=seed))
         for variable, value in zip(self._model.optimizer.variables, self._state, strict=True):
             variable.assign(value)
+        strategy = self._model.distribute_strategy
+        strategy.update_of(self._model.optimizer).forget_workers()
 
 
 def initial_weights(shapes: list[tuple[int, ...]], *, seed: int) -> list[np.ndarray]:

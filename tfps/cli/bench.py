@@ -141,7 +141,7 @@ def staleness(*, quick: bool, output: Path, repetitions: int | None, images: Pat
     """Staleness-aware optimizers against plain ones where every gradient lacks 8 to 16 updates.
 
     13 workers whose steps take 100 ms; each optimizer with the best learning rate of a grid. About
-    20 minutes on two cores.
+    35 minutes on two cores.
     """
     from tfps.bench.staleness.benchmark import Staleness, run
     from tfps.bench.staleness.plot import write_plot

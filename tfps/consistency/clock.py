@@ -4,6 +4,11 @@ A worker's *clock* is the number of its completed steps. A worker may start a st
 is at most a bound ahead of the slowest of those that take part; the slowest may always start, so
 somebody can. Who may not waits until a clock moves, or somebody leaves.
 
+With several servers each decides by itself, on the same clocks: a worker that joins is told by each
+where its slowest is, goes on from the furthest of them, and says so with its pushes. Else servers
+that it joins at different moments could have it wait on one for a worker that waits for it on
+another one.
+
 Source: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
 Server", NeurIPS 2013.
 """
@@ -49,14 +54,16 @@ class Clocks:
             waiting=self.waiting * (1 - is_new),
         )
 
-    def ticked(self, steps: Any, *, vectors: Vectors) -> Clocks:
-        """Workers have completed steps.
+    def ticked(self, worker: Any, clock: Any, *, vectors: Vectors) -> Clocks:
+        """A worker has completed a step.
 
         Args:
-            steps: how many, by slot.
+            worker: 1 at its slot.
+            clock: its own count of steps, with this one.
             vectors: operations.
         """
-        return Clocks(self.clocks + self.active * steps, self.active, self.waiting)
+        moved = vectors.where(self.active * worker == 1, clock, self.clocks)
+        return Clocks(moved, self.active, self.waiting)
 
     def gaps(self, *, vectors: Vectors) -> Any:
         """By how much each worker that takes part is ahead of the slowest; 0 for the others."""
@@ -81,13 +88,13 @@ class Decision:
     gap: Any
 
 
-def decide(state: Clocks, *, asking: Any, bound_steps: int, vectors: Vectors) -> Decision:
+def decide(state: Clocks, *, asking: Any, bound_steps: Any, vectors: Vectors) -> Decision:
     """Who may start a step.
 
     Args:
         state: the clocks as they are now.
         asking: 1 for those that would start.
-        bound_steps: how far ahead of the slowest a worker may start.
+        bound_steps: how far ahead of the slowest a worker may start; a number, or one by slot.
         vectors: operations.
     """
     gaps = state.gaps(vectors=vectors)

@@ -7,8 +7,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from tfps.consistency import clock
-from tfps.consistency.clock import Clocks, Decision
+from tfps.consistency.clock import Clocks, Decision, decide
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.waiters import TensorVectors, Waiters
 
@@ -52,12 +51,13 @@ class Memberships:
 class Gate(Membership, Protocol):
     """When a server that applies gradients at once answers a worker's push."""
 
-    def end_step(self, slot: tf.Tensor, counts: tf.Tensor) -> tf.Tensor | None:
+    def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor | None:
         """Trace the end of a worker's step; answers whether it has to wait, None: never.
 
         Args:
             slot: the worker.
             counts: whether the step does; one that was refused does not.
+            clock: steps that the worker has completed with it, the same on all servers.
         """
 
     def wait(self, slot: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]) -> Sequence[tf.Tensor]:
@@ -78,7 +78,7 @@ class OpenGate:
     def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
         """Nothing follows."""
 
-    def end_step(self, slot: tf.Tensor, counts: tf.Tensor) -> None:
+    def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> None:
         """Nobody has to wait."""
 
     def destroy(self) -> None:
@@ -108,10 +108,10 @@ class BoundedGate:
     def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
         self._decide(self._state(), asking=tf.zeros([self._ledger.books.slots], tf.int64))
 
-    def end_step(self, slot: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        steps = self._ledger.one_hot(slot) * tf.cast(counts, tf.int64)
-        state = self._state().ticked(steps, vectors=self._vectors)
-        return self._is_blocked(self._decide(state, asking=steps))
+    def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor:
+        worker = self._ledger.one_hot(slot) * tf.cast(counts, tf.int64)
+        state = self._state().ticked(worker, clock, vectors=self._vectors)
+        return self._is_blocked(self._decide(state, asking=worker))
 
     def wait(self, slot: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]) -> Sequence[tf.Tensor]:
         worker = self._ledger.one_hot(slot)
@@ -138,12 +138,14 @@ class BoundedGate:
         books = self._ledger.books
         return Clocks(*self._ledger.by_slot(books.clock, books.active, books.waiting))
 
+    def _rule(self, state: Clocks, asking: tf.Tensor) -> Decision:
+        """Who of those that ask may start."""
+        return decide(state, asking=asking, bound_steps=self._bound_steps, vectors=self._vectors)
+
     def _decide(self, state: Clocks, *, asking: tf.Tensor) -> Decision:
         """Write what follows and wake those that may go on."""
         books = self._ledger.books
-        decision = clock.decide(
-            state, asking=asking, bound_steps=self._bound_steps, vectors=self._vectors
-        )
+        decision = self._rule(state, asking)
         after = decision.after
         self._ledger.write_by_slot({books.clock: after.clocks, books.waiting: after.waiting})
         self._ledger.raise_to(books.LARGEST_GAP, decision.gap)

@@ -121,9 +121,21 @@ class Books:
         """The position in the rounds that the worker waits for."""
         return self.GLOBALS + 14 * self.slots + slot
 
+    def pushed(self, slot: Any) -> Any:
+        """When the worker's last step ended, in microseconds; 0: none has since it came."""
+        return self.GLOBALS + 15 * self.slots + slot
+
+    def pushed_before(self, slot: Any) -> Any:
+        """When the step before that ended, likewise."""
+        return self.GLOBALS + 16 * self.slots + slot
+
+    def granted(self, slot: Any) -> Any:
+        """The clock up to which the worker may go without asking; see `extra_steps`."""
+        return self.GLOBALS + 17 * self.slots + slot
+
     @property
     def histograms(self) -> int:
-        return self.GLOBALS + 15 * self.slots
+        return self.GLOBALS + 18 * self.slots
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates

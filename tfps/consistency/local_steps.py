@@ -88,6 +88,11 @@ class LocalSteps:
         return None
 
     @property
+    def extra_steps(self) -> int:
+        """There is no bound to go beyond."""
+        return 0
+
+    @property
     def backup_workers(self) -> int | None:
         """A round waits for all; None: there are none."""
         return 0 if self.synchronous else None

@@ -7,41 +7,46 @@ from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import (
     Asynchronous,
     BoundedStaleness,
+    DynamicBoundedStaleness,
     Mode,
     Synchronous,
+    applies_each_gradient,
     backup_problem,
+    range_problem,
 )
-
-# What needs the gradient of each worker and step by itself.
-APPLIES_EACH_GRADIENT = ("asynchronous", "bounded_staleness")
 
 
 def mode_of(section: ConsistencySection) -> Mode:
     """Return the mode of ``[consistency]``."""
     warm_up = section.warm_up_steps
-    if section.mode == "local_steps":
-        return LocalSteps(
-            section.period_steps,
-            synchronous=section.synchronous_periods,
-            elasticity=section.elasticity,
-            warm_up_steps=warm_up,
-        )
-    modes: dict[str, Mode] = {
-        "asynchronous": Asynchronous(section.pipeline_steps, warm_up),
-        "synchronous": Synchronous(section.backup_workers, warm_up),
-        "bounded_staleness": BoundedStaleness(section.bound_steps, warm_up),
-    }
-    return modes[section.mode]
+    if section.mode == "asynchronous":
+        return Asynchronous(section.pipeline_steps, warm_up)
+    if section.mode == "synchronous":
+        return Synchronous(section.backup_workers, warm_up)
+    if section.mode == "bounded_staleness":
+        return BoundedStaleness(section.bound_steps, warm_up)
+    if section.mode == "dynamic_bounded_staleness":
+        bounds = section.min_bound_steps, section.max_bound_steps
+        return DynamicBoundedStaleness(*bounds, warm_up)
+    return LocalSteps(
+        section.period_steps,
+        synchronous=section.synchronous_periods,
+        elasticity=section.elasticity,
+        warm_up_steps=warm_up,
+    )
 
 
 def consistency_problems(config: JobConfig) -> list[str]:
     """Return a sentence for everything that the chosen mode cannot be combined with."""
-    section, problems = config.consistency, _local_problems(config.consistency)
-    if config.training.optimizer.name == "dana" and section.mode not in APPLIES_EACH_GRADIENT:
+    section, dana = config.consistency, config.training.optimizer.name == "dana"
+    problem = range_problem(section.min_bound_steps, section.max_bound_steps)
+    problems = [f"consistency.{problem}"] if problem else []
+    problems += _local_problems(section)
+    if dana and not problems and not applies_each_gradient(mode_of(section)):
         problems.append(
             f"training.optimizer.name: received 'dana' with consistency.mode = {section.mode!r}; "
-            "expected 'asynchronous' or 'bounded_staleness': it has a momentum for each worker, "
-            "and their gradients are applied together there"
+            "expected 'asynchronous', 'bounded_staleness' or 'dynamic_bounded_staleness': it has a "
+            "momentum for each worker, and their gradients are applied together there"
         )
     if section.backup_workers and section.mode != "synchronous":
         problems.append(

@@ -83,6 +83,11 @@ class Memories:
             sender = sender._replace(slot=sender.slot - 1)
         return OfSender(self.own, unit, sender)
 
+    def clear(self) -> None:
+        """Forget what updates have written; what workers are handed is replaced when they enter."""
+        if self._slot_is_of_worker_0 and self.own is not None:
+            self.own.clear()
+
     def hand_out(
         self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
     ) -> None:

@@ -145,6 +145,11 @@ class ServerUpdate:
         for memories in self._memories.values():
             memories.hand_out(names, sender, device=device, is_first=is_first)
 
+    def forget_workers(self) -> None:
+        """Let all workers begin as new ones; called on the coordinator, at rest."""
+        for memories in self._memories.values():
+            memories.clear()
+
     def scalars(self) -> Iterator[Any]:
         """What the optimizer has once, as Keras variables."""
         for member in members(self.optimizer):
@@ -283,8 +288,9 @@ class ServerUpdate:
                 raise ConfigError(
                     f"optimizer: received {kind}, which has something for each worker, under a "
                     "consistency that applies the gradients of several steps or workers together; "
-                    "expected tfps.Asynchronous() or tfps.BoundedStaleness(s), or another "
-                    "optimizer, such as keras.optimizers.SGD(momentum=0.9, nesterov=True)"
+                    "expected tfps.Asynchronous(), tfps.BoundedStaleness(s) or "
+                    "tfps.DynamicBoundedStaleness(min, max), or another optimizer, such as "
+                    "keras.optimizers.SGD(momentum=0.9, nesterov=True)"
                 )
 
 

@@ -83,6 +83,10 @@ class _Rows:
         count = self._replies if everywhere else 1
         _scatter(self._rows, rows, tf.broadcast_to(value, [count, *self._of.shape]))
 
+    def clear(self) -> None:
+        """Make it zeros; called on the coordinator, at rest."""
+        self._rows.assign(tf.zeros(self._rows.shape, self._rows.dtype))
+
     def _versions_of(self, sender: WorkerAt) -> tf.Tensor:
         assert self._versions is not None
         return tf.reshape(self._versions.read_value(), [-1, self._replies])[sender.slot]
@@ -122,6 +126,11 @@ class WorkerMemory:
             )
             for unit in units
         }
+
+    def clear(self) -> None:
+        """Remember zeros; called on the coordinator, at rest."""
+        for rows in self._rows.values():
+            rows.clear()
 
     def hand_out(
         self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool

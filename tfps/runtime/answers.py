@@ -37,6 +37,7 @@ class Answers:
         staleness: Any = 0,
         ticket: Any = NO_TICKET,
         ahead: Any = NO_TICKET,
+        clock: Any = 0,
     ) -> tf.Tensor:
         """The header of a reply.
 
@@ -47,6 +48,7 @@ class Answers:
             staleness: of the request's gradients, in updates.
             ticket: the next one.
             ahead: the one after that, for a pipelined worker.
+            clock: of a worker that joins.
         """
         fields = {
             Reply.STATUS: tf.where(
@@ -56,5 +58,6 @@ class Answers:
             Reply.STALENESS: staleness,
             Reply.NEXT_TICKET: ticket,
             Reply.AHEAD_TICKET: ahead,
+            Reply.CLOCK: clock,
         }
         return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])

@@ -124,7 +124,7 @@ class CustomServer:
             fields[Request.SLOT] = tf.maximum(slot, tf.constant(0, tf.int64))
             fields[Request.TICKET] = tf.minimum(slot, tf.constant(0, tf.int64))
         header = tf.stack([tf.cast(field, tf.int64) for field in fields])
-        message = Message(header, tf.zeros([0], tf.int64), payload)
+        message = Message.of(header, payload)
         entry, function = self._functions[kind, stage]
         return ServerCall(self.server.device, function, message, entry.reply_bytes)
 
@@ -269,5 +269,6 @@ def _reply(version: tf.Tensor, staleness: Any = 0, status: Any = int(Status.OK))
         Reply.STALENESS: staleness,
         Reply.NEXT_TICKET: NO_TICKET,
         Reply.AHEAD_TICKET: NO_TICKET,
+        Reply.CLOCK: 0,
     }
     return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])

@@ -140,13 +140,12 @@ class LocalStep(WorkerStep):
 
     def _fetch_slots(self) -> tf.Tensor:
         header = self._header(Kind.PULL)
-        nothing = tf.zeros([0], tf.int64), tf.zeros([0], tf.uint8)
         replies = self.carrier.exchange(
             {
                 p: ServerCall(
                     server.server.device,
                     server.pull_slots,
-                    Message(header(p), *nothing),
+                    Message.of(header(p)),
                     server.slot_layout.size_bytes,
                 )
                 for p, server in enumerate(self.servers)

@@ -87,8 +87,7 @@ class RoundAgreement:
         calls = {}
         for p, server in enumerate(self._servers):
             function: Any = server.enter_round if kind == Kind.ENTER_ROUND else server.await_round
-            nothing = tf.zeros([0], tf.int64), tf.zeros([0], tf.uint8)
             held_bytes = server.parameter_layout.size_bytes
-            message = Message(header(p), *nothing)
+            message = Message.of(header(p))
             calls[p] = ServerCall(server.server.device, function, message, held_bytes)
         return Found.of(self._carrier.exchange(calls))

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tfps.cluster import accepts_connections
 from tfps.consistency import ledger as decide
+from tfps.consistency.dynamic_gate import DynamicGate
+from tfps.consistency.extra_steps import Limits
 from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, OpenGate
 from tfps.consistency.ledger import Books
 from tfps.consistency.modes import Mode
@@ -50,6 +52,9 @@ class Server:
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
+            if mode.extra_steps:
+                limits = Limits(mode.bound_steps, mode.extra_steps)
+                self.gate = DynamicGate(self.ledger, limits=limits)
         self.rounds: RoundGate | None = None
         if mode.backup_workers is not None or mode.warm_up_steps:
             required = slots - (mode.backup_workers or 0)

@@ -228,6 +228,7 @@ class ServerProgram:
                 )
                 ledger.post(entries)
             self.server.membership.enter(slot, accepted)
+            clock = ledger.entries().read(ledger.books.clock(slot))
             if self._rounds is not None:
                 version = self._rounds.position()
             values = self._values(self._held.natives)
@@ -235,7 +236,7 @@ class ServerProgram:
             handing_out.note(WorkerAt(slot, version), counts=accepted, is_first=True)
         status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
         reply = self._answers.reply(
-            header, status=status, version=version, ticket=ticket, ahead=ahead
+            header, status=status, version=version, ticket=ticket, ahead=ahead, clock=clock
         )
         return [reply, ids, pack(self._held.server_layout, values)]
 

@@ -83,7 +83,9 @@ class Push:
                 private.run_after(operation, done.op)
             if self.reports is not None:
                 self.reports.count(pushed.closed, tensors)
-            has_to_wait = self.gate.end_step(fields[Request.SLOT], pushed.alive)
+            has_to_wait = self.gate.end_step(
+                fields[Request.SLOT], counts=pushed.alive, clock=fields[Request.CLOCK] + 1
+            )
             values = stage.values()
             answered = sender._replace(version=pushed.version)
             self.handing_out.note(answered, counts=pushed.alive, is_first=False)

@@ -129,7 +129,11 @@ class WorkerLoop:
                 seeds=visit.seed_states(ticket, self.program.draws_per_step),
                 versions=state["versions"],
                 report={METRICS: state["metrics"], OUTPUTS: state["outputs"]},
-                fields={**fields_of(state), Request.STEP_EXAMPLES: examples},
+                fields={
+                    **fields_of(state),
+                    Request.STEP_EXAMPLES: examples,
+                    Request.CLOCK: step.clock + state["steps"],
+                },
             )
             if self.program.trains:
                 next_ticket, push = step.next_ticket, step.push_microseconds

@@ -77,6 +77,7 @@ class WorkerStep:
         self.report: dict[str, tf.Tensor] = {}
         self.push_microseconds: tf.Tensor = tf.constant(NOT_MEASURED, tf.int64)
         self.first: tf.Tensor = self.ticket  # of the round
+        self.clock: Any = 0  # when it joined: where it goes on from
         self._stage = 0
         self._graph: Any = None
         self._nested_versions: Any = None
@@ -129,13 +130,12 @@ class WorkerStep:
     def join(self) -> tf.Tensor:
         """Enter on all servers and load the parameters; answers the first ticket."""
         header = self._header(Kind.JOIN)
-        empty = tf.zeros([0], tf.uint8)
         replies = self.carrier.exchange(
             {
                 p: ServerCall(
                     s.server.device,
                     s.join,
-                    Message(header(p), _no_ids(), empty),
+                    Message.of(header(p)),
                     s.parameter_layout.size_bytes,
                 )
                 for p, s in enumerate(self.servers)
@@ -143,6 +143,7 @@ class WorkerStep:
         )
         self._take(self._rounds.enter(Found.of(replies)))
         self.ahead_ticket = replies[0].header[Reply.AHEAD_TICKET]
+        self.clock = tf.reduce_max([reply.header[Reply.CLOCK] for reply in replies.values()])
         return replies[0].header[Reply.NEXT_TICKET]
 
     def _take(self, found: Found) -> None:
@@ -199,9 +200,7 @@ class WorkerStep:
         """Report an evaluation step to the ticket server; answers the next ticket."""
         server = self.servers[0]
         self.ticket, self.fields = ticket, {}
-        request = Message(
-            self._header(Kind.FINISH)(0), _no_ids(), pack(server.report_layout, report)
-        )
+        request = Message.of(self._header(Kind.FINISH)(0), pack(server.report_layout, report))
         call = ServerCall(server.server.device, server.finish, request, 0)
         return self.carrier.exchange({0: call})[0].header[Reply.NEXT_TICKET]
 
@@ -217,7 +216,7 @@ class WorkerStep:
             if server.server.hands_out_tickets:
                 payload = pack(server.report_layout, report)
             calls[p] = ServerCall(
-                server.server.device, server.leave, Message(header(p), _no_ids(), payload), 0
+                server.server.device, server.leave, Message.of(header(p), payload), 0
             )
         replies = self.carrier.exchange(calls)
         return [reply.header[Reply.STATUS] for reply in replies.values()]
@@ -267,7 +266,7 @@ class WorkerStep:
                 p: ServerCall(
                     server.server.device,
                     server.pushes[stage],
-                    Message(tf.identity(header(p)), _no_ids(), payloads[p]),
+                    Message.of(tf.identity(header(p)), payloads[p]),
                     server.wires[stage].reply.size_bytes,
                 )
                 for p, server in enumerate(self.servers)
@@ -321,6 +320,7 @@ class WorkerStep:
                 Request.WAIT_MICROSECONDS: NOT_MEASURED,
                 Request.STEP_EXAMPLES: 0,
                 Request.CLOSED_STEPS: 1,
+                Request.CLOCK: 0,
                 **self.fields,
             }
             return tf.stack([tf.cast(values[field], tf.int64) for field in Request])
@@ -382,10 +382,6 @@ class WorkerStep:
             METRICS: tf.zeros([self.program.metric_items], tf.float64),
             OUTPUTS: tf.zeros([self.program.output_items], tf.float64),
         }
-
-
-def _no_ids() -> tf.Tensor:
-    return tf.zeros([0], tf.int64)
 
 
 def _flat_float64(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

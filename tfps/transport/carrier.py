@@ -26,6 +26,12 @@ class Message(NamedTuple):
             tf.TensorSpec([None], tf.uint8),
         ]
 
+    @classmethod
+    def of(cls, header: tf.Tensor, payload: tf.Tensor | None = None) -> Message:
+        """One without ids, and without a payload if none is given."""
+        empty = tf.zeros([0], tf.uint8) if payload is None else payload
+        return cls(header, tf.zeros([0], tf.int64), empty)
+
 
 class ServerCall(NamedTuple):
     """A request for one server: its device, the function that it runs, and the message."""

@@ -40,6 +40,7 @@ class Request(enum.IntEnum):
     WAIT_MICROSECONDS = 13  # time that the previous step waited for its batch; -1: none
     STEP_EXAMPLES = 14  # of the ticket that is pushed: its weight in a round
     CLOSED_STEPS = 15  # of the ticket that is closed: one, or those of a period of local steps
+    CLOCK = 16  # steps that the worker had completed before the one that is pushed
 
 
 class Reply(enum.IntEnum):
@@ -50,6 +51,7 @@ class Reply(enum.IntEnum):
     STALENESS = 2
     NEXT_TICKET = 3
     AHEAD_TICKET = 4  # the second one that a pipelined worker joins with
+    CLOCK = 5  # where this server lets a worker begin that joins
 
 
 REQUEST_FIELDS = len(Request)

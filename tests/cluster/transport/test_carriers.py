@@ -70,6 +70,7 @@ class EchoServer:
             Reply.STALENESS: admission.staleness,
             Reply.NEXT_TICKET: ticket + 1,
             Reply.AHEAD_TICKET: ticket + 2,
+            Reply.CLOCK: 0,
         }
         tensors = unpack(LAYOUT, payload)
         doubled = {

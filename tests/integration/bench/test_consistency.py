@@ -8,7 +8,9 @@ import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
 from tfps.bench.consistency.benchmark import FREE_MODES
-from tfps.bench.consistency.modes import MODES
+from tfps.bench.consistency.modes import BOUND_RANGE_STEPS, BOUND_STEPS, BOUNDED, DYNAMIC, MODES
+
+LARGEST_GAP_STEPS = {BOUNDED: BOUND_STEPS, DYNAMIC: BOUND_RANGE_STEPS[1]}
 
 
 @pytest.mark.slow
@@ -25,8 +27,8 @@ def test_quick_measures_every_mode_with_every_delay(tmp_path: Path) -> None:
         assert case["details"] == {"fallback_steps": 0, "carriers": ["direct"]}
         assert case["curves"]["1"][0][0] < case["curves"]["1"][-1][0]
         assert 0 <= case["final_accuracy"]["1"] <= 1
-        if case["mode"] == "bounded":
-            assert case["largest_gap_steps"] <= 4
+        if case["mode"] in LARGEST_GAP_STEPS:
+            assert case["largest_gap_steps"] <= LARGEST_GAP_STEPS[case["mode"]]
     # Nobody's steps are shorter than stated.
     for case in content["cases"]:
         if case["scenario"] == "constant":

@@ -76,6 +76,7 @@ def results() -> Results:
             answer(constant=run(4, accuracy=0.8), transient=run(5), even=run(19)),
         )
         measured.add("bounded", seed, answer(transient=run(27, gap=4), constant=run(12, gap=4)))
+        measured.add("dynamic", seed, answer(transient=run(24, gap=7), constant=run(12, gap=8)))
         measured.add("synchronous", seed, answer(free=run(400)))
         measured.add("asynchronous", seed, answer(free=run(500)))
     return measured
@@ -97,7 +98,7 @@ def test_bars_compare_what_was_measured(results: Results) -> None:
     values = [bar.value for bar in results.bars()]
     gains = values[4:6]
     assert values[:4] == pytest.approx([0.9, 1.0, 0.75, 0.6])
-    assert values[6:] == pytest.approx([0.9, 4, 0.8])
+    assert values[6:] == pytest.approx([0.9, 4, 0.8, 7, 0.8])
     # Differences of 1.1, 1.2 and 1.3 points, and a rising lead over the other.
     assert gains[0] == pytest.approx(1.2 - 4.30265 * 0.1 / 3**0.5, abs=1e-3)
     assert gains[1] is not None
@@ -126,7 +127,7 @@ def test_what_was_not_measured_has_no_value() -> None:
 def test_the_report_holds_histograms_curves_and_intervals(results: Results, tmp_path: Path) -> None:
     content = json.loads(results.report(Consistency().as_json()).write(tmp_path).read_text())
     cases = {(case["scenario"], case["mode"]): case for case in content["cases"]}
-    assert len(cases) == 4 + 4 + 2 + 2
+    assert len(cases) == 5 + 5 + 2 + 2
     backup = cases["constant", "backup"]
     assert backup["staleness_updates"] == {"0": 3, "2": 3 * 178, "16": 3}
     assert backup["seconds_to_goal"] == {"1": 6.0, "2": 6.0, "3": 6.0}
@@ -142,7 +143,7 @@ def test_the_tables_fit_an_ordinary_terminal(results: Results) -> None:
     text = output.getvalue()
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
-    for mode in ("asynchronous", "bounded", "synchronous", "backup"):
+    for mode in MODES:
         assert MODES[mode].title in text
 
 

@@ -8,91 +8,10 @@ import hypothesis.strategies as st
 import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.unit.consistency.gate_machine import VECTORS, GateMachine
 from tfps.consistency.clock import Clocks, decide
-from tfps.consistency.vectors import ArrayVectors
 from tfps.consistency.waiters import TensorVectors
-
-VECTORS = ArrayVectors()
-
-
-def one(slot: int, slots: int) -> np.ndarray:
-    return np.eye(slots, dtype=np.int64)[slot]
-
-
-class GateMachine(RuleBasedStateMachine):
-    """Workers of a server: computing, waiting at the gate, or away."""
-
-    @initialize(slots=st.integers(1, 4), bound=st.integers(0, 3))
-    def start(self, slots: int, bound: int) -> None:
-        nobody = np.zeros(slots, np.int64)
-        self.slots, self.bound = slots, bound
-        self.state = Clocks(nobody, nobody.copy(), nobody.copy())
-        self.computing: set[int] = set()
-        self.waiting: set[int] = set()
-
-    def _decide(self, state: Clocks, asking: np.ndarray) -> Any:
-        decision = decide(state, asking=asking, bound_steps=self.bound, vectors=VECTORS)
-        self.state = decision.after
-        assert decision.gap <= self.bound
-        for slot in np.flatnonzero(decision.released):
-            self._look_again(int(slot))
-        return decision
-
-    def _look_again(self, slot: int) -> None:
-        """What a worker does with a token; those that were let out go as well."""
-        assert slot in self.waiting
-        self.waiting.discard(slot)
-        decision = self._decide(self.state, one(slot, self.slots))
-        assert not decision.blocked.any()
-        if self.state.active[slot]:
-            self.computing.add(slot)
-
-    @precondition(lambda self: len(self.computing | self.waiting) < self.slots)
-    @rule(data=st.data())
-    def enter(self, data: st.DataObject) -> None:
-        away = sorted(set(range(self.slots)) - self.computing - self.waiting)
-        slot = data.draw(st.sampled_from(away))
-        active = self.state.active | one(slot, self.slots)
-        state = Clocks(self.state.clocks, active, self.state.waiting)
-        others = [c for s, c in enumerate(state.clocks) if active[s] and s != slot]
-        self._decide(state.entered(one(slot, self.slots), vectors=VECTORS), 0 * active)
-        assert self.state.clocks[slot] == min(others, default=0)
-        self.computing.add(slot)
-
-    @precondition(lambda self: self.computing)
-    @rule(data=st.data())
-    def end_step(self, data: st.DataObject) -> None:
-        slot = data.draw(st.sampled_from(sorted(self.computing)))
-        before = self.state.clocks[slot]
-        worker = one(slot, self.slots)
-        self.computing.discard(slot)
-        decision = self._decide(self.state.ticked(worker, vectors=VECTORS), worker)
-        assert self.state.clocks[slot] == before + 1
-        (self.waiting if decision.blocked[slot] else self.computing).add(slot)
-
-    @precondition(lambda self: self.computing | self.waiting)
-    @rule(data=st.data())
-    def leave_or_be_let_out(self, data: st.DataObject) -> None:
-        slot = data.draw(st.sampled_from(sorted(self.computing | self.waiting)))
-        self.computing.discard(slot)
-        active = self.state.active * (1 - one(slot, self.slots))
-        self._decide(Clocks(self.state.clocks, active, self.state.waiting), 0 * active)
-
-    @invariant()
-    def the_bound_holds_and_somebody_can_go_on(self) -> None:
-        active = [s for s in range(self.slots) if self.state.active[s]]
-        assert self.computing <= set(active)
-        assert set(np.flatnonzero(self.state.waiting).tolist()) == self.waiting
-        clocks = {slot: int(self.state.clocks[slot]) for slot in active}
-        for slot in self.computing:
-            # It started within the bound, and has not ended its step since.
-            assert clocks[slot] - min(clocks.values()) <= self.bound
-        for slot in self.waiting:
-            assert clocks[slot] - min(clocks.values()) > self.bound
-        assert self.computing or not active
-
 
 TestGate = GateMachine.TestCase
 TestGate.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
@@ -109,7 +28,7 @@ def test_tensors_decide_as_arrays(
     def answers(convert: Any, vectors: Any) -> list[list[int]]:
         state = Clocks(convert(clocks), convert(active), convert(waiting))
         state = state.entered(convert(asking), vectors=vectors)
-        state = state.ticked(convert(active), vectors=vectors)
+        state = state.ticked(convert(active), convert(4), vectors=vectors)
         found = decide(state, asking=convert(asking), bound_steps=bound, vectors=vectors)
         parts = (found.after.clocks, found.after.waiting, found.released, found.blocked, found.gap)
         return [np.asarray(part).tolist() for part in parts]

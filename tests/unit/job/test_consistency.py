@@ -6,7 +6,12 @@ import pytest
 
 from tfps.config import parse
 from tfps.consistency.local_steps import LocalSteps
-from tfps.consistency.modes import Asynchronous, BoundedStaleness, Synchronous
+from tfps.consistency.modes import (
+    Asynchronous,
+    BoundedStaleness,
+    DynamicBoundedStaleness,
+    Synchronous,
+)
 from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
 
 
@@ -16,6 +21,10 @@ from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
         ({}, Asynchronous()),
         ({"pipeline_steps": 1}, Asynchronous(pipeline_steps=1)),
         ({"mode": "bounded_staleness", "bound_steps": 0}, BoundedStaleness(0)),
+        (
+            {"mode": "dynamic_bounded_staleness", "min_bound_steps": 1, "max_bound_steps": 9},
+            DynamicBoundedStaleness(1, 9),
+        ),
         ({"mode": "synchronous", "backup_workers": 1}, Synchronous(1)),
         ({"mode": "local_steps", "period_steps": 4}, LocalSteps(4)),
         ({"mode": "synchronous", "warm_up_steps": 9}, Synchronous(warm_up_steps=9)),
@@ -72,11 +81,17 @@ def test_backup_workers(mode, backup_workers, expected):
     assert expected in problem
 
 
+def test_a_range_of_bounds_the_wrong_way_round():
+    values = {"mode": "dynamic_bounded_staleness", "min_bound_steps": 9, "max_bound_steps": 1}
+    (problem,) = consistency_problems(parse({"consistency": values}))
+    assert problem.startswith("consistency.max_bound_steps: received 1 with min_bound_steps=9; ")
+
+
 def test_momenta_of_workers_need_gradients_of_workers():
     values = {"training": {"optimizer": {"name": "dana"}}}
     assert consistency_problems(parse(values)) == []
     (problem,) = consistency_problems(parse({**values, "consistency": {"mode": "synchronous"}}))
     assert problem.startswith(
         "training.optimizer.name: received 'dana' with consistency.mode = 'synchronous'; expected "
-        "'asynchronous' or 'bounded_staleness'"
+        "'asynchronous', 'bounded_staleness' or 'dynamic_bounded_staleness'"
     )

@@ -152,6 +152,24 @@ def test_a_momentum_of_each_worker_and_the_first_is_the_slot() -> None:
         np.testing.assert_allclose(slot.numpy(), -RATE * gradient, rtol=1e-6)
 
 
+@pytest.mark.parametrize("in_slabs", [False, True], ids=["apart", "slab"])
+@pytest.mark.parametrize("name", CASES)
+def test_who_is_forgotten_begins_anew(name: str, in_slabs: bool) -> None:
+    server, optimizer, variables = served(CASES[name][0], in_slabs=in_slabs)
+    state = [variable.numpy() for variable in (*variables, *optimizer.variables)]
+    push = server.push(optimizer, variables, workers=3)
+    results = []
+    for _ in range(2):
+        for worker in range(3):
+            push.begin(worker)
+        results.append([push(gradients_of(step), worker) for step, worker in enumerate(ORDER)][-1])
+        for variable, value in zip((*variables, *optimizer.variables), state, strict=True):
+            variable.assign(value)
+        push.update.forget_workers()
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_saved_with_the_model(name: str, tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

@@ -9,6 +9,7 @@ from typing import Any
 import tfps
 
 BOUND_STEPS = 4
+BOUND_RANGE_STEPS = (2, 8)
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,17 @@ class ModeRow:
         return getattr(tfps, self.kind)(**self.arguments)
 
 
-ASYNCHRONOUS, BOUNDED, SYNCHRONOUS, BACKUP = "asynchronous", "bounded", "synchronous", "backup"
+ASYNCHRONOUS, BOUNDED, DYNAMIC = "asynchronous", "bounded", "dynamic"
+SYNCHRONOUS, BACKUP = "synchronous", "backup"
 MODES = {
     ASYNCHRONOUS: ModeRow("asynchronous", "Asynchronous"),
     BOUNDED: ModeRow(
         f"bounded staleness {BOUND_STEPS}", "BoundedStaleness", {"bound_steps": BOUND_STEPS}
+    ),
+    DYNAMIC: ModeRow(
+        "dynamic bound {}-{}".format(*BOUND_RANGE_STEPS),
+        "DynamicBoundedStaleness",
+        dict(zip(("min_bound_steps", "max_bound_steps"), BOUND_RANGE_STEPS, strict=True)),
     ),
     SYNCHRONOUS: ModeRow("synchronous", "Synchronous"),
     BACKUP: ModeRow("synchronous + backup", "Synchronous", {"backup_workers": 1}),

@@ -11,12 +11,25 @@ import numpy as np
 matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
-from tfps.bench.consistency.modes import ASYNCHRONOUS, BACKUP, BOUNDED, MODES, SYNCHRONOUS
+from tfps.bench.consistency.modes import (
+    ASYNCHRONOUS,
+    BACKUP,
+    BOUNDED,
+    DYNAMIC,
+    MODES,
+    SYNCHRONOUS,
+)
 from tfps.bench.consistency.results import GOAL, ConsistencyCase, Results
 from tfps.bench.consistency.scenarios import EVEN, FREE, TITLES
-from tfps.bench.style import BLUE, GREY, INK, mark_spread, quiet_axis
+from tfps.bench.style import BETWEEN, BLUE, GREY, INK, mark_spread, quiet_axis
 
-COLOURS = {ASYNCHRONOUS: GREY[0], BOUNDED: BLUE[0], SYNCHRONOUS: GREY[1], BACKUP: BLUE[1]}
+COLOURS = {
+    ASYNCHRONOUS: GREY[0],
+    BOUNDED: BLUE[0],
+    DYNAMIC: BETWEEN,
+    SYNCHRONOUS: GREY[1],
+    BACKUP: BLUE[1],
+}
 STALENESS_SHOWN = 16  # what lies above is added to the last bar
 
 

@@ -11,8 +11,10 @@ from tfps.bench.case import Case, most_other_cores
 from tfps.bench.consistency.modes import (
     ASYNCHRONOUS,
     BACKUP,
+    BOUND_RANGE_STEPS,
     BOUND_STEPS,
     BOUNDED,
+    DYNAMIC,
     MODES,
     SYNCHRONOUS,
 )
@@ -177,21 +179,23 @@ class Results:
         return bars
 
     def _transient_bars(self) -> list[Bar]:
-        title = MODES[BOUNDED].title
-        case = self._cases.get((TRANSIENT, BOUNDED))
-        return [
-            Bar(
-                f"transient stragglers, {title}: updates/s over asynchronous",
-                self._ratio((TRANSIENT, BOUNDED), (TRANSIENT, ASYNCHRONOUS)),
-                0.8,
-            ),
-            Bar(
-                f"transient stragglers, {title}: largest gap, steps",
-                case.largest_gap_steps if case else None,
-                BOUND_STEPS,
-                is_cost=True,
-            ),
-        ]
+        bars = []
+        for mode, largest in ((BOUNDED, BOUND_STEPS), (DYNAMIC, BOUND_RANGE_STEPS[1])):
+            title, case = MODES[mode].title, self._cases.get((TRANSIENT, mode))
+            bars += [
+                Bar(
+                    f"transient stragglers, {title}: updates/s over asynchronous",
+                    self._ratio((TRANSIENT, mode), (TRANSIENT, ASYNCHRONOUS)),
+                    0.8,
+                ),
+                Bar(
+                    f"transient stragglers, {title}: largest gap, steps",
+                    case.largest_gap_steps if case else None,
+                    largest,
+                    is_cost=True,
+                ),
+            ]
+        return bars
 
     def _free_bar(self) -> Bar:
         ours, theirs = (self._cases.get((FREE, mode)) for mode in (SYNCHRONOUS, ASYNCHRONOUS))

@@ -30,7 +30,7 @@ from tfps.bench.turn import Turn
 from tfps.launch import LocalCluster
 
 TUNING_SEED = 0  # the others are counted from 1: no learning rate is chosen for them
-TURN_TIMEOUT_S = 1800.0  # twenty trainings
+TURN_TIMEOUT_S = 1800.0  # thirty trainings
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -13,7 +13,7 @@ class Contestant:
 
     Args:
         title: what tables and plots call it.
-        base: a key of `BASES`: what it wraps, and is compared with.
+        base: a key of `BASES`: what it wraps or does where nothing is stale, and is compared with.
         wrap: makes it of a plain optimizer; None: it is the plain one. Imports TensorFlow.
     """
 
@@ -25,7 +25,8 @@ class Contestant:
         """The optimizer, with a learning rate of its own."""
         import keras
 
-        plain = getattr(keras.optimizers, BASES[self.base].kind)(learning_rate)
+        base = BASES[self.base]
+        plain = getattr(keras.optimizers, base.kind)(learning_rate, **base.arguments)
         return plain if self.wrap is None else self.wrap(plain)
 
 
@@ -37,14 +38,18 @@ class Base:
         kind: the class of Keras.
         rates: the learning rates among which each contestant on it finds its best one. A discount
             of a tenth wants ten times the rate, so they reach far.
+        arguments: of the class.
     """
 
     kind: str
     rates: tuple[float, ...]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 BASES: Mapping[str, Base] = {
     "sgd": Base("SGD", (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)),
+    "momentum": Base("SGD", (0.001, 0.003, 0.01, 0.03, 0.1), {"momentum": 0.9, "nesterov": True}),
+    "adagrad": Base("Adagrad", (0.001, 0.003, 0.01, 0.03, 0.1)),
     "adam": Base("Adam", (0.00003, 0.0001, 0.0003, 0.001, 0.003)),
 }
 
@@ -58,11 +63,43 @@ def _discounted(discount: str) -> Callable[[Any], Any]:
     return wrap
 
 
+def _compensated(plain: Any) -> Any:
+    from tfps.optimizers import DelayCompensated
+
+    return DelayCompensated(plain, lambda_=2.0, adaptive=True)
+
+
+def _gap_aware(plain: Any) -> Any:
+    from tfps.optimizers import GapAware
+
+    return GapAware(plain)
+
+
+def _dana(plain: Any) -> Any:
+    from tfps.optimizers import DANA
+
+    return DANA(float(plain.learning_rate), momentum=plain.momentum)
+
+
+def _revision(plain: Any) -> Any:
+    from tfps.optimizers import AdaptiveRevision
+
+    return AdaptiveRevision(
+        float(plain.learning_rate), initial_accumulator_value=plain.initial_accumulator_value
+    )
+
+
 CONTESTANTS: Mapping[str, Contestant] = {
     "sgd": Contestant("SGD", "sgd"),
     "sgd_inverse": Contestant("1 / s", "sgd", _discounted("inverse")),
     "sgd_inverse_plus_one": Contestant("1 / (s + 1)", "sgd", _discounted("inverse_plus_one")),
     "sgd_exponential": Contestant("exp(-0.1 s)", "sgd", _discounted("exponential")),
+    "sgd_compensated": Contestant("DC-ASGD-a", "sgd", _compensated),
+    "momentum": Contestant("Nesterov SGD", "momentum"),
+    "momentum_gap_aware": Contestant("gap aware", "momentum", _gap_aware),
+    "momentum_dana": Contestant("DANA", "momentum", _dana),
+    "adagrad": Contestant("Adagrad", "adagrad"),
+    "adagrad_revision": Contestant("AdaRevision", "adagrad", _revision),
     "adam": Contestant("Adam", "adam"),
     "adam_inverse": Contestant("1 / s", "adam", _discounted("inverse")),
     "adam_inverse_plus_one": Contestant("1 / (s + 1)", "adam", _discounted("inverse_plus_one")),

@@ -14,23 +14,29 @@ from tfps.bench.staleness.contestants import CONTESTANTS
 from tfps.bench.staleness.results import WANTED_UPDATES, Results
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
 
+MOST_ACROSS = 3
 RARE = 1e-3  # of the gradients; a staleness that is rarer is not drawn
 
 
 def write_plot(results: Results, path: Path) -> Path:
     """Write a PNG: the gain over each plain optimizer, and how stale gradients were."""
     bases = results.bases
-    rows = max(len(results.of_base(base)) for base in bases)
+    panels = len(bases) + 1
+    across = min(panels, MOST_ACROSS)
+    down = -(-panels // across)
+    cases = max(len(results.of_base(base)) for base in bases)
     figure, axes = pyplot.subplots(
-        1,
-        len(bases) + 1,
-        figsize=(3.4 + 3.6 * len(bases), 1.9 + 0.45 * rows),
+        down,
+        across,
+        figsize=(3.6 * across, (1.9 + 0.45 * cases) * down),
         squeeze=False,
         layout="constrained",
     )
-    for axis, base in zip(axes[0], bases, strict=False):
+    for axis, base in zip(axes.flat, bases, strict=False):
         _gains(axis, results, base)
-    _histogram(axes[0, -1], results)
+    _histogram(axes.flat[panels - 1], results)
+    for axis in axes.flat[panels:]:
+        axis.set_axis_off()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

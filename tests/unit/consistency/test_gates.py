@@ -1,0 +1,96 @@
+"""The gates on books that are resources, traced into functions as a server runs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import tensorflow as tf
+
+from tfps.consistency.dynamic_gate import DynamicGate
+from tfps.consistency.extra_steps import Limits
+from tfps.consistency.gate import BoundedGate
+from tfps.consistency.server_ledger import ServerLedger
+from tfps.runtime.server_function import server_function
+
+DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
+SLOW, FAST = 0, 1
+INTEGER = tf.TensorSpec([], tf.int64)
+
+
+@pytest.fixture
+def ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
+    made = ServerLedger(device=DEVICE, container=f"test_{request.node.name}", slots=2)
+    yield made
+    made.destroy()
+
+
+def served(ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[..., int], ...]:
+    """Functions: enter(slot), which answers the clock, and push(slot, clock), whether it waits."""
+
+    def enter(slot: tf.Tensor) -> list[tf.Tensor]:
+        with ledger.locked():
+            ledger.write(ledger.books.active(slot), tf.constant(1, tf.int64))
+            gate.enter(slot, tf.constant(True))
+            clock = ledger.entries().read(ledger.books.clock(slot))
+        return [clock]
+
+    def push(slot: tf.Tensor, clock: tf.Tensor) -> list[tf.Tensor]:
+        with ledger.locked():
+            waits = gate.end_step(slot, counts=tf.constant(True), clock=clock)
+        return [tf.cast(waits, tf.int64)]
+
+    def wait(slot: tf.Tensor) -> list[tf.Tensor]:
+        return list(gate.wait(slot, lambda: [tf.identity(slot)]))
+
+    def traced(function: Callable[..., list[tf.Tensor]], arguments: int) -> Callable[..., int]:
+        concrete = server_function(function, device=DEVICE, signature=[INTEGER] * arguments)
+        return lambda *values: int(concrete(*(tf.constant(v, tf.int64) for v in values))[0])
+
+    return traced(enter, 1), traced(push, 2), traced(wait, 1)
+
+
+def largest_gap(ledger: ServerLedger) -> int:
+    return int(ledger.cells()[ledger.books.LARGEST_GAP])
+
+
+def test_who_waits_goes_on_when_the_slowest_has_pushed(ledger: ServerLedger) -> None:
+    gate = BoundedGate(ledger, bound_steps=1)
+    enter, push, wait = served(ledger, gate)
+    assert (enter(SLOW), enter(FAST)) == (0, 0)
+    assert [push(FAST, clock) for clock in (1, 2)] == [0, 1]
+    assert push(SLOW, 1) == 0
+    assert wait(FAST) == FAST
+    assert largest_gap(ledger) == 1
+    # Who comes again begins beside the slowest, and counts on from where it says.
+    assert enter(SLOW) == 2
+    assert push(SLOW, 8) == 1
+    gate.destroy()
+
+
+def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(ledger: ServerLedger) -> None:
+    gate = DynamicGate(ledger, limits=Limits(bound_steps=1, extra_steps=3))
+    enter, push, wait = served(ledger, gate)
+    assert (enter(SLOW), enter(FAST)) == (0, 0)
+    begun = time.time()
+    for clock in (1, 2):
+        time.sleep(0.3)
+        push(SLOW, clock)
+    # The next push of the slow one is far away, and those of the fast one follow at once.
+    waits = [push(FAST, clock) for clock in range(1, 8)]
+    assert waits[:6] == [0, 0, 0, 0, 0, 0]
+    assert waits[6] == 1
+    assert largest_gap(ledger) == 4
+    assert push(SLOW, 3) == 0
+    for clock in (4, 5, 6):
+        assert push(SLOW, clock) == 0
+    assert wait(FAST) == FAST
+    pushed = [int(cell) for cell in ledger.by_slot(ledger.books.pushed)[0]]
+    assert all(begun <= microseconds / 1e6 <= time.time() for microseconds in pushed)
+    # Nothing is known of one that comes anew, and so nothing granted.
+    enter(FAST)
+    books = ledger.books
+    known = ledger.by_slot(books.pushed, books.pushed_before, books.granted)
+    assert [int(cells[FAST]) for cells in known] == [0, 0, 0]
+    gate.destroy()

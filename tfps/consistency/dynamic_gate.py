@@ -1,0 +1,56 @@
+"""Who may start a step on a server, if the bound is dynamic: the shell around `extra_steps`."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfps.consistency import extra_steps
+from tfps.consistency.clock import Clocks, Decision
+from tfps.consistency.extra_steps import Limits, Pace
+from tfps.consistency.gate import BoundedGate
+from tfps.consistency.server_ledger import ServerLedger
+
+
+class DynamicGate(BoundedGate):
+    """A worker waits beyond a bound, unless the server lets it go on for some steps.
+
+    Args:
+        ledger: the server's books.
+        limits: how far ahead a worker may start.
+    """
+
+    def __init__(self, ledger: ServerLedger, *, limits: Limits) -> None:
+        super().__init__(ledger, bound_steps=limits.bound_steps)
+        self._limits = limits
+
+    def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
+        is_new = self._ledger.one_hot(slot) * tf.cast(accepted, tf.int64)
+        self._keep(self._pace().entered(is_new))
+        super().enter(slot, accepted)
+
+    def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor:
+        worker = self._ledger.one_hot(slot) * tf.cast(counts, tf.int64)
+        now = tf.cast(tf.timestamp() * 1e6, tf.int64)
+        self._keep(self._pace().ticked(worker, now, vectors=self._vectors))
+        return super().end_step(slot, counts=counts, clock=clock)
+
+    def _rule(self, state: Clocks, asking: tf.Tensor) -> Decision:
+        decision, pace = extra_steps.decide(
+            state, self._pace(), asking=asking, limits=self._limits, vectors=self._vectors
+        )
+        self._keep(pace)
+        return decision
+
+    def _pace(self) -> Pace:
+        books = self._ledger.books
+        return Pace(*self._ledger.by_slot(books.pushed, books.pushed_before, books.granted))
+
+    def _keep(self, pace: Pace) -> None:
+        books = self._ledger.books
+        self._ledger.write_by_slot(
+            {
+                books.pushed: pace.pushed,
+                books.pushed_before: pace.pushed_before,
+                books.granted: pace.granted,
+            }
+        )
