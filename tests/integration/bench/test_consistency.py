@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
 from tfps.bench.consistency.benchmark import FREE_MODES
-from tfps.bench.consistency.modes import MODES
+from tfps.bench.consistency.modes import LOCAL_MODES, MODES
 
 
 @pytest.mark.slow
@@ -19,6 +19,7 @@ def test_quick_measures_every_mode_with_every_delay(tmp_path: Path) -> None:
     assert [(case["scenario"], case["mode"]) for case in content["cases"]] == [
         *((scenario, mode) for scenario in delayed for mode in MODES),
         *(("free", mode) for mode in FREE_MODES),
+        *(("counted", mode) for mode in (*FREE_MODES, *LOCAL_MODES)),
     ]
     for case in content["cases"]:
         assert is_spread(case["updates_per_s"])
@@ -27,6 +28,11 @@ def test_quick_measures_every_mode_with_every_delay(tmp_path: Path) -> None:
         assert 0 <= case["final_accuracy"]["1"] <= 1
         if case["mode"] == "bounded":
             assert case["largest_gap_steps"] <= 4
+    counted = {c["mode"]: c for c in content["cases"] if c["scenario"] == "counted"}
+    traffic = {mode: case["bytes_per_example"]["median"] for mode, case in counted.items()}
+    assert traffic["local_1"] == pytest.approx(traffic["asynchronous"], rel=0.1)
+    assert traffic["local_4"] < 0.3 * traffic["local_1"]
+    assert traffic["local_64"] < traffic["local_16"] < 0.4 * traffic["local_4"]
     # Nobody's steps are shorter than stated.
     for case in content["cases"]:
         if case["scenario"] == "constant":
