@@ -53,7 +53,7 @@ def _counted_table(results: Results) -> Table:
         table.add_row(
             ALL_MODES[case.mode].title,
             spread_text(case.examples_per_s),
-            spread_text(case.bytes_per_example),
+            number_text(case.bytes_per_example.median),
             _accuracy_text(case),
         )
     return table
