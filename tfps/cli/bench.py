@@ -124,7 +124,8 @@ def consistency(*, quick: bool, output: Path, repetitions: int | None, images: P
     """The consistency modes with a worker that is slow, and with workers slow at times.
 
     Steps wait 50 ms, so workers of one machine do not fight for its cores. Updates per second,
-    staleness, and the time to a test accuracy of 0.85: half an hour on two cores.
+    staleness, and the time to a test accuracy of 0.85; what local steps save in bytes and cost in
+    accuracy: half an hour on two cores.
     """
     from tfps.bench.consistency.benchmark import Consistency, run
     from tfps.bench.consistency.plot import write_plot
