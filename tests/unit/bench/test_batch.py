@@ -150,7 +150,7 @@ def test_the_tables_fit_an_ordinary_terminal_and_name_the_pair(results: Results)
     assert max(map(len, text.splitlines())) <= 80
     assert "Take batch 64, 16 local steps: 2.20 s to 0.85" in " ".join(text.split())
     assert text.count("<-") == 1
-    assert text.count("> 10") == 3
+    assert text.count("> 10, 0 of 3") == 3
 
 
 @pytest.mark.parametrize("arrives", [True, False])

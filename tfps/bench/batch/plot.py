@@ -58,10 +58,12 @@ def _by_batch(
     axis: Any, results: Results, spread_of: Callable[[BatchCase], Spread], *, title: str
 ) -> None:
     sizes = sorted({case.batch_size for case in results.cases})
+    largest = 0.0
     for number, period_steps in enumerate(results.periods):
         points = [(case.batch_size, spread_of(case)) for case in results.of_period(period_steps)]
         # Who has not arrived is not drawn; the table has it.
         points = [point for point in points if math.isfinite(point[1].maximum)]
+        largest = max([largest, *(spread.maximum for _, spread in points)])
         axis.errorbar(
             [size for size, _ in points],
             [spread.median for _, spread in points],
@@ -79,7 +81,9 @@ def _by_batch(
     axis.set_xscale("log", base=2)
     axis.set_xticks(sizes, [str(size) for size in sizes])
     axis.minorticks_off()
-    axis.set_ylim(bottom=0)
+    # The same in all three, whoever has arrived.
+    axis.set_xlim(sizes[0] / 1.3, sizes[-1] * 1.3)
+    axis.set_ylim(0, 1.1 * largest or 1.0)
     axis.set_title(title, fontsize=10, color=INK, fontweight="bold", loc="left")
     axis.set_xlabel("examples in a worker's step", fontsize=8.5)
     axis.tick_params(axis="y", labelsize=8)

@@ -48,11 +48,6 @@ class BatchCase(Case):
         return {seed: seconds_to_goal(run["curve"]) for seed, run in self.runs.items()}
 
     @property
-    def has_arrived(self) -> bool:
-        """With every seed."""
-        return max(self.goal_s.values()) < NEVER_S
-
-    @property
     def ends_s(self) -> dict[int, float]:
         """When the trainings were over, by seed."""
         return {seed: run["curve"][-1][0] for seed, run in self.runs.items()}

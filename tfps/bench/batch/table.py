@@ -8,18 +8,19 @@ from rich.text import Text
 
 from tfps.bench.batch.choice import Choice, period_title
 from tfps.bench.batch.results import BatchCase, Results
-from tfps.bench.goal import GOAL
-from tfps.bench.table import bar_lines, goal_text, note, number_text, plain_table, spread_text
+from tfps.bench.goal import GOAL, NEVER_S
+from tfps.bench.table import bar_lines, note, number_text, plain_table, spread_text
 
 COLUMNS = ("learning\nrate", "examples/s", "MiB per\nworker", f"s to {GOAL:g}", "")
 
 
 def tables(results: Results) -> Group:
     """A table per number of local steps, the pair to take, then what has an aim."""
+    seeds = len(results.cases[0].runs)
     explained = note(
-        "Medians (minimum-maximum) over the seeds. Memory: the most that a worker's process had at "
-        "once, with the libraries. Seconds until a look at the test accuracy saw "
-        f"{GOAL:g}; > where a seed did not get there.",
+        f"Medians (minimum-maximum) of {seeds} seeds. Memory: the most that a worker's process had "
+        f"at once, with the libraries. Seconds until a look at the test accuracy saw {GOAL:g}; "
+        "where a training missed it, how long it had, and how many did not.",
         other_cores=results.other_cores,
     )
     parts = [_table(results, period_steps) for period_steps in results.periods]
@@ -46,11 +47,10 @@ def _title(period_steps: int) -> str:
 
 
 def _time_text(case: BatchCase) -> str:
-    """With its ends where all arrived."""
-    spread = case.pair.goal_s
-    if case.has_arrived:
-        return spread_text(spread)
-    return goal_text(list(case.goal_s.values()), list(case.ends_s.values()))
+    missed_s = [case.ends_s[seed] for seed, at_s in case.goal_s.items() if at_s == NEVER_S]
+    if not missed_s:
+        return spread_text(case.pair.goal_s)
+    return f"> {min(missed_s):.0f}, {len(case.runs) - len(missed_s)} of {len(case.runs)}"
 
 
 def choice_line(choice: Choice) -> Text:

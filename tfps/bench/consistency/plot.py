@@ -21,7 +21,7 @@ from tfps.bench.consistency.modes import (
     SYNCHRONOUS,
 )
 from tfps.bench.consistency.results import ConsistencyCase, Results
-from tfps.bench.consistency.scenarios import COUNTED, EVEN, FREE, TITLES
+from tfps.bench.consistency.scenarios import COUNTED, EVEN, FREE
 from tfps.bench.goal import GOAL
 from tfps.bench.report import Spread
 from tfps.bench.style import BLUE, GREY, INK, mark_spread, quiet_axis
@@ -56,11 +56,11 @@ def write_plot(results: Results, path: Path) -> Path:
     for row, scenario in zip(axes, scenarios, strict=False):
         cases = results.of_scenario(scenario)
         own = {case.mode: case for case in results.of_scenario(EVEN)}
-        _rates(row[0], cases, own, title=TITLES[scenario])
+        _rates(row[0], cases, own, title=results.title(scenario))
         _curves(row[1], cases)
         _staleness(row[2], cases)
     if counted:
-        _bytes(axes[-1, 0], counted)
+        _bytes(axes[-1, 0], counted, title=results.title(COUNTED))
         _accuracies(axes[-1, 1], counted)
         _speeds(axes[-1, 2], counted)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,13 +128,15 @@ def _staleness(axis: Any, cases: list[ConsistencyCase]) -> None:
     quiet_axis(axis)
 
 
-def _bytes(axis: Any, cases: list[ConsistencyCase]) -> None:
+def _bytes(axis: Any, cases: list[ConsistencyCase], *, title: str) -> None:
     for y, case in enumerate(cases):
         traffic = case.bytes_per_example
         axis.barh(y, traffic.median, 0.6, color=COLOURS[case.mode])
         mark_spread(axis, traffic, y, text=f"{traffic.median:.0f}")
     axis.set_xscale("log")
-    axis.set_title(TITLES[COUNTED], fontsize=10, color=INK, fontweight="bold", loc="left")
+    axis.minorticks_off()
+    axis.set_yticks(range(len(cases)), [ALL_MODES[case.mode].title for case in cases], fontsize=9)
+    axis.set_title(title, fontsize=10, color=INK, fontweight="bold", loc="left")
     _finish(axis, cases, label="bytes per example, pushed and pulled")
 
 
@@ -143,6 +145,7 @@ def _accuracies(axis: Any, cases: list[ConsistencyCase]) -> None:
         accuracy = Spread.of([100 * each for each in case.final_accuracy.values()])
         axis.plot(accuracy.median, y, "o", color=COLOURS[case.mode], markersize=7)
         mark_spread(axis, accuracy, y, text=f" {accuracy.median:.1f}")
+    axis.set_yticks([])
     _finish(axis, cases, label="test accuracy at the end, %")
 
 
@@ -151,12 +154,12 @@ def _speeds(axis: Any, cases: list[ConsistencyCase]) -> None:
         rate = case.examples_per_s
         axis.barh(y, rate.median, 0.6, color=COLOURS[case.mode])
         mark_spread(axis, rate, y, text=f"{rate.median:.0f}")
-    axis.set_xlim(left=0)
+    axis.set_yticks([])
     _finish(axis, cases, label="examples/s")
+    axis.set_xlim(left=0)
 
 
 def _finish(axis: Any, cases: list[ConsistencyCase], *, label: str) -> None:
-    axis.set_yticks(range(len(cases)), [ALL_MODES[case.mode].title for case in cases], fontsize=9)
     axis.set_ylim(len(cases) - 0.4, -0.6)
     axis.margins(x=0.18)
     axis.set_xlabel(label, fontsize=8.5)

@@ -26,6 +26,7 @@ from tfps.bench.consistency.scenarios import (
     SCENARIOS,
     SLOW_FACTOR,
     STEP_S,
+    TITLES,
     TRANSIENT,
 )
 from tfps.bench.goal import GOAL, NEVER_S, seconds_to_goal
@@ -137,6 +138,13 @@ class Results:
         """Its cases, in the order of the modes."""
         found = [self._cases.get((scenario, mode)) for mode in ALL_MODES]
         return [case for case in found if case is not None]
+
+    def title(self, scenario: str) -> str:
+        """What tables and plots call it."""
+        if scenario != COUNTED:
+            return TITLES[scenario]
+        run = next(iter(self.of_scenario(COUNTED)[0].runs.values()))
+        return f"{TITLES[COUNTED]}, {run['examples']:,} examples each"
 
     @property
     def other_cores(self) -> float:

@@ -45,5 +45,5 @@ FREE_WORKERS = 2
 FREE_DELAY = Delay(step_s=0.0)
 TITLES = {name: scenario.title for name, scenario in SCENARIOS.items()} | {
     FREE: f"{FREE_WORKERS} workers, steps that wait for nothing",
-    COUNTED: f"{FREE_WORKERS} workers, the same number of examples each, nothing waits",
+    COUNTED: f"{FREE_WORKERS} workers, nothing waits",
 }

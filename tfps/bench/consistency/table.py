@@ -7,7 +7,7 @@ from rich.table import Table
 
 from tfps.bench.consistency.modes import ALL_MODES
 from tfps.bench.consistency.results import ConsistencyCase, Results
-from tfps.bench.consistency.scenarios import COUNTED, TITLES
+from tfps.bench.consistency.scenarios import COUNTED
 from tfps.bench.goal import GOAL
 from tfps.bench.report import Spread
 from tfps.bench.staleness_counts import mean_staleness
@@ -34,7 +34,7 @@ def tables(results: Results) -> Group:
 
 
 def _table(results: Results, scenario: str) -> Table:
-    table = plain_table(TITLES[scenario], COLUMNS)
+    table = plain_table(results.title(scenario), COLUMNS)
     for case in results.of_scenario(scenario):
         table.add_row(
             ALL_MODES[case.mode].title,
@@ -48,7 +48,7 @@ def _table(results: Results, scenario: str) -> Table:
 
 
 def _counted_table(results: Results) -> Table:
-    table = plain_table(TITLES[COUNTED], COUNTED_COLUMNS)
+    table = plain_table(results.title(COUNTED), COUNTED_COLUMNS)
     for case in results.of_scenario(COUNTED):
         table.add_row(
             ALL_MODES[case.mode].title,
