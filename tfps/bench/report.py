@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +80,14 @@ class Report:
         settings: how it was run: repetitions, lengths.
         cases: one entry per measured case.
         bars: the comparisons with an aim.
+        findings: what else it says, by the key in the file.
     """
 
     name: str
     settings: Mapping[str, Any]
     cases: Sequence[Mapping[str, Any]]
     bars: Sequence[Bar]
+    findings: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, folder: Path) -> Path:
         """Write `NAME.json` and return its path; the folder is made."""
@@ -96,6 +98,7 @@ class Report:
             "settings": dict(self.settings),
             "machine": describe_machine(),
             "package_versions": package_versions(),
+            **self.findings,
             "bars": [bar.as_json() for bar in self.bars],
             "cases": [dict(case) for case in self.cases],
         }

@@ -1,4 +1,4 @@
-"""A dataset function whose every batch takes a stated while, without using a processor."""
+"""A dataset function whose batches take a stated while, without using a processor."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class SlowInput:
             graph of a dataset function the images would go to every worker for every training.
         labels: of its images, or of as many of the first ones as are to be used.
         batch_size: examples in one worker's step.
-        delay: how long the steps take.
+        delay: how long the steps take; None: nothing waits, and batches are fetched ahead.
         seed: of the order of the images and of the delays.
     """
 
     pixels_path: str
     labels: np.ndarray
     batch_size: int
-    delay: Delay
+    delay: Delay | None
     seed: int
 
     def function(self) -> Callable[[Any], Any]:
@@ -56,6 +56,8 @@ class SlowInput:
         """The pipeline of one worker."""
         import tensorflow as tf
 
+        if self.delay is None:
+            return self._batches(worker).prefetch(2)
         durations_s = self.delay.durations_s(seed=self.seed, worker=worker, steps=PATTERN_STEPS)
         waits_us = tf.constant((1e6 * durations_s).astype(np.int64))
         waits = tf.data.Dataset.from_tensor_slices(waits_us).repeat()

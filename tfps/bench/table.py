@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from tfps.bench.goal import NEVER_S
 from tfps.bench.report import Bar, Spread
 
 QUIET_CORES = 0.25  # what a system does by itself; more takes time from the processes measured
@@ -51,6 +53,25 @@ def number_text(value: float) -> str:
 def ratio_text(value: float | None) -> str:
     """A ratio, or nothing where nothing was measured."""
     return "" if value is None else f"{value:.2f}"
+
+
+def goal_text(times_s: Sequence[float], ends_s: Sequence[float]) -> str:
+    """The median time to the goal; who has not arrived is later than who has.
+
+    Args:
+        times_s: of each training, `NEVER_S` of those that did not arrive.
+        ends_s: when they ended.
+
+    Example:
+
+    >>> goal_text([2.0, 3.0, NEVER_S], [4.0, 4.0, 9.0]), goal_text([NEVER_S], [9.0])
+    ('3.00', '> 9')
+    """
+    median_s = statistics.median(times_s)
+    if median_s < NEVER_S:
+        return number_text(median_s)
+    pairs = zip(times_s, ends_s, strict=True)
+    return f"> {min(end_s for time_s, end_s in pairs if time_s == NEVER_S):.0f}"
 
 
 def bar_lines(bars: Sequence[Bar]) -> list[Text]:

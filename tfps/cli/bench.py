@@ -124,7 +124,8 @@ def consistency(*, quick: bool, output: Path, repetitions: int | None, images: P
     """The consistency modes with a worker that is slow, and with workers slow at times.
 
     Steps wait 50 ms, so workers of one machine do not fight for its cores. Updates per second,
-    staleness, and the time to a test accuracy of 0.85: half an hour on two cores.
+    staleness, and the time to a test accuracy of 0.85; what local steps save in bytes and cost in
+    accuracy: half an hour on two cores.
     """
     from tfps.bench.consistency.benchmark import Consistency, run
     from tfps.bench.consistency.plot import write_plot
@@ -148,6 +149,60 @@ def staleness(*, quick: bool, output: Path, repetitions: int | None, images: Pat
     from tfps.bench.staleness.table import tables
 
     settings = _settings(Staleness(), quick=quick, repetitions=repetitions, images=images)
+    results = _followed(run, settings, output=output)
+    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
+
+
+@_benchmark
+@IMAGES
+@click.option(
+    "--batch-size",
+    "batch_sizes",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="A worker's batch; may be repeated. [default: 16, 32, 64, 128, 256]",
+)
+@click.option(
+    "--local-steps",
+    "periods",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="Steps between two exchanges; may be repeated. [default: 1, 4, 16]",
+)
+@click.option(
+    "--rule",
+    type=click.Choice(["square_root", "linear"]),
+    help="How the learning rate follows the batch. [default: square_root]",
+)
+def batch(
+    *,
+    quick: bool,
+    output: Path,
+    repetitions: int | None,
+    images: Path | None,
+    batch_sizes: tuple[int, ...],
+    periods: tuple[int, ...],
+    rule: str | None,
+) -> None:
+    """Which batch per worker and how many local steps: speed, memory, time to an accuracy.
+
+    Trains a Fashion-MNIST classifier on two workers with each pair, and says which one to take:
+    about a quarter of an hour on two cores.
+    """
+    from tfps.bench.batch.benchmark import Batch, run
+    from tfps.bench.batch.plot import write_plot
+    from tfps.bench.batch.table import tables
+
+    settings = _settings(
+        Batch(),
+        quick=quick,
+        repetitions=repetitions,
+        images=images,
+        batch_sizes=sorted(set(batch_sizes)) or None,
+        periods=sorted(set(periods)) or None,
+    )
+    if rule is not None:
+        settings = replace(settings, rate=replace(settings.rate, rule=rule))
     results = _followed(run, settings, output=output)
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 

@@ -8,7 +8,14 @@ import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
 from tfps.bench.consistency.benchmark import FREE_MODES
-from tfps.bench.consistency.modes import BOUND_RANGE_STEPS, BOUND_STEPS, BOUNDED, DYNAMIC, MODES
+from tfps.bench.consistency.modes import (
+    BOUND_RANGE_STEPS,
+    BOUND_STEPS,
+    BOUNDED,
+    DYNAMIC,
+    LOCAL_MODES,
+    MODES,
+)
 
 LARGEST_GAP_STEPS = {BOUNDED: BOUND_STEPS, DYNAMIC: BOUND_RANGE_STEPS[1]}
 
@@ -21,6 +28,7 @@ def test_quick_measures_every_mode_with_every_delay(tmp_path: Path) -> None:
     assert [(case["scenario"], case["mode"]) for case in content["cases"]] == [
         *((scenario, mode) for scenario in delayed for mode in MODES),
         *(("free", mode) for mode in FREE_MODES),
+        *(("counted", mode) for mode in (*FREE_MODES, *LOCAL_MODES)),
     ]
     for case in content["cases"]:
         assert is_spread(case["updates_per_s"])
@@ -29,6 +37,11 @@ def test_quick_measures_every_mode_with_every_delay(tmp_path: Path) -> None:
         assert 0 <= case["final_accuracy"]["1"] <= 1
         if case["mode"] in LARGEST_GAP_STEPS:
             assert case["largest_gap_steps"] <= LARGEST_GAP_STEPS[case["mode"]]
+    counted = {c["mode"]: c for c in content["cases"] if c["scenario"] == "counted"}
+    traffic = {mode: case["bytes_per_example"]["median"] for mode, case in counted.items()}
+    assert traffic["local_1"] == pytest.approx(traffic["asynchronous"], rel=0.1)
+    assert traffic["local_4"] < 0.3 * traffic["local_1"]
+    assert traffic["local_64"] < traffic["local_16"] < 0.4 * traffic["local_4"]
     # Nobody's steps are shorter than stated.
     for case in content["cases"]:
         if case["scenario"] == "constant":

@@ -28,7 +28,7 @@ def data() -> LabelledImages:
     return LabelledImages(pixels, numbers, pixels, numbers)
 
 
-def slow(data: LabelledImages, folder: Path, delay: Delay, *, seed: int = 1) -> SlowInput:
+def slow(data: LabelledImages, folder: Path, delay: Delay | None, *, seed: int = 1) -> SlowInput:
     return SlowInput(str(data.write_pixels(folder)), data.labels, 10, delay, seed)
 
 
@@ -63,6 +63,7 @@ def test_the_order_depends_on_the_seed_and_the_worker(data: LabelledImages, tmp_
     assert first == labels_of(slow(data, tmp_path, even).of_worker(0), 3)
     assert first != labels_of(slow(data, tmp_path, even).of_worker(1), 3)
     assert first != labels_of(slow(data, tmp_path, even, seed=2).of_worker(0), 3)
+    assert first == labels_of(slow(data, tmp_path, None).of_worker(0), 3)  # without a wait
 
 
 def test_accuracy_is_that_of_the_model() -> None:

@@ -46,3 +46,19 @@ MODES = {
     SYNCHRONOUS: ModeRow("synchronous", "Synchronous"),
     BACKUP: ModeRow("synchronous + backup", "Synchronous", {"backup_workers": 1}),
 }
+PERIODS_STEPS = (1, 4, 16, 64)
+AVERAGED_STEPS = 16
+LOCAL = {steps: f"local_{steps}" for steps in PERIODS_STEPS}
+# What an exchange for several steps saves, and what it costs in accuracy.
+LOCAL_MODES = {
+    **{
+        name: ModeRow(f"local steps {steps}", "LocalSteps", {"period_steps": steps})
+        for steps, name in LOCAL.items()
+    },
+    f"local_{AVERAGED_STEPS}_synchronous": ModeRow(
+        f"local steps {AVERAGED_STEPS}, averaged",
+        "LocalSteps",
+        {"period_steps": AVERAGED_STEPS, "synchronous": True},
+    ),
+}
+ALL_MODES = MODES | LOCAL_MODES

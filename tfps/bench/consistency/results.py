@@ -9,30 +9,35 @@ from typing import Any
 
 from tfps.bench.case import Case, most_other_cores
 from tfps.bench.consistency.modes import (
+    ALL_MODES,
     ASYNCHRONOUS,
     BACKUP,
     BOUND_RANGE_STEPS,
     BOUND_STEPS,
     BOUNDED,
     DYNAMIC,
+    LOCAL,
     MODES,
     SYNCHRONOUS,
 )
 from tfps.bench.consistency.scenarios import (
     CONSTANT,
+    COUNTED,
     EVEN,
     FREE,
     SCENARIOS,
     SLOW_FACTOR,
     STEP_S,
+    TITLES,
     TRANSIENT,
 )
+from tfps.bench.goal import GOAL, NEVER_S, seconds_to_goal
 from tfps.bench.interval import Interval
 from tfps.bench.report import Bar, Report, Spread
 from tfps.bench.staleness_counts import added_up, from_json
 
-GOAL = 0.85  # test accuracy
-NEVER_S = float("inf")
+COMPARED_STEPS = 16  # a period whose bytes have an aim
+TRAFFIC_AIM = 0.07  # of what an exchange per step takes: 1 / 16, and the beginning
 
 
 @dataclass(kw_only=True)
@@ -40,8 +45,8 @@ class ConsistencyCase(Case):
     """The trainings of one mode under one kind of delay.
 
     Args:
-        scenario: a key of `SCENARIOS`, or `FREE`.
-        mode: a key of `MODES`.
+        scenario: a key of `SCENARIOS`, `FREE` or `COUNTED`.
+        mode: a key of `ALL_MODES`.
         batch_size: examples in one worker's step.
         runs: what a turn answered, by seed.
     """
@@ -70,12 +75,22 @@ class ConsistencyCase(Case):
     @property
     def goal_s(self) -> dict[int, float]:
         """When the test accuracy was first seen to reach the goal, by seed; `NEVER_S` if not."""
-        return {
-            seed: min(
-                (at_s for at_s, accuracy in run["curve"] if accuracy >= GOAL), default=NEVER_S
-            )
-            for seed, run in self.runs.items()
-        }
+        return {seed: seconds_to_goal(run["curve"]) for seed, run in self.runs.items()}
+
+    @property
+    def ends_s(self) -> dict[int, float]:
+        """When the trainings were over, by seed."""
+        return {seed: run["curve"][-1][0] for seed, run in self.runs.items()}
+
+    @property
+    def bytes_per_example(self) -> Spread:
+        """Parameters that workers got, and what they sent, over the examples that they saw."""
+        return Spread.of(
+            [
+                (run["bytes_pulled"] + run["bytes_pushed"]) / run["examples"]
+                for run in self.runs.values()
+            ]
+        )
 
     @property
     def final_accuracy(self) -> dict[int, float]:
@@ -118,12 +133,20 @@ class Results:
     @property
     def scenarios(self) -> list[str]:
         """Those that were measured, in their order."""
-        return [name for name in (*SCENARIOS, FREE) if any(key[0] == name for key in self._cases)]
+        names = (*SCENARIOS, FREE, COUNTED)
+        return [name for name in names if any(key[0] == name for key in self._cases)]
 
     def of_scenario(self, scenario: str) -> list[ConsistencyCase]:
         """Its cases, in the order of the modes."""
-        found = [self._cases.get((scenario, mode)) for mode in MODES]
+        found = [self._cases.get((scenario, mode)) for mode in ALL_MODES]
         return [case for case in found if case is not None]
+
+    def title(self, scenario: str) -> str:
+        """What tables and plots call it."""
+        if scenario != COUNTED:
+            return TITLES[scenario]
+        run = next(iter(self.of_scenario(COUNTED)[0].runs.values()))
+        return f"{TITLES[COUNTED]}, {run['examples']:,} examples each"
 
     @property
     def other_cores(self) -> float:
@@ -145,7 +168,8 @@ class Results:
 
     def bars(self) -> list[Bar]:
         """Every comparison that has an aim."""
-        return [*self._constant_bars(), *self._transient_bars(), self._free_bar()]
+        last = [self._free_bar(), self._traffic_bar()]
+        return [*self._constant_bars(), *self._transient_bars(), *last]
 
     def _constant_bars(self) -> list[Bar]:
         backup, plain = MODES[BACKUP].title, MODES[SYNCHRONOUS].title
@@ -204,6 +228,16 @@ class Results:
             value = ours.examples_per_s.median / theirs.examples_per_s.median
         return Bar("no waits, synchronous: examples/s over asynchronous", value, 0.75)
 
+    def _traffic_bar(self) -> Bar:
+        modes = LOCAL[COMPARED_STEPS], ASYNCHRONOUS
+        ours, theirs = (self._cases.get((COUNTED, mode)) for mode in modes)
+        value = None
+        if ours and theirs:
+            value = ours.bytes_per_example.median / theirs.bytes_per_example.median
+        title = ALL_MODES[LOCAL[COMPARED_STEPS]].title
+        name = f"no waits, {title}: bytes per example over asynchronous"
+        return Bar(name, value, TRAFFIC_AIM, is_cost=True)
+
     def _ratio(self, key: tuple[str, str], to: tuple[str, str]) -> float | None:
         """Of the medians of updates/s."""
         ours, theirs = self._cases.get(key), self._cases.get(to)
@@ -220,8 +254,8 @@ class Results:
         if ours is None or theirs is None:
             return None
         ratios = [
-            min(ours.goal_s[seed], ours.runs[seed]["curve"][-1][0])
-            / min(theirs.goal_s[seed], theirs.runs[seed]["curve"][-1][0])
+            min(ours.goal_s[seed], ours.ends_s[seed])
+            / min(theirs.goal_s[seed], theirs.ends_s[seed])
             for seed in sorted(set(ours.runs) & set(theirs.runs))
             if min(ours.goal_s[seed], theirs.goal_s[seed]) < NEVER_S
         ]
@@ -244,11 +278,13 @@ class Results:
             "mode": case.mode,
             "updates_per_s": case.per_second("updates").as_json(),
             "examples_per_s": case.examples_per_s.as_json(),
+            "bytes_per_example": case.bytes_per_example.as_json(),
             "dropped_per_s": case.per_second("dropped").as_json(),
             "staleness_updates": case.staleness_updates,
             "largest_gap_steps": case.largest_gap_steps,
             "seconds_to_goal": {
-                seed: None if at_s == NEVER_S else round(at_s, 2)
+                # Without a look before the end nobody knows.
+                seed: None if at_s == NEVER_S or case.scenario == COUNTED else round(at_s, 2)
                 for seed, at_s in case.goal_s.items()
             },
             "final_accuracy": {seed: round(a, 4) for seed, a in case.final_accuracy.items()},

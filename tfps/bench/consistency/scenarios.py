@@ -25,7 +25,9 @@ class Scenario:
     train_share: float = 1.0
 
 
-TRANSIENT, CONSTANT, EVEN, FREE = "transient", "constant", "even", "free"
+TRANSIENT, CONSTANT, EVEN = "transient", "constant", "even"
+# Where nothing waits: for a time, and for a number of examples.
+FREE, COUNTED = "free", "counted"
 # The one with the bound on gaps first: servers keep the largest gap since a chief began.
 SCENARIOS = {
     TRANSIENT: Scenario(
@@ -42,5 +44,6 @@ SCENARIOS = {
 FREE_WORKERS = 2
 FREE_DELAY = Delay(step_s=0.0)
 TITLES = {name: scenario.title for name, scenario in SCENARIOS.items()} | {
-    FREE: f"{FREE_WORKERS} workers, steps that wait for nothing"
+    FREE: f"{FREE_WORKERS} workers, steps that wait for nothing",
+    COUNTED: f"{FREE_WORKERS} workers, nothing waits",
 }

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.accuracy import accuracy_of
-from tfps.bench.consistency.modes import MODES
+from tfps.bench.consistency.modes import ALL_MODES
 from tfps.bench.delay import Delay
 from tfps.bench.images import LabelledImages
-from tfps.bench.slow_input import SlowInput, centred
+from tfps.bench.slow_input import SlowInput
 from tfps.bench.staleness_counts import staleness_between
 from tfps.bench.usage import EpochClock
-from tfps.bench.workload import MODELS
 
-WARM_UP_STEPS = 30  # of all workers together
-NO_END_STEPS = 10**6  # the clock ends the epoch
+
+@dataclass(frozen=True)
+class Training:
+    """One of a chief process's trainings.
+
+    Args:
+        delay: how long steps take.
+        train_s: after which it ends; None: after its steps.
+        look_every_s: between two looks at the test accuracy; None: only at the ends. A look takes
+            time of the cores that steps without waits are short of.
+        steps: of all workers together, without ``train_s``.
+    """
+
+    delay: Delay
+    train_s: float | None = None
+    look_every_s: float | None = None
+    steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -25,11 +39,9 @@ class Order:
     """What a chief process is to measure.
 
     Args:
-        mode: a key of `MODES`.
-        trainings: the arguments of a `Delay` and the seconds to train, by the name of the scenario;
-            one after the other.
+        mode: a key of `ALL_MODES`.
+        trainings: the fields of a `Training` by the name of the scenario; one after the other.
         seed: of the initial weights, the order of the images and the delays.
-        look_every_s: between two looks at the test accuracy.
         batch_size: examples in one worker's step.
         learning_rate: of Adam.
         images_path: the data, an .npz file.
@@ -38,9 +50,8 @@ class Order:
     """
 
     mode: str
-    trainings: Mapping[str, tuple[Mapping[str, Any], float]]
+    trainings: Mapping[str, Mapping[str, Any]]
     seed: int
-    look_every_s: float
     batch_size: int
     learning_rate: float
     images_path: str
@@ -53,46 +64,42 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     import keras
 
     import tfps
-    from tfps.bench.consistency.watch import Watch
-    from tfps.bench.initial_state import InitialState
+    from tfps.bench.classifier import NO_END_STEPS, Classifier
+    from tfps.bench.watch import Watch
 
     order = Order(**fields)
     data = LabelledImages.load(Path(order.images_path))
     keras.utils.set_random_seed(order.seed)
     strategy = tfps.ParameterServerStrategy(
-        consistency=MODES[order.mode].make(), batch_callbacks="sampled"
+        consistency=ALL_MODES[order.mode].make(), batch_callbacks="sampled"
     )
-    with strategy.scope():
-        model = MODELS["mlp"].build(keras)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.Adam(order.learning_rate), loss)
-        initial = InitialState(model)
-    names = [variable.path for variable in model.trainable_variables]
-    test_inputs = centred(data.test_images)
-
-    def accuracy() -> float:
-        values, _ = strategy.pull(names)
-        return accuracy_of([values[name] for name in names], test_inputs, data.test_labels)
+    classifier = Classifier(strategy, lambda: keras.optimizers.Adam(order.learning_rate), data)
 
     def slow(delay: Delay) -> Any:
         return SlowInput(
             order.pixels_path, data.labels, order.batch_size, delay, order.seed
         ).function()
 
-    model.fit(slow(Delay(step_s=0.0)), steps_per_epoch=WARM_UP_STEPS, verbose=0)
+    classifier.warm_up(slow(Delay(step_s=0.0)))
     measured = {}
-    for scenario, (delay, train_s) in order.trainings.items():
-        initial.restore(order.seed)
+    for scenario, training_fields in order.trainings.items():
+        training = Training(**training_fields)
         every = [number for numbers in order.groups.values() for number in numbers]
         watch = Watch(
             strategy,
             clock=EpochClock(every, order.groups),
-            accuracy=accuracy,
-            train_s=train_s,
-            look_every_s=order.look_every_s,
+            accuracy=classifier.accuracy,
+            train_s=training.train_s or math.inf,
+            look_every_s=training.look_every_s or math.inf,
         )
-        model.fit(slow(Delay(**delay)), steps_per_epoch=NO_END_STEPS, verbose=0, callbacks=[watch])
-        measured[scenario] = _answer(watch)
+        at_rest = strategy.stats()
+        classifier.train(
+            slow(Delay(**training_fields["delay"])),
+            seed=order.seed,
+            callbacks=[watch],
+            steps=training.steps or NO_END_STEPS,
+        )
+        measured[scenario] = _answer(watch) | _traffic(at_rest, strategy.stats(), order.batch_size)
     stats = strategy.stats()
     details = {"fallback_steps": stats.fallback_steps, "carriers": stats.carriers}
     return {"scenarios": measured, "details": details}
@@ -112,4 +119,13 @@ def _answer(watch: Any) -> dict[str, Any]:
             before.gradient_staleness_updates, after.gradient_staleness_updates
         ),
         "largest_gap_steps": after.clock_gap_steps[1],  # since the turn began
+    }
+
+
+def _traffic(before: Any, after: Any, batch_size: int) -> dict[str, Any]:
+    """What a whole training sent, with what workers fetch when it begins, and for how much."""
+    return {
+        "examples": batch_size * (sum(after.worker_steps) - sum(before.worker_steps)),
+        "bytes_pulled": after.bytes_pulled - before.bytes_pulled,
+        "bytes_pushed": after.bytes_pushed - before.bytes_pushed,
     }

@@ -1,7 +1,8 @@
-"""A callback that ends a training after a time, and sees how the parameters get on meanwhile."""
+"""A callback that measures a training, ends it in time, and sees how its parameters get on."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +21,10 @@ class Watch(keras.callbacks.Callback):
         strategy: with ``batch_callbacks="sampled"``.
         clock: of the epoch.
         accuracy: of the parameters at this moment.
-        train_s: after which the epoch ends.
-        look_every_s: between two looks at the accuracy.
+        train_s: after which the epoch ends, if it has not by itself.
+        look_every_s: between two looks at the accuracy; the last one is at the end.
+        goal: an accuracy that ends the epoch too.
+        least_s: but not before this, so that there is something to measure.
     """
 
     def __init__(
@@ -32,10 +35,13 @@ class Watch(keras.callbacks.Callback):
         accuracy: Callable[[], float],
         train_s: float,
         look_every_s: float,
+        goal: float = math.inf,
+        least_s: float = 0.0,
     ) -> None:
         super().__init__()
         self._strategy, self.clock, self._accuracy = strategy, clock, accuracy
         self._train_s, self._look_every_s = train_s, look_every_s
+        self._goal, self._least_s = goal, least_s
         self._begun_s = self._next_look_s = 0.0  # the first look is at once
         self._is_measured = False
         self.before: Any = None
@@ -50,12 +56,28 @@ class Watch(keras.callbacks.Callback):
         if not self._is_measured or passed_s < min(self._next_look_s, self._train_s):
             return
         if passed_s >= self._train_s:
-            self.after = self._strategy.stats()
-            self.clock.end(sum(self.after.worker_steps) - sum(self.before.worker_steps))
-            self._is_measured = False
-            self.model.stop_training = True
+            self._end()
+        self._look(passed_s)
+        is_reached = any(accuracy >= self._goal for _, accuracy in self.curve)
+        if self._is_measured and is_reached and passed_s >= self._least_s:
+            self._end()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The steps are over before the time is."""
+        if self._is_measured:
+            passed_s = time.perf_counter() - self._begun_s
+            self._end()
+            self._look(passed_s)
+
+    def _look(self, passed_s: float) -> None:
         self.curve.append((passed_s, self._accuracy()))
         self._next_look_s += self._look_every_s
+
+    def _end(self) -> None:
+        self.after = self._strategy.stats()
+        self.clock.end(sum(self.after.worker_steps) - sum(self.before.worker_steps))
+        self._is_measured = False
+        self.model.stop_training = True
 
     def _begin(self) -> None:
         # Not with the epoch: the workers' pipelines are only being made then.

@@ -1,0 +1,92 @@
+"""Which batch and which number of local steps to take. Pure: numbers in, one of them out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfps.bench.goal import GOAL, NEVER_S
+from tfps.bench.report import Spread
+from tfps.bench.table import number_text
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A batch and a number of local steps, and what was measured with them.
+
+    Args:
+        batch_size: examples in one worker's step.
+        period_steps: of a worker between two exchanges.
+        goal_s: seconds to the test accuracy; `NEVER_S` where it was not reached.
+        memory_mib: the most that a worker needed.
+    """
+
+    batch_size: int
+    period_steps: int
+    goal_s: Spread
+    memory_mib: Spread
+
+    @property
+    def title(self) -> str:
+        """In a sentence."""
+        return f"batch {self.batch_size}, {period_title(self.period_steps)}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to take, and why.
+
+    Args:
+        pair: None if there is nothing to choose from.
+        reason: one line.
+    """
+
+    pair: Pair | None
+    reason: str
+
+
+def period_title(period_steps: int) -> str:
+    """What tables and plots call it; 1 is no local step at all.
+
+    Example:
+
+    >>> period_title(1), period_title(4)
+    ('asynchronous', '4 local steps')
+    """
+    return "asynchronous" if period_steps == 1 else f"{period_steps} local steps"
+
+
+def choose(pairs: Sequence[Pair]) -> Choice:
+    """The shortest time to the accuracy; of times that noise may have ordered, less memory.
+
+    Noise is what the fastest pair shows itself: a pair whose median lies within the spread of the
+    fastest is as fast. Likewise, a pair whose memory lies within the spread of the leanest of
+    those needs no more memory. Pairs that missed the accuracy with any seed are left out.
+    """
+    arrived = [pair for pair in pairs if pair.goal_s.maximum < NEVER_S]
+    if not arrived:
+        return Choice(None, f"none reached {GOAL:g} with every seed: train for longer")
+    fastest = min(arrived, key=_time)
+    level = [pair for pair in arrived if pair.goal_s.median <= fastest.goal_s.maximum]
+    leanest = min(level, key=lambda pair: (pair.memory_mib.median, *_time(pair)))
+    lean = [pair for pair in level if pair.memory_mib.median <= leanest.memory_mib.maximum]
+    taken = min(lean, key=_time)
+    time = f"{number_text(taken.goal_s.median)} s to {GOAL:g}"
+    if taken is not fastest:
+        saved_mib = fastest.memory_mib.median - taken.memory_mib.median
+        return Choice(
+            taken,
+            f"{time}, within the spread of the fastest ({fastest.title}), with "
+            f"{number_text(saved_mib)} MiB less per worker",
+        )
+    if len(level) == 1:
+        return Choice(taken, f"{time}, the shortest beyond noise")
+    return Choice(
+        taken,
+        f"{time}, the shortest; {len(level) - 1} within its spread, none with clearly less memory",
+    )
+
+
+def _time(pair: Pair) -> tuple[float, float, int, int]:
+    """A total order, so that the order of rows decides nothing."""
+    return pair.goal_s.median, pair.memory_mib.median, pair.batch_size, pair.period_steps
