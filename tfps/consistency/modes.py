@@ -185,6 +185,17 @@ def applies_each_gradient(mode: Any) -> bool:
     return isinstance(mode, (Asynchronous, BoundedStaleness))
 
 
+def lets_workers_wait(mode: Mode) -> bool:
+    """Whether a worker may have to wait for others.
+
+    Example:
+
+    >>> lets_workers_wait(BoundedStaleness(4)), lets_workers_wait(Asynchronous())
+    (True, False)
+    """
+    return mode.bound_steps is not None or mode.backup_workers is not None
+
+
 # Enough for a step that takes a few times as long as the others, and few against an epoch.
 DEFAULT_BOUND_STEPS = 4
 ALIASES: dict[str, Mode] = {

@@ -11,11 +11,15 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.errors import UnsupportedError
+from tfps.consistency.modes import Mode
 from tfps.optimizers.whole_model import for_whole_model
-from tfps.runtime.custom_server import CustomServer
+from tfps.runtime.attendance import member_of_call
+from tfps.runtime.custom_bounded import BoundedServer
+from tfps.runtime.custom_round import RoundServer
+from tfps.runtime.custom_server import NOBODY, Caller, CustomServer
 from tfps.runtime.devices import Meeting, Replica
 from tfps.runtime.program import Discovery, Program
+from tfps.runtime.round_agreement import Found, RoundAgreement
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.shares import gradients_together
 from tfps.runtime.wire import gradient_name, name_of
@@ -44,15 +48,10 @@ def trace_packed(
     program = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
-    mode = strategy.consistency
-    if program.stages and not (mode.bound_steps is None and mode.backup_workers is None):
-        raise UnsupportedError(
-            f"consistency={mode!r}: a scheduled function that trains has no step that workers "
-            "could be kept together by. Train with model.fit(), or use tfps.Asynchronous()."
-        )
     handed = strategy.updates_of(program)
+    server_kind, step_kind = _kinds(program, strategy.consistency)
     servers = [
-        CustomServer(
+        server_kind(
             program,
             runtime=strategy.runtime,
             server=server,
@@ -63,12 +62,21 @@ def trace_packed(
         for server in strategy.runtime.servers
     ]
     private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
-    step = CustomStep(program, servers=servers, runtime=strategy.runtime)
+    step = step_kind(program, servers=servers, runtime=strategy.runtime)
     step.pull()
     with StepScope(step):
         outputs = function(*args, **kwargs)
     step.write_back()
     return outputs, False
+
+
+def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[CustomStep]]:
+    """What a function is traced with: one that trains keeps to the mode, others just read."""
+    if program.stages and mode.backup_workers is not None:
+        return RoundServer, RoundStep
+    if program.stages and mode.bound_steps is not None:
+        return BoundedServer, MemberStep
+    return CustomServer, CustomStep
 
 
 def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Program:
@@ -118,11 +126,15 @@ class CustomStep:
         self._written = (*program.state, *program.metrics)
         self._before: dict[int, tf.Tensor] = {}
         self._stage = 0
-        self._slot = worker_of_call() if any(server.asks_who for server in servers) else None
+        self._caller = self._who_calls()
         # In a resource, because optimizer calls may stand in loops and nested functions.
         self._versions = private.anonymous_variable(
             shape=tf.TensorShape([len(servers)]), dtype=tf.int64
         )
+
+    def _who_calls(self) -> Caller:
+        asks_who = any(server.asks_who for server in self.servers)
+        return Caller(worker_of_call()) if asks_who else NOBODY
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
         return self.copies.on(0, keras_variable)
@@ -173,11 +185,15 @@ class CustomStep:
                 pack(server.wires[stage].request, named),
                 stage=stage,
                 version=versions[p],
-                slot=self._slot,
+                caller=self._caller,
             )
             for p, server in enumerate(self.servers)
         }
         replies = self.runtime.carrier.exchange(calls)
+        self._take_answers(stage, replies)
+
+    def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
+        """Go on with what a push was answered with."""
         for p, server in enumerate(self.servers):
             new = unpack(server.wires[stage].reply, replies[p].payload)
             for variable in server.wires[stage].parameters:
@@ -186,20 +202,27 @@ class CustomStep:
 
     def pull(self) -> None:
         """Load all variables: one request per server."""
-        empty = tf.zeros([0], tf.uint8)
-        calls = {
-            p: server.call(Kind.PULL, empty, slot=self._slot)
-            for p, server in enumerate(self.servers)
-        }
-        replies = self.runtime.carrier.exchange(calls)
-        for p, server in enumerate(self.servers):
-            values = unpack(server.parameter_layout, replies[p].payload)
-            for variable in server.parameters:
-                self.copies.load(variable, values[name_of(variable)])
+        found = self._ask()
+        self._load(found)
         for variable in self.program.metrics:
             self.copies.load(variable, tf.identity(variable._value.read_value()))
-        self._versions.assign(_versions(replies), read_value=False)
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
+
+    def _ask(self) -> Found:
+        empty = tf.zeros([0], tf.uint8)
+        calls = {
+            p: server.call(Kind.PULL, empty, caller=self._caller)
+            for p, server in enumerate(self.servers)
+        }
+        return Found.of(self.runtime.carrier.exchange(calls))
+
+    def _load(self, found: Found) -> None:
+        """Take over all variables of all servers."""
+        for server, payload in zip(self.servers, found.payloads, strict=True):
+            values = unpack(server.parameter_layout, payload)
+            for variable in server.parameters:
+                self.copies.load(variable, values[name_of(variable)])
+        self._versions.assign(tf.stack(found.versions), read_value=False)
 
     def write_back(self) -> None:
         """Send home what the function assigned: the difference to what was pulled."""
@@ -220,6 +243,44 @@ class CustomStep:
     def _change(self, variable: Any) -> tf.Tensor:
         now, before = self.copies.read(variable), self._before[id(variable)]
         return now if now.dtype.is_bool else now - before
+
+
+class MemberStep(CustomStep):
+    """A run that others may wait for: its requests say which incarnation of the worker it is."""
+
+    def _who_calls(self) -> Caller:
+        return Caller(*tf.unstack(member_of_call(self.runtime.attendance)))
+
+
+class RoundStep(MemberStep):
+    """A run whose optimizer calls are rounds: what it pulls is of one round on all servers."""
+
+    servers: Sequence[RoundServer]
+
+    @property
+    def _rounds(self) -> RoundAgreement:
+        def header(kind: Kind, number: tf.Tensor) -> Callable[[int], tf.Tensor]:
+            return lambda p: self.servers[p].header(kind, version=number, caller=self._caller)
+
+        return RoundAgreement(self.servers, carrier=self.runtime.carrier, header=header)
+
+    def _ask(self) -> Found:
+        nothing = [tf.zeros([0], tf.uint8)] * len(self.servers)
+        begin = [tf.constant(0, tf.int64)] * len(self.servers)
+        return self._rounds.enter(Found(nothing, begin, tf.constant(True)))
+
+    def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
+        super()._take_answers(stage, replies)
+        if self.servers[0].await_round is None:
+            return
+
+        def catch_up() -> tf.Tensor:
+            empty = [tf.zeros([0], tf.uint8)] * len(self.servers)
+            self._load(self._rounds.catch_up(Found.of(replies)._replace(payloads=empty)))
+            return tf.constant(0)
+
+        is_reached = RoundAgreement.is_reached(_versions(replies))
+        tf.cond(is_reached, lambda: tf.constant(0), catch_up)
 
 
 def _versions(replies: dict[int, Message]) -> tf.Tensor:
