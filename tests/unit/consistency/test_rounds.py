@@ -290,18 +290,19 @@ def test_nobody_waits_for_ever(
             assert len(workers) >= min(slots - backup, members)
 
 
+FUNCTIONS = {**SIZES, "stages": st.just(1), "units": st.integers(2, 3)}
+
+
 @settings(deadline=None, max_examples=150)
 @given(
     order=st.randoms(use_true_random=False),
     tickets=st.integers(0, 25),
-    units=st.integers(2, 3),
-    slots=st.integers(1, 4),
-    servers=st.integers(1, 3),
+    sizes=st.fixed_dictionaries(FUNCTIONS),
 )
 def test_a_round_of_several_optimizers_applies_each(
-    order: random.Random, tickets: int, units: int, slots: int, servers: int
+    order: random.Random, tickets: int, sizes: dict[str, int]
 ) -> None:
-    job = Job(order, slots=slots, servers=servers, backup=0, units=units)
+    job = Job(order, backup=0, **sizes)
     for _ in range(2):
         job.run(tickets)
     rounds = []
@@ -324,26 +325,18 @@ def test_a_round_of_several_optimizers_applies_each(
     tickets=st.integers(0, 25),
     backup=st.integers(0, 3),
     deaths=st.integers(0, 4),
-    units=st.integers(2, 3),
-    slots=st.integers(1, 4),
-    servers=st.integers(1, 3),
+    sizes=st.fixed_dictionaries(FUNCTIONS),
 )
 def test_nobody_waits_for_ever_for_an_optimizer(
-    order: random.Random,
-    tickets: int,
-    backup: int,
-    deaths: int,
-    units: int,
-    slots: int,
-    servers: int,
+    order: random.Random, tickets: int, backup: int, deaths: int, sizes: dict[str, int]
 ) -> None:
-    job = Job(order, slots=slots, servers=servers, backup=min(backup, slots - 1), units=units)
+    job = Job(order, backup=min(backup, sizes["slots"] - 1), **sizes)
     job.run(tickets, deaths=deaths)
     job.run(5)
     for server in job.servers:
         assert server.state.position % MAX_STAGES == 0
         counts = Counter(position for position, _, _ in server.means)
-        assert max(counts.values(), default=0) <= units
+        assert max(counts.values(), default=0) <= sizes["units"]
 
 
 NUMBERS = st.lists(st.integers(0, 3), min_size=3, max_size=3)
@@ -354,22 +347,15 @@ WANTED = st.lists(st.sampled_from([NOTHING, 0, 1, 16, 17, 32]), min_size=3, max_
 @settings(deadline=None, max_examples=50)
 @given(
     position=st.sampled_from([0, 1, 16, 17, 32]),
-    begins=NUMBERS,
-    contributed=UNITS,
-    wanted=WANTED,
+    vectors_of=st.tuples(NUMBERS, UNITS, WANTED),
     may_apply=st.integers(0, 1),
     unit=st.integers(1, 2),
 )
 def test_tensors_decide_as_arrays(
-    position: int,
-    begins: list[int],
-    contributed: list[int],
-    wanted: list[int],
-    may_apply: int,
-    unit: int,
+    position: int, vectors_of: tuple[list[int], ...], may_apply: int, unit: int
 ) -> None:
     def answers(convert: Any, vectors: Any) -> list[list[int]]:
-        state = Rounds(*map(convert, (position, begins, contributed, wanted)))
+        state = Rounds(*map(convert, (position, *vectors_of)))
         worker = convert([0, 1, 0])
         accepted = state.accepts(worker, state.position, vectors=vectors)
         state = state.after_push(
