@@ -31,6 +31,9 @@ class Attendance:
     def takes(self, worker: int, closure: Any) -> None:
         """A worker begins a closure."""
 
+    def ends(self, worker: int) -> None:
+        """A worker's closure has ended, well or not."""
+
     def fails(self, worker: int) -> None:
         """A worker's closure has raised an error, or the worker is lost."""
 

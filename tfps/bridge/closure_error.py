@@ -81,6 +81,8 @@ def watch_closures(coordinator: Any, tell: Tell) -> None:
             if told is not error:
                 raise told from None
             raise
+        finally:
+            attendance.ends(worker.worker_index)
 
     private.Closure.execute_on = execute_on
     private.Closure._tfps_patched = True

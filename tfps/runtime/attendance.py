@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfps.bridge import attendance as bridge
 from tfps.bridge import tensorflow_private as private
+from tfps.cluster import accepts_connections
 
 if TYPE_CHECKING:
     from tfps.runtime.runtime import Runtime
+
+LOOK_EVERY_S = 0.2
 
 _MEMBER = tf.TensorSpec([2], tf.int64)
 
@@ -37,6 +41,9 @@ class Attendance(bridge.Attendance):
         self._of = weakref.ref(runtime)
         self._has_rounds = runtime.mode.backup_workers is not None
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._running: set[int] = set()  # those that run a function that trains
+        self._resting = False
         self._members: dict[int, int] = {}  # slot -> incarnation
         self._there: set[int] = set()  # those who ask for closures again, whatever they run now
 
@@ -68,9 +75,19 @@ class Attendance(bridge.Attendance):
             return  # makes a resource for the functions that follow
         if not trains(closure):
             self.fails(worker)
-        elif worker not in self._members:
-            with self._lock:
+            return
+        with self._changed:
+            while self._resting:
+                self._let_out(worker)
+                self._changed.wait()
+            if worker not in self._members:
                 self._members[worker] = self._runtime().next_incarnation(worker)
+            self._running.add(worker)
+
+    def ends(self, worker: int) -> None:
+        with self._changed:
+            self._running.discard(worker)
+            self._changed.notify_all()
 
     def fails(self, worker: int) -> None:
         with self._lock:
@@ -86,6 +103,33 @@ class Attendance(bridge.Attendance):
         with self._lock:
             for worker in list(self._members):
                 self._let_out(worker)
+
+    @contextlib.contextmanager
+    def rest(self) -> Iterator[None]:
+        """No function runs while it is open; see `bridge.worker_return`.
+
+        Opened once all workers are back: TensorFlow waits for them, while the others go on.
+        """
+        self._wait_until(self._all_are_back)
+        with self._changed:
+            self._resting = True
+        try:
+            self._wait_until(lambda: not self._running)
+            yield
+        finally:
+            with self._changed:
+                self._resting = False
+                self._changed.notify_all()
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        runtime = self._of()
+        while runtime is not None and not runtime.closed and not condition():
+            with self._changed:
+                self._changed.wait(LOOK_EVERY_S)
+
+    def _all_are_back(self) -> bool:
+        addresses = self._runtime().worker_addresses
+        return all(accepts_connections(address, timeout_s=LOOK_EVERY_S) for address in addresses)
 
     def _let_out(self, worker: int) -> None:
         incarnation = self._members.pop(worker, None)

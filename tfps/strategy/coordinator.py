@@ -13,6 +13,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import is_task_failure, tells_of_a_lost_server, watch_closures
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.keras_patches import traceback_filtered
+from tfps.bridge.worker_return import rest_while_workers_return
 from tfps.consistency.modes import lets_workers_wait
 from tfps.runtime.custom_step import trace_packed
 from tfps.runtime.worker_error import explain, servers_error
@@ -54,7 +55,9 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         private.keep_stop_from_waiting(self)
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
         if is_ours and lets_workers_wait(strategy.consistency):
-            private.closure_queue(self).attendance = strategy.runtime.attendance
+            attendance = strategy.runtime.attendance
+            private.closure_queue(self).attendance = attendance
+            rest_while_workers_return(self, attendance.rest)
         watch_closures(self, functools.partial(_tell, getattr(strategy, "runtime", None)))
 
     def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -34,6 +34,14 @@ DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 SLOTS = 2
 PATIENCE_S = 30.0
 _numbers = itertools.count()
+
+
+class Answer(NamedTuple):
+    """To a request: the version is a position where there are rounds."""
+
+    status: Status
+    version: int
+    weight: float
 
 
 class Descent:
@@ -83,17 +91,16 @@ class Job:
 
     Args:
         mode: of the job.
-        variables: how many.
     """
 
-    def __init__(self, mode: Mode, *, variables: int = 1) -> None:
+    def __init__(self, mode: Mode) -> None:
         self.mode, self.runtime = mode, FakeRuntime(mode)
         self.server = _server(mode, self.runtime)
         self.pool = ThreadPoolExecutor(8)
         kind = RoundServer if mode.backup_workers is not None else BoundedServer
         self.natives = [
             self.runtime.create_variable(np.zeros(1, "float32"), device=DEVICE, name="w")
-            for _ in range(variables)
+            for _ in range(2 if mode == Synchronous() else 1)
         ]
         self.functions: list[CustomServer] = []
         for native in self.natives:
@@ -116,136 +123,175 @@ class Job:
                     uses_replies=True,
                 )
             )
+        self._newest = itertools.count(1)
+        self.incarnations = [0] * SLOTS
         self._evict = self._control(self.server._trace_evict, 2)
         self._expect = (
             self._control(self.server._trace_expect, SLOTS) if self.server.rounds else None
         )
 
     @staticmethod
-    def _control(trace: Callable[..., Any], arguments: int) -> Callable[..., None]:
+    def _control(trace: Callable[..., Any], arguments: int) -> Callable[..., Any]:
         signature = [tf.TensorSpec([], tf.int64)] * arguments
         concrete = server_function(trace, device=DEVICE, signature=signature)
         return lambda *values: concrete(*(tf.constant(v, tf.int64) for v in values))
 
-    def evict(self, slot: int, incarnation: int) -> None:
-        self._evict(slot, incarnation)
+    def leave(self, slot: int) -> None:
+        """Let a worker out, as the coordinator does."""
+        self._evict(slot, self.incarnations[slot])
 
     def expect(self) -> None:
         assert self._expect is not None
         self._expect(1, 1)
 
-    def ask(
-        self, kind: Kind, slot: int, incarnation: int, **options: Any
-    ) -> tuple[int, int, float]:
-        """Status, version and value that a request is answered with."""
-        function = self.functions[options.pop("function", 0)]
-        gradient = options.pop("gradient", None)
-        payload, names = tf.zeros([0], tf.uint8), function.wires[0].gradients.variables
-        if gradient is not None:
-            value = {gradient_name(variable): tf.constant([gradient]) for variable in names}
-            payload = pack(function.wires[0].request, value)
-        caller = Caller(tf.constant(slot, tf.int64), tf.constant(incarnation, tf.int64))
-        call = function.call(kind, payload, caller=caller, **options)
+    def begin(self, slot: int) -> Answer:
+        """Pull as a new incarnation."""
+        self.incarnations[slot] = next(self._newest)
+        return self.pull(slot)
+
+    def pull(self, slot: int, function: int = 0) -> Answer:
+        has_rounds = self.mode.backup_workers is not None
+        return self.ask(Kind.ENTER_ROUND if has_rounds else Kind.PULL, slot, function=function)
+
+    def push(self, slot: int, gradient: float, version: int, function: int = 0) -> Answer:
+        called = self.functions[function]
+        names = called.wires[0].gradients.variables
+        value = {gradient_name(variable): tf.constant([gradient]) for variable in names}
+        payload = pack(called.wires[0].request, value)
+        return self.ask(Kind.PUSH, slot, function=function, payload=payload, version=version)
+
+    def ask(self, kind: Kind, slot: int, *, function: int = 0, **options: Any) -> Answer:
+        called = self.functions[function]
+        payload = options.pop("payload", tf.zeros([0], tf.uint8))
+        incarnation = tf.constant(self.incarnations[slot], tf.int64)
+        caller = Caller(tf.constant(slot, tf.int64), incarnation)
+        call = called.call(kind, payload, caller=caller, **options)
         header, _, answer = call.function(*call.request)
-        (weight,) = unpack(function.parameter_layout, answer).values()
-        return int(header[Reply.STATUS]), int(header[Reply.VERSION]), float(weight[0])
+        (weight,) = unpack(called.parameter_layout, answer).values()
+        return Answer(
+            Status(int(header[Reply.STATUS])), int(header[Reply.VERSION]), float(weight[0])
+        )
 
-    def later(self, *arguments: Any, **options: Any) -> Future[tuple[int, int, float]]:
-        return self.pool.submit(self.ask, *arguments, **options)
+    def later(self, *arguments: Any, **options: Any) -> Future[Answer]:
+        """The answer to a push, which may have to wait."""
+        return self.pool.submit(self.push, *arguments, **options)
 
-    def close(self) -> None:
+    def count(self, cell: int) -> int:
+        """What the server's books say."""
+        return int(self.server.ledger._cells.numpy()[cell])
+
+    def rest(self) -> None:
         for slot in range(SLOTS):
-            self.evict(slot, 1 << 40)
-        self.pool.shutdown()
+            self.leave(slot)
+
+
+@pytest.fixture(scope="module")
+def jobs() -> Iterator[Callable[[Mode], Job]]:
+    """A job for each mode; tracing one takes seconds."""
+    made: dict[Mode, Job] = {}
+
+    def get(mode: Mode) -> Job:
+        if mode not in made:
+            made[mode] = Job(mode)
+        return made[mode]
+
+    yield get
+    for job in made.values():
+        job.rest()
+        job.pool.shutdown()
 
 
 @pytest.fixture
-def job(request: pytest.FixtureRequest) -> Iterator[Job]:
-    made = Job(request.param, variables=2)
-    yield made
-    made.close()
+def job(jobs: Callable[[Mode], Job], request: pytest.FixtureRequest) -> Iterator[Job]:
+    job = jobs(request.param)
+    yield job
+    job.rest()
 
 
 def _waits(future: Future[Any]) -> bool:
     return not threading.Event().wait(0.2) and not future.done()
 
 
-ENTER = Kind.ENTER_ROUND
 SYNCHRONOUS = pytest.mark.parametrize("job", [Synchronous()], indirect=True)
 
 
 @SYNCHRONOUS
 def test_a_round_is_one_mean(job: Job) -> None:
-    assert job.ask(ENTER, 0, 1) == (Status.OK, 0, 0.0)
-    assert job.ask(ENTER, 1, 2) == (Status.OK, 0, 0.0)
-    first = job.later(Kind.PUSH, 0, 1, gradient=1.0, version=0)
+    status, at, weight = job.begin(0)
+    assert status is Status.OK
+    assert job.begin(1) == (Status.OK, at, weight)
+    first = job.later(0, 1.0, at)
     assert _waits(first)
-    assert job.ask(Kind.PUSH, 1, 2, gradient=5.0, version=0) == (Status.OK, MAX_STAGES, -3.0)
-    assert first.result(PATIENCE_S) == (Status.OK, MAX_STAGES, -3.0)
-    assert job.ask(ENTER, 0, 1) == (Status.OK, MAX_STAGES, -3.0)
+    answer = job.push(1, 5.0, at)
+    assert answer == (Status.OK, at + MAX_STAGES, weight - 3)
+    assert first.result(PATIENCE_S) == answer
+    assert job.pull(0) == answer
 
 
 @SYNCHRONOUS
 def test_who_leaves_is_not_waited_for(job: Job) -> None:
-    job.ask(ENTER, 0, 1)
-    job.ask(ENTER, 1, 2)
-    first = job.later(Kind.PUSH, 0, 1, gradient=1.0, version=0)
+    _, at, weight = job.begin(0)
+    job.begin(1)
+    dropped = job.count(job.server.books.DROPPED)
+    first = job.later(0, 1.0, at)
     assert _waits(first)
-    job.evict(1, 2)
-    assert first.result(PATIENCE_S) == (Status.OK, MAX_STAGES, -1.0)
-    assert job.ask(Kind.PUSH, 1, 2, gradient=5.0, version=0)[0] == Status.EVICTED
-    assert job.ask(ENTER, 1, 2)[0] == Status.EVICTED
-    assert job.ask(ENTER, 1, 3) == (Status.OK, MAX_STAGES, -1.0)
-    assert job.server.ledger._cells.numpy()[job.server.books.DROPPED] == 1
+    job.leave(1)
+    answer = first.result(PATIENCE_S)
+    assert answer == (Status.OK, at + MAX_STAGES, weight - 1)
+    assert job.push(1, 5.0, at).status is Status.EVICTED
+    assert job.pull(1).status is Status.EVICTED
+    assert job.begin(1) == answer
+    assert job.count(job.server.books.DROPPED) == dropped + 1
 
 
 @SYNCHRONOUS
 def test_who_is_expected_is_waited_for(job: Job) -> None:
     job.expect()
-    first = job.later(ENTER, 0, 1)
+    first = job.pool.submit(job.begin, 0)
     assert _waits(first)
-    job.ask(ENTER, 1, 2)
-    assert first.result(PATIENCE_S)[0] == Status.OK
+    answer = job.begin(1)
+    assert first.result(PATIENCE_S) == answer
 
 
 @SYNCHRONOUS
 def test_two_optimizers_in_a_round(job: Job) -> None:
-    for turn in range(3):
-        at = turn * MAX_STAGES
-        assert job.ask(ENTER, 0, 1) == (Status.OK, at, -1.0 * turn)
-        assert job.ask(ENTER, 1, 2, function=1) == (Status.OK, at, -2.0 * turn)
-        first = job.later(Kind.PUSH, 0, 1, gradient=1.0, version=at)
+    _, at, weight = job.begin(0)
+    job.begin(1)
+    other, updates = job.pull(1, function=1).weight, job.count(job.server.books.VERSION)
+    for _ in range(3):
+        first = job.later(0, 1.0, at)
         assert _waits(first)
-        second = job.later(Kind.PUSH, 1, 2, gradient=2.0, version=at, function=1)
-        upcoming = at + MAX_STAGES
-        assert first.result(PATIENCE_S) == (Status.OK, upcoming, -1.0 * (turn + 1))
-        assert second.result(PATIENCE_S) == (Status.OK, upcoming, -2.0 * (turn + 1))
-    assert job.server.ledger._cells.numpy()[job.server.books.VERSION] == 6
+        second = job.later(1, 2.0, at, function=1)
+        at, weight, other = at + MAX_STAGES, weight - 1, other - 2
+        assert first.result(PATIENCE_S) == (Status.OK, at, weight)
+        assert second.result(PATIENCE_S) == (Status.OK, at, other)
+    assert job.count(job.server.books.VERSION) == updates + 6
 
 
 @pytest.mark.parametrize("job", [Synchronous(backup_workers=1)], indirect=True)
 def test_who_is_late_goes_on_with_fresh_parameters(job: Job) -> None:
-    job.ask(ENTER, 0, 1)
-    job.ask(ENTER, 1, 2)
-    assert job.ask(Kind.PUSH, 0, 1, gradient=1.0, version=0) == (Status.OK, MAX_STAGES, -1.0)
-    late = job.ask(Kind.PUSH, 1, 2, gradient=1.0, version=0)
-    assert late == (Status.LATE, MAX_STAGES, -1.0)
-    await_round = job.ask(Kind.AWAIT_ROUND, 1, 2, version=1)
-    assert await_round == (Status.OK, MAX_STAGES, -1.0)
+    _, at, weight = job.begin(0)
+    job.begin(1)
+    upcoming = at + MAX_STAGES
+    assert job.push(0, 1.0, at) == (Status.OK, upcoming, weight - 1)
+    assert job.push(1, 1.0, at) == (Status.LATE, upcoming, weight - 1)
+    answer = job.ask(Kind.AWAIT_ROUND, 1, version=upcoming // MAX_STAGES)
+    assert answer == (Status.OK, upcoming, weight - 1)
+    assert job.push(1, 1.0, upcoming).status is Status.OK
 
 
 @pytest.mark.parametrize("job", [BoundedStaleness(1)], indirect=True)
 def test_a_bound_holds_up_the_fast(job: Job) -> None:
-    job.ask(Kind.PULL, 0, 1)
-    job.ask(Kind.PULL, 1, 2)
-    assert job.ask(Kind.PUSH, 0, 1, gradient=1.0, version=0) == (Status.OK, 1, -1.0)
-    fast = job.later(Kind.PUSH, 0, 1, gradient=1.0, version=1)
+    job.begin(0)
+    job.begin(1)
+    assert job.push(0, 1.0, 0) == (Status.OK, 1, -1.0)
+    fast = job.later(0, 1.0, 1)
     assert _waits(fast)
-    assert job.ask(Kind.PUSH, 1, 2, gradient=1.0, version=0) == (Status.OK, 3, -3.0)
+    assert job.push(1, 1.0, 0) == (Status.OK, 3, -3.0)
     assert fast.result(PATIENCE_S) == (Status.OK, 3, -3.0)
-    again = job.later(Kind.PUSH, 0, 1, gradient=1.0, version=3)
+    again = job.later(0, 1.0, 3)
     assert _waits(again)
-    job.evict(1, 2)
+    job.leave(1)
     assert again.result(PATIENCE_S) == (Status.OK, 4, -4.0)
-    assert job.ask(Kind.PUSH, 1, 2, gradient=1.0, version=4)[0] == Status.EVICTED
-    assert job.ask(Kind.PULL, 1, 3) == (Status.OK, 4, -4.0)
+    assert job.push(1, 1.0, 4).status is Status.EVICTED
+    assert job.begin(1) == (Status.OK, 4, -4.0)
