@@ -44,11 +44,6 @@ def consistency_problems(config: JobConfig) -> list[str]:
             f"consistency.pipeline_steps: received 1 with {section.mode}; expected 0: a worker "
             "that may have to wait sends nothing ahead"
         )
-    if config.training.loop == "custom":
-        problems.append(
-            f"training.loop: received 'custom' with consistency.mode = {section.mode!r}; expected "
-            "'fit': scheduled functions have no steps to keep workers together by"
-        )
     return problems
 
 

@@ -8,18 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.consistency.modes import Mode
 from tfps.optimizers.whole_model import for_whole_model
-from tfps.runtime.attendance import member_of_call
-from tfps.runtime.custom_bounded import BoundedServer
-from tfps.runtime.custom_round import RoundServer
 from tfps.runtime.custom_server import NOBODY, Caller, CustomServer
 from tfps.runtime.devices import Meeting, Replica
-from tfps.runtime.program import Discovery, Program
-from tfps.runtime.round_agreement import Found, RoundAgreement
+from tfps.runtime.program import Program
+from tfps.runtime.round_agreement import Found
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.shares import gradients_together
 from tfps.runtime.wire import gradient_name, name_of
@@ -28,78 +22,6 @@ from tfps.runtime.worker_index import worker_of_call
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
-
-
-def trace_packed(
-    function: Callable[..., Any], args: Any, kwargs: Any, *, strategy: Any
-) -> tuple[Any, bool]:
-    """Trace a user's function with packed pulls and pushes in the place of single reads.
-
-    Args:
-        function: the user's, as scheduled.
-        args: its positional arguments, as tensors of the trace.
-        kwargs: its keyword arguments.
-        strategy: ours.
-
-    Returns:
-        What the function returns, and whether it reaches variables on servers by TensorFlow's path
-        alone, because it uses none of Keras 3.
-    """
-    program = _discover(function, args, kwargs, strategy)
-    if not program.variables and not program.metrics:
-        return function(*args, **kwargs), private.captures_of_servers()
-    handed = strategy.updates_of(program)
-    server_kind, step_kind = _kinds(program, strategy.consistency)
-    servers = [
-        server_kind(
-            program,
-            runtime=strategy.runtime,
-            server=server,
-            update_of=strategy.update_of,
-            handed=handed,
-            uses_replies=True,
-        )
-        for server in strategy.runtime.servers
-    ]
-    private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
-    step = step_kind(program, servers=servers, runtime=strategy.runtime)
-    step.pull()
-    with StepScope(step):
-        outputs = function(*args, **kwargs)
-    step.write_back()
-    return outputs, False
-
-
-def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[CustomStep]]:
-    """What a function is traced with: one that trains keeps to the mode, others just read."""
-    if program.stages and mode.backup_workers is not None:
-        return RoundServer, RoundStep
-    if program.stages and mode.bound_steps is not None:
-        return BoundedServer, MemberStep
-    return CustomServer, CustomStep
-
-
-def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Program:
-    found: list[Discovery] = []
-
-    @tf.function(autograph=False)
-    def scratch() -> None:
-        discovery = Discovery(strategy)
-        found[:] = [discovery]
-        with StepScope(discovery), private.outside_of_cached_reads():
-            function(*args, **kwargs)
-
-    scratch.get_concrete_function()
-    discovery = found[0]
-    program = Program(
-        name="custom", step=function, batch_spec=None, trains=True, devices=strategy.devices
-    )
-    for variable in discovery.order:
-        on_server = isinstance(variable._value, ServerVariable)
-        (program.variables if on_server else program.metrics).append(variable)
-    program.state = [v for v in program.variables if discovery.written(v)]
-    program.stages = discovery.stages
-    return program
 
 
 class CustomStep:
@@ -198,7 +120,7 @@ class CustomStep:
             new = unpack(server.wires[stage].reply, replies[p].payload)
             for variable in server.wires[stage].parameters:
                 self.copies.load(variable, new[name_of(variable)])
-        self._versions.assign(_versions(replies), read_value=False)
+        self._versions.assign(versions_of(replies), read_value=False)
 
     def pull(self) -> None:
         """Load all variables: one request per server."""
@@ -245,43 +167,6 @@ class CustomStep:
         return now if now.dtype.is_bool else now - before
 
 
-class MemberStep(CustomStep):
-    """A run that others may wait for: its requests say which incarnation of the worker it is."""
-
-    def _who_calls(self) -> Caller:
-        return Caller(*tf.unstack(member_of_call(self.runtime.attendance)))
-
-
-class RoundStep(MemberStep):
-    """A run whose optimizer calls are rounds: what it pulls is of one round on all servers."""
-
-    servers: Sequence[RoundServer]
-
-    @property
-    def _rounds(self) -> RoundAgreement:
-        def header(kind: Kind, number: tf.Tensor) -> Callable[[int], tf.Tensor]:
-            return lambda p: self.servers[p].header(kind, version=number, caller=self._caller)
-
-        return RoundAgreement(self.servers, carrier=self.runtime.carrier, header=header)
-
-    def _ask(self) -> Found:
-        nothing = [tf.zeros([0], tf.uint8)] * len(self.servers)
-        begin = [tf.constant(0, tf.int64)] * len(self.servers)
-        return self._rounds.enter(Found(nothing, begin, tf.constant(True)))
-
-    def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
-        super()._take_answers(stage, replies)
-        if self.servers[0].await_round is None:
-            return
-
-        def catch_up() -> tf.Tensor:
-            empty = [tf.zeros([0], tf.uint8)] * len(self.servers)
-            self._load(self._rounds.catch_up(Found.of(replies)._replace(payloads=empty)))
-            return tf.constant(0)
-
-        is_reached = RoundAgreement.is_reached(_versions(replies))
-        tf.cond(is_reached, lambda: tf.constant(0), catch_up)
-
-
-def _versions(replies: dict[int, Message]) -> tf.Tensor:
+def versions_of(replies: dict[int, Message]) -> tf.Tensor:
+    """Of all servers."""
     return tf.stack([replies[p].header[Reply.VERSION] for p in sorted(replies)])

@@ -15,7 +15,7 @@ from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.keras_patches import traceback_filtered
 from tfps.bridge.worker_return import rest_while_workers_return
 from tfps.consistency.modes import lets_workers_wait
-from tfps.runtime.custom_step import trace_packed
+from tfps.runtime.packed_function import trace_packed
 from tfps.runtime.worker_error import explain, servers_error
 
 
@@ -25,6 +25,10 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     A function needs no rewrite: under a `tfps.ParameterServerStrategy` its Keras variables come in
     one message per parameter server, and each optimizer call is one message back, applied on the
     servers under a lock. Raw `tf.Variable`s take TensorFlow's own path.
+
+    Under `tfps.Synchronous` each optimizer call is a round, and under `tfps.BoundedStaleness` it is
+    a step of the worker's clock. A worker takes part while it has functions to run, so that nobody
+    waits for one that has none.
 
     Tasks are probed from the first `schedule` on. What a hung worker was running is run by another
     one as well, as if it had died; a hung parameter server makes `schedule`, `join` and `done`
