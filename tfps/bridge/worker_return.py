@@ -10,8 +10,6 @@ from typing import Any
 
 from tfps.bridge.tensorflow_private import Context
 
-HANDLER_THREAD = "WorkerPreemptionHandler"
-
 Rest = Callable[[], contextlib.AbstractContextManager[None]]
 _rests: weakref.WeakKeyDictionary[Any, Rest] = weakref.WeakKeyDictionary()
 
@@ -33,17 +31,12 @@ def rest_while_workers_return(coordinator: Any, rest: Rest) -> None:
 
     def update_server_def(self: Any, *arguments: Any, **options: Any) -> None:
         with contextlib.ExitStack() as resting:
-            for coordinator, rest in list(_rests.items()):
-                if _takes_in(coordinator):
-                    resting.enter_context(rest())
+            for each, its_rest in list(_rests.items()):
+                # Nobody else connects tasks that others could wait for.
+                handler = each._cluster.failure_handler
+                if threading.current_thread() is handler._preemption_handler_thread:
+                    resting.enter_context(its_rest())
             original(self, *arguments, **options)
 
     Context.update_server_def = update_server_def
     Context._tfps_rests = True
-
-
-def _takes_in(coordinator: Any) -> bool:
-    """Whether this is TensorFlow's thread that takes in a coordinator's lost workers."""
-    handler = coordinator._cluster.failure_handler
-    is_due = handler._cluster_due_for_update_or_finish.is_set()
-    return is_due and threading.current_thread().name == HANDLER_THREAD
