@@ -31,12 +31,15 @@ def rest_while_workers_return(coordinator: Any, rest: Rest) -> None:
 
     def update_server_def(self: Any, *arguments: Any, **options: Any) -> None:
         with contextlib.ExitStack() as resting:
-            for each, its_rest in list(_rests.items()):
-                # Nobody else connects tasks that others could wait for.
-                handler = each._cluster.failure_handler
-                if threading.current_thread() is handler._preemption_handler_thread:
-                    resting.enter_context(its_rest())
+            for each in [its for which, its in list(_rests.items()) if _takes_in(which)]:
+                resting.enter_context(each())
             original(self, *arguments, **options)
 
     Context.update_server_def = update_server_def
     Context._tfps_rests = True
+
+
+def _takes_in(coordinator: Any) -> bool:
+    """Whether this thread connects the coordinator's lost workers; nobody waits for another's."""
+    handler = coordinator._cluster.failure_handler
+    return threading.current_thread() is handler._preemption_handler_thread

@@ -55,7 +55,8 @@ class Attendance(bridge.Attendance):
         return worker, self._members.get(worker, -1)
 
     def scheduled(self, closure: Any, *, at_rest: bool) -> bool:
-        if not (at_rest and self._has_rounds and trains(closure)):
+        begins = at_rest or not self._members
+        if not (begins and self._has_rounds and trains(closure)):
             return False
         with self._lock:
             runtime = self._runtime()
