@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ import tfps
 
 TABLE = np.random.default_rng(3).normal(size=(400, 3)).astype("float32")
 SLOW_S = 0.02
+DEADLINE_S = 60.0
 
 
 class CustomLoop:
@@ -89,3 +91,11 @@ def one_process(optimizer: Any, rounds: Sequence[Sequence[int]]) -> np.ndarray:
         for numbers in rounds:
             made.apply([TABLE[list(numbers)].mean(0) + weight], [weight])
         return np.array(weight)
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    """Look again until something holds."""
+    ends_at = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < ends_at
+        time.sleep(0.05)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.consistency.custom_loop import CustomLoop
+from tests.cluster.consistency.custom_loop import CustomLoop, wait_for
 from tfps.errors import UnsupportedError
 from tfps.launch import LocalCluster
 
@@ -98,19 +96,12 @@ def test_a_worker_that_dies_is_not_waited_for(
     loop = CustomLoop(strategy, "sgd")
     tasks = cluster(workers=2, ps=2)
     loop.schedule(200, slow=-1)
-    _wait_for(lambda: loop.updates > 10)
+    wait_for(lambda: loop.updates > 10)
     tasks.kill("worker", 1)
     starter = threading.Thread(target=tasks.restart, args=("worker", 1))
     starter.start()
     loop.coordinator.join()
     starter.join()
     assert 200 <= loop.updates <= 201  # one may be applied again by another worker
-    _wait_for(lambda: all(strategy.alive_workers()))
-    _wait_for(lambda: set(loop.run(20)) == {0, 1})
-
-
-def _wait_for(condition: Callable[[], Any]) -> None:
-    ends_at = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.05)
+    wait_for(lambda: all(strategy.alive_workers()))
+    wait_for(lambda: set(loop.run(20)) == {0, 1})

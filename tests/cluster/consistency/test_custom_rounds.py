@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import keras
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.consistency.custom_loop import CustomLoop, one_process
+from tests.cluster.consistency.custom_loop import CustomLoop, one_process, wait_for
 from tfps.errors import UnsupportedError
 from tfps.launch import LocalCluster
 
@@ -157,7 +155,7 @@ def test_a_worker_that_dies_is_not_waited_for(
     loop = CustomLoop(strategy, "sgd")
     tasks = cluster(workers=2, ps=2)
     workers = loop.schedule(300, slow=-1)
-    _wait_for(lambda: loop.updates > 10)
+    wait_for(lambda: loop.updates > 10)
     tasks.kill("worker", 1)
     starter = threading.Thread(target=tasks.restart, args=("worker", 1))
     starter.start()
@@ -167,14 +165,7 @@ def test_a_worker_that_dies_is_not_waited_for(
     assert 150 <= loop.updates <= 301
     assert counts[1] > 10
     assert len(set(strategy.stats().versions)) == 1
-    _wait_for(lambda: all(strategy.alive_workers()))
+    wait_for(lambda: all(strategy.alive_workers()))
     before = loop.updates
-    _wait_for(lambda: set(loop.run(20)) == {0, 1})
+    wait_for(lambda: set(loop.run(20)) == {0, 1})
     assert loop.updates > before
-
-
-def _wait_for(condition: Callable[[], Any]) -> None:
-    ends_at = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.05)
