@@ -293,7 +293,7 @@ def test_nobody_waits_for_ever(
 FUNCTIONS = {**SIZES, "stages": st.just(1), "units": st.integers(2, 3)}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     order=st.randoms(use_true_random=False),
     tickets=st.integers(0, 25),
@@ -319,7 +319,7 @@ def test_a_round_of_several_optimizers_applies_each(
     assert sum(len(workers) for means in rounds[0].values() for workers in means) == 2 * tickets
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     order=st.randoms(use_true_random=False),
     tickets=st.integers(0, 25),
