@@ -51,8 +51,16 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._own = threading.local()  # `worker`: the index of the worker whose thread this is
         self._standing_error: Callable[[], Exception] | None = None
         self.attendance = Attendance()
+        self._asking: set[Any] = set()  # the workers whose threads are in `get`
         self._joining = 0  # how many threads wait for all closures
         self.on_failure: Callable[[int], None] = lambda _worker: None
+
+    def watch(self, attendance: Attendance) -> None:
+        """Tell somebody from now on who comes and goes."""
+        with self._queue_lock:
+            self.attendance, asking = attendance, list(self._asking)
+        for worker in asking:
+            attendance.comes_home(worker)
 
     def put(self, closure: Any, tag: Any = None) -> None:
         if tag is None:
@@ -64,10 +72,14 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         super().put(closure, tag)
 
     def get(self, timeout: float | None = None, tag: Any = None) -> Any:
+        with self._queue_lock:
+            self._asking.add(tag)
         self.attendance.comes_home(tag)
         while True:
             closure, leaves = self._next(timeout, tag)
             if not leaves:
+                with self._queue_lock:
+                    self._asking.discard(tag)
                 return closure
             self.attendance.leaves(tag)
 

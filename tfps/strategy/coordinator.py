@@ -60,7 +60,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
         if is_ours and lets_workers_wait(strategy.consistency):
             attendance = strategy.runtime.attendance
-            private.closure_queue(self).attendance = attendance
+            private.closure_queue(self).watch(attendance)
             rest_while_workers_return(self, attendance.rest)
         watch_closures(self, functools.partial(_tell, getattr(strategy, "runtime", None)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ class Diary(Attendance):
     def __init__(self) -> None:
         self.members: set[int] = set()
         self.invited: set[int] = set()
+        self.there: set[int] = set()
         self.notes: list[tuple[str, int]] = []
         self.at_rest: list[bool] = []
         self.changed = threading.Condition()
@@ -36,6 +38,9 @@ class Diary(Attendance):
         self.at_rest.append(at_rest)
         self.members |= self.invited
         return bool(self.invited)
+
+    def comes_home(self, worker: int) -> None:
+        self.there.add(worker)
 
     def fails(self, worker: int) -> None:
         self.members.discard(worker)
@@ -58,7 +63,9 @@ def diary() -> Diary:
 @pytest.fixture
 def cluster(diary: Diary) -> Iterator[Cluster]:
     cluster = Cluster(2)
-    cluster.queue.attendance = diary
+    for idle in cluster.idle:
+        assert idle.wait(DEADLINE_S)
+    cluster.queue.watch(diary)
     yield cluster
     cluster.close()
 
@@ -66,6 +73,12 @@ def cluster(diary: Diary) -> Iterator[Cluster]:
 def _idle(cluster: Cluster) -> None:
     for idle in cluster.idle:
         assert idle.wait(DEADLINE_S)
+
+
+def test_who_asks_already_is_known(cluster: Cluster, diary: Diary) -> None:
+    ends_at = time.monotonic() + DEADLINE_S
+    while diary.there != {0, 1}:
+        assert time.monotonic() < ends_at
 
 
 def test_members_leave_when_nothing_comes(cluster: Cluster, diary: Diary) -> None:
