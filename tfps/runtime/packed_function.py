@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.step_scope import StepScope
+from tfps.bridge.step_scope import StepScope, refusals
 from tfps.consistency.modes import Mode
 from tfps.runtime.custom_bounded import BoundedServer
 from tfps.runtime.custom_member import MemberStep, RoundStep
@@ -33,6 +33,9 @@ def trace_packed(
     Returns:
         What the function returns, and whether it reaches variables on servers by TensorFlow's path
         alone, because it uses none of Keras 3.
+
+    Raises:
+        UnsupportedError: it does what the strategy's mode cannot allow.
     """
     program = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
@@ -78,7 +81,8 @@ def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: An
         with StepScope(discovery), private.outside_of_cached_reads():
             function(*args, **kwargs)
 
-    scratch.get_concrete_function()
+    with refusals():
+        scratch.get_concrete_function()
     discovery = found[0]
     program = Program(
         name="custom", step=function, batch_spec=None, trains=True, devices=strategy.devices

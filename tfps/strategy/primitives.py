@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import lost_servers_as_unavailable
 from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.step_scope import current_step
+from tfps.bridge.step_scope import current_step, refuse_later
 from tfps.consistency.modes import lets_workers_wait
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers.server_update import ServerUpdate
@@ -161,10 +161,12 @@ class Primitives:
         ```
         """
         if current_step() is not None and lets_workers_wait(self._runtime.mode):
-            raise UnsupportedError(
-                f"consistency={self._runtime.mode!r}: strategy.push() in a scheduled function is "
-                "applied at once, and would wait for no other worker. Call a Keras optimizer in "
-                "its place, or use tfps.Asynchronous()."
+            refuse_later(
+                UnsupportedError(
+                    f"consistency={self._runtime.mode!r}: strategy.push() in a scheduled function "
+                    "is applied at once, and would wait for no other worker. Call a Keras "
+                    "optimizer in its place, or use tfps.Asynchronous()."
+                )
             )
         chosen = tuple(gradients)
         key = ("push", chosen, id(optimizer))
