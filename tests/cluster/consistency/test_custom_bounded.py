@@ -31,9 +31,19 @@ def strategy(
     strategy.close()
 
 
+@pytest.fixture(scope="module")
+def made(strategy: tfps.ParameterServerStrategy) -> CustomLoop:
+    """Made once: tracing its function takes seconds."""
+    return CustomLoop(strategy, "sgd")
+
+
+@pytest.fixture
+def loop(made: CustomLoop) -> CustomLoop:
+    return made.start_again()
+
+
 @pytest.mark.conformance
-def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy) -> None:
-    loop = CustomLoop(strategy, "sgd")
+def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomLoop) -> None:
     before = strategy.stats()
     workers = loop.run(60, slow=1)
     after = strategy.stats()
@@ -58,8 +68,9 @@ def test_an_odd_number_and_an_error(strategy: tfps.ParameterServerStrategy) -> N
     assert loop.updates == done + 9
 
 
-def test_each_call_of_an_optimizer_is_a_step(strategy: tfps.ParameterServerStrategy) -> None:
-    loop = CustomLoop(strategy, "sgd")
+def test_each_call_of_an_optimizer_is_a_step(
+    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
 
     @tf.function
     def steps(count: tf.Tensor) -> None:
@@ -76,8 +87,9 @@ def test_each_call_of_an_optimizer_is_a_step(strategy: tfps.ParameterServerStrat
     np.testing.assert_allclose(loop.weights[1].numpy(), 1 - 30 * 0.01, rtol=1e-5)
 
 
-def test_push_in_a_scheduled_function_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
-    loop = CustomLoop(strategy, "sgd")
+def test_push_in_a_scheduled_function_is_refused(
+    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
     name = loop.weights[0].path
 
     @tf.function
@@ -91,9 +103,8 @@ def test_push_in_a_scheduled_function_is_refused(strategy: tfps.ParameterServerS
 
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(
-    cluster: Callable[..., LocalCluster], strategy: tfps.ParameterServerStrategy
+    cluster: Callable[..., LocalCluster], strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:
-    loop = CustomLoop(strategy, "sgd")
     tasks = cluster(workers=2, ps=2)
     loop.schedule(200, slow=-1)
     wait_for(lambda: loop.updates > 10)

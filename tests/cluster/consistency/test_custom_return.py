@@ -28,12 +28,24 @@ def strategy(tasks: LocalCluster) -> Iterator[tfps.ParameterServerStrategy]:
     strategy.close()
 
 
-def test_a_worker_comes_back(tasks: LocalCluster, strategy: tfps.ParameterServerStrategy) -> None:
+@pytest.fixture(scope="module")
+def made(strategy: tfps.ParameterServerStrategy) -> CustomLoop:
+    """Made once: tracing its function takes seconds."""
+    return CustomLoop(strategy, "sgd")
+
+
+@pytest.fixture
+def loop(made: CustomLoop) -> CustomLoop:
+    return made.start_again()
+
+
+def test_a_worker_comes_back(
+    tasks: LocalCluster, strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
     """TensorFlow lets no function begin while it takes a worker in, and waits for those that run.
 
     Functions that have begun would wait for the others in their round.
     """
-    loop = CustomLoop(strategy, "sgd")
     workers = loop.schedule(600, slow=-1)
     wait_for(lambda: loop.updates > 5)
     tasks.kill("worker", 2)
@@ -49,9 +61,8 @@ def test_a_worker_comes_back(tasks: LocalCluster, strategy: tfps.ParameterServer
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_not_waited_for(
-    tasks: LocalCluster, strategy: tfps.ParameterServerStrategy
+    tasks: LocalCluster, strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:
-    loop = CustomLoop(strategy, "sgd")
     loop.schedule(300, slow=-1)
     wait_for(lambda: loop.updates > 5)
     tasks.suspend("worker", 1)
