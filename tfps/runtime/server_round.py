@@ -173,6 +173,10 @@ class RoundRequest:
             entries = ledger.entries()
             incarnation = tf.where(self.answers.is_ours(header), header[Request.INCARNATION], -1)
             alive = entries.is_alive(slot, incarnation)
+            if self.joins:  # it is the pull of a scheduled function
+                entries.count(ledger.books.EXCHANGES)
+                entries.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
+                ledger.post(entries)
             has_to_wait = ask(slot, alive, header[Request.BASE_VERSION])
             position, *values = self._read()
         waiting = Contribution(

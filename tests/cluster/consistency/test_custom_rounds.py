@@ -165,6 +165,22 @@ def test_push_in_a_scheduled_function_is_refused(
     assert loop.weights[0].numpy().tolist() == [0, 0, 0]
 
 
+def test_who_is_late_is_dropped(cluster: Callable[..., LocalCluster]) -> None:
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=2, ps=2).cluster_resolver,
+        placement="round_robin",
+        consistency=tfps.Synchronous(backup_workers=1),
+    )
+    loop = CustomLoop(strategy, "sgd")
+    workers = loop.run(80, slow=1)
+    stats = strategy.stats()
+    # The first of the two completes a round, on each server by itself.
+    assert stats.versions == (loop.updates, loop.updates)
+    assert stats.updates_applied + stats.gradients_dropped == len(workers)
+    assert 0 < stats.gradients_dropped <= len(workers) // 2
+    strategy.close()
+
+
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(
     cluster: Callable[..., LocalCluster], strategy: tfps.ParameterServerStrategy, loop: CustomLoop
