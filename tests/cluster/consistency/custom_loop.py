@@ -98,7 +98,7 @@ def one_process(optimizer: Any, rounds: Sequence[Sequence[int]]) -> np.ndarray:
         made = keras.optimizers.get(optimizer)
         for numbers in rounds:
             made.apply([TABLE[list(numbers)].mean(0) + weight], [weight])
-        return np.array(weight)
+        return np.asarray(weight.numpy())
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
