@@ -66,10 +66,13 @@ def watch_closures(coordinator: Any, tell: Tell) -> None:
         if tell is None:
             original(self, worker)
             return
+        attendance = worker._cluster.closure_queue.attendance
         try:
+            attendance.takes(worker.worker_index, self)
             with lost_servers_as_unavailable():
                 original(self, worker)
         except Exception as error:
+            attendance.fails(worker.worker_index)
             traced = getattr(self, "_concrete_function", None)
             told = tell(error, getattr(traced, "graph", None), worker.worker_index)
             if not is_task_failure(told):
@@ -78,6 +81,8 @@ def watch_closures(coordinator: Any, tell: Tell) -> None:
             if told is not error:
                 raise told from None
             raise
+        finally:
+            attendance.ends(worker.worker_index)
 
     private.Closure.execute_on = execute_on
     private.Closure._tfps_patched = True

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.attendance import Attendance
 
+# Within this a program schedules the next closure, if it does so without pause.
+LINGER_S = 0.1
 # Cancelled calls end at once; what cannot be cancelled, such as a tensor on its way to a stopped
 # worker, is left behind after this.
 CANCEL_TIMEOUT_S = 5.0
@@ -34,7 +37,9 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     Likewise `fail` lets an error reach whoever waits although no closure has raised one.
 
-    `on_failure` is called with the index of a worker on which a closure failed.
+    `on_failure` is called with the index of a worker on which a closure failed. `attendance` is
+    told who works. A member that finds the queue empty leaves: at once if somebody waits in `join`,
+    so that nothing more will come, and else after `LINGER_S`.
     """
 
     def __init__(self) -> None:
@@ -45,23 +50,61 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._admitted = threading.Condition(self._queue_lock)
         self._own = threading.local()  # `worker`: the index of the worker whose thread this is
         self._standing_error: Callable[[], Exception] | None = None
+        self.attendance = Attendance()
+        self._asking: set[Any] = set()  # the workers whose threads are in `get`
+        self._joining = 0  # how many threads wait for all closures
         self.on_failure: Callable[[int], None] = lambda _worker: None
+
+    def watch(self, attendance: Attendance) -> None:
+        """Tell somebody from now on who comes and goes."""
+        with self._queue_lock:
+            self.attendance, asking = attendance, list(self._asking)
+        for worker in asking:
+            attendance.comes_home(worker)
+
+    def put(self, closure: Any, tag: Any = None) -> None:
+        if tag is None:
+            with self._queue_lock:
+                at_rest = self._queue.empty() and self._inflight_closure_count == 0
+            if self.attendance.scheduled(closure, at_rest=at_rest):
+                with self._queue_lock:
+                    self._closures_queued_condition.notify_all()  # who is a member now lingers
+        super().put(closure, tag)
 
     def get(self, timeout: float | None = None, tag: Any = None) -> Any:
         with self._queue_lock:
+            self._asking.add(tag)
+        self.attendance.comes_home(tag)
+        while True:
+            closure, leaves = self._next(timeout, tag)
+            if not leaves:
+                with self._queue_lock:
+                    self._asking.discard(tag)
+                return closure
+            self.attendance.leaves(tag)
+
+    def _next(self, timeout: float | None, tag: Any) -> tuple[Any, bool]:
+        """A closure or None, and whether the worker shall leave before it asks again."""
+        with self._queue_lock:
             while self._should_process_closures:
+                is_member = self.attendance.is_member(tag)
                 if tag in self._barred:
+                    if is_member:
+                        return None, True
                     # It may have been woken for a closure, which is another worker's then.
                     self._closures_queued_condition.notify()
                     self._admitted.wait()
                 elif not self._tagged_queue[tag].empty():
                     self._own.worker = tag
-                    return self._tagged_queue[tag].get(block=False)
+                    return self._tagged_queue[tag].get(block=False), False
                 elif not self._queue.empty():
-                    return self._take(tag)
+                    return self._take(tag), False
+                elif is_member:
+                    if self._joining or not self._closures_queued_condition.wait(LINGER_S):
+                        return None, True
                 elif not self._closures_queued_condition.wait(timeout=timeout):
-                    return None
-            return None
+                    return None, False
+            return None, False
 
     def _take(self, worker: int) -> Any:
         closure = self._queue.get(block=False)
@@ -76,13 +119,25 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             super().mark_finished()
 
     def mark_failed(self, e: Exception) -> None:
+        self.attendance.fails(self._own.worker)  # first: another one may wait for this worker
         if not self._was_recalled():
             super().mark_failed(e)
 
     def put_back(self, closure: Any) -> None:
+        self.attendance.fails(self._own.worker)
         self.on_failure(self._own.worker)
         if not self._was_recalled():
             super().put_back(closure)
+
+    def wait(self, timeout: float | None = None) -> Any:
+        with self._queue_lock:
+            self._joining += 1
+            self._closures_queued_condition.notify_all()
+        try:
+            return super().wait(timeout)
+        finally:
+            with self._queue_lock:
+                self._joining -= 1
 
     def stop(self) -> None:
         super().stop()
@@ -97,7 +152,9 @@ class ClosureQueue(private.CoordinatedClosureQueue):
                 return False
             if run.recalled:
                 self._requeue(run)
-            return run.recalled
+        if run.recalled:
+            self.attendance.leaves(self._own.worker)
+        return bool(run.recalled)
 
     def _requeue(self, run: _Run) -> None:
         if run.given_back:

@@ -41,6 +41,24 @@ def current_step() -> StepTrace | None:
     return getattr(_local, "step", None)
 
 
+def refuse_later(error: Exception) -> None:
+    """Note why what is traced cannot work; raised here, AutoGraph would make another error of it.
+
+    Args:
+        error: that `refusals` raises, if it is open around the trace.
+    """
+    _local.refusal = error
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Raise at its end what `refuse_later` was called with inside, on this thread."""
+    _local.refusal = None
+    yield
+    if _local.refusal is not None:
+        raise _local.refusal
+
+
 class StepScope(keras.StatelessScope):
     """Sends every read and write of a Keras variable to the step that is being traced."""
 

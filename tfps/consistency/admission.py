@@ -100,23 +100,50 @@ class Counted:
     staleness: Any
 
 
-def count_update(entries: Entries, *, base_version: Any, drop_above: int | None = None) -> Counted:
+def count_update(
+    entries: Entries, *, base_version: Any, drop_above: int | None = None, alive: Any = None
+) -> Counted:
     """Count a push without a ticket, which is applied whenever it comes.
 
     Args:
         entries: the server's books.
         base_version: this server's version that the gradient was computed from.
         drop_above: the staleness above which it is dropped.
+        alive: whether the sender takes part; None: it need not.
     """
     books, logic = entries.books, entries.logic
     version = entries.read(books.VERSION)
     staleness = version - base_version
     fresh: Any = True if drop_above is None else staleness <= drop_above
+    status: Any = int(Status.OK)
+    if drop_above is not None:
+        status = logic.choose(fresh, int(Status.OK), int(Status.LATE))
+    if alive is not None:
+        fresh = alive if drop_above is None else logic.both(alive, fresh)
+        status = logic.choose(alive, status, int(Status.EVICTED))
     entries.count_if(fresh, books.VERSION)
     entries.count(books.EXCHANGES)
     entries.count_if(fresh, books.staleness(logic.smaller(staleness, STALENESS_BINS - 1)))
-    if drop_above is None:
-        return Counted(fresh, int(Status.OK), version + 1, staleness)
+    if fresh is True:
+        return Counted(fresh, status, version + 1, staleness)
     entries.count(books.DROPPED, logic.choose(fresh, 0, 1))
-    status = logic.choose(fresh, int(Status.OK), int(Status.LATE))
     return Counted(fresh, status, version + logic.choose(fresh, 1, 0), staleness)
+
+
+def count_contribution(entries: Entries, *, alive: Any, in_time: Any, late_rounds: Any) -> Counted:
+    """Count a push without a ticket to a round; the round, when it is complete, is the update.
+
+    Args:
+        entries: the server's books.
+        alive: whether the sender takes part.
+        in_time: whether it was computed from the parameters of the round at hand.
+        late_rounds: by how many rounds it is late.
+    """
+    books, logic = entries.books, entries.logic
+    fresh = logic.both(alive, in_time)
+    in_round = logic.choose(in_time, int(Status.OK), int(Status.LATE))
+    entries.count(books.EXCHANGES)
+    entries.count(books.DROPPED, logic.choose(fresh, 0, 1))
+    entries.count_if(fresh, books.staleness(0))
+    status = logic.choose(alive, in_round, int(Status.EVICTED))
+    return Counted(fresh, status, entries.read(books.VERSION), late_rounds)

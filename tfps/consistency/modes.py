@@ -101,6 +101,10 @@ class Synchronous:
     back takes part from the next round on. Every server holds the sum of a round's gradients: as
     much memory again as its weights.
 
+    In a custom loop each optimizer call of a scheduled function is a round, and all gradients of a
+    round weigh the same: of how many examples each is the mean is not known. A worker takes part
+    while it has functions to run. What a function assigns itself is written back at its end.
+
     Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop track.
 
     Args:
@@ -153,6 +157,7 @@ class BoundedStaleness:
     hold nobody up, and no gradient comes from parameters much older than the others'. A worker that
     is slow all the time sets the pace in the end. Those that leave, die or hang are not waited for;
     who comes back begins beside the slowest. What is said of steps holds on every server by itself.
+    In a custom loop each optimizer call of a scheduled function is a step.
 
     Source: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
     Server", NeurIPS 2013.
@@ -310,6 +315,17 @@ def applies_each_gradient(mode: Any) -> bool:
     True
     """
     return isinstance(mode, (Asynchronous, BoundedStaleness, DynamicBoundedStaleness))
+
+
+def lets_workers_wait(mode: Mode) -> bool:
+    """Whether a worker may have to wait for others.
+
+    Example:
+
+    >>> lets_workers_wait(BoundedStaleness(4)), lets_workers_wait(Asynchronous())
+    (True, False)
+    """
+    return mode.bound_steps is not None or mode.backup_workers is not None
 
 
 # Enough for a step that takes a few times as long as the others, and few against an epoch.

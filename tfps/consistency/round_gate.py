@@ -26,6 +26,7 @@ class Contribution:
         alive: whether it is the one that the server knows.
         position: that its gradient was computed at.
         next_position: that follows in its round.
+        unit: that it is for; see `rounds`.
     """
 
     slot: tf.Tensor
@@ -33,6 +34,7 @@ class Contribution:
     alive: tf.Tensor
     position: tf.Tensor
     next_position: tf.Tensor
+    unit: int = 1
 
 
 class RoundGate:
@@ -106,9 +108,10 @@ class RoundGate:
             accepted=tf.cast(accepted, tf.int64),
             alive=tf.cast(made.alive, tf.int64),
             next_position=made.next_position,
+            unit=made.unit,
             vectors=self._vectors,
         )
-        turn = self._decide(state, made, may_apply=accepted)
+        turn = self._decide(state, made, may_apply=tf.cast(accepted, tf.int64))
         self._store_after(turn, apply)
         return self._waits(turn.after, worker)
 
@@ -126,8 +129,9 @@ class RoundGate:
             token = self._waiters.take_token(made.slot)
             with tf.control_dependencies([token]), self._ledger.locked():
                 state = self._state()
-                has_contributed = tf.reduce_any(worker * state.contributed == 1)
-                may_apply = tf.logical_and(has_contributed, state.position == made.position)
+                may_apply = state.can_apply(
+                    worker, made.position, unit=made.unit, vectors=self._vectors
+                )
                 turn = self._decide(state, made, may_apply=may_apply)
                 self._store_after(turn, apply)
                 blocked = self._waits(turn.after, worker)
@@ -182,7 +186,8 @@ class RoundGate:
             state,
             required=self._required,
             next_position=made.next_position,
-            may_apply=tf.cast(may_apply, tf.int64),
+            may_apply=may_apply,
+            unit=made.unit,
             vectors=self._vectors,
         )
 
@@ -190,7 +195,7 @@ class RoundGate:
         """Apply what is complete, write what follows, and wake those that may go on."""
         with tf.control_dependencies([apply(turn.completes == 1)]):
             self._store(turn.after)
-            self._waiters.wake(turn.released)
+            self._waiters.wake(turn.released + turn.able)
 
     def _settle(self, state: Rounds) -> Turn:
         """Somebody has come or gone; those whose contributions may be complete now look again."""
@@ -198,8 +203,7 @@ class RoundGate:
             state, required=self._required, next_position=0, may_apply=0, vectors=self._vectors
         )
         self._store(turn.after)
-        waits = self._vectors.where(turn.after.wanted >= 0, 1, 0)
-        self._waiters.wake(turn.released + waits * turn.after.contributed)
+        self._waiters.wake(turn.released + turn.able)
         return turn
 
     def _has_to_wait(self, state: Rounds, worker: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,11 @@ A worker takes part from a round on that it has agreed with all servers, so a ro
 members everywhere. Nobody need say how many rounds there are: who has no ticket left leaves, and
 the others' round is complete without it.
 
+What a worker contributes to has a number, its *unit*: an optimizer with the variables that it is
+given gradients of. `fit` has one. Where scheduled functions contribute to several in one round, no
+request can apply all of them. Such a round is *closed* when it is complete: nothing is added any
+more, and for each unit one of its contributors applies the mean. The next round begins after that.
+
 Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop, for backup
 workers.
 """
@@ -28,7 +33,8 @@ class Rounds:
     Args:
         position: of the server, a scalar.
         begins: the first round that the worker takes part in.
-        contributed: 1 if its gradient has been counted at this position.
+        contributed: the unit that its gradient has been counted for at this position; 0 if it has
+            not; below 0 if the round is closed and the unit has still to be applied.
         wanted: the position that it waits for.
     """
 
@@ -47,6 +53,10 @@ class Rounds:
         """The number of the first round that has not begun, or begins now."""
         return (self.position + MAX_STAGES - 1) // MAX_STAGES
 
+    def is_closed(self, *, vectors: Vectors) -> Any:
+        """1 while units of the round at hand are applied one after the other."""
+        return vectors.where(vectors.smallest(self.contributed) < 0, 1, 0)
+
     def members(self, *, vectors: Vectors) -> Any:
         """1 for those that take part in the round at hand."""
         return vectors.where(self.begins <= self.number, 1, 0)
@@ -62,11 +72,7 @@ class Rounds:
 
     def entered(self, slots: Any, *, vectors: Vectors) -> Rounds:
         """Workers have joined, and have contributed nothing yet."""
-        return replace(
-            self,
-            contributed=self.contributed * (1 - slots),
-            wanted=vectors.where(slots == 1, NOTHING, self.wanted),
-        )
+        return self._without(slots, begins=self.begins, vectors=vectors)
 
     def beginning(self, slots: Any, number: Any, *, vectors: Vectors) -> Rounds:
         """Workers take part from a round on, and wait for it; not if it has begun already.
@@ -88,13 +94,21 @@ class Rounds:
         return replace(self, wanted=vectors.where(slots == 1, goal, self.wanted))
 
     def left(self, slots: Any, *, vectors: Vectors) -> Rounds:
-        """Workers take no part any more. What they have contributed stays in its round."""
-        return replace(
-            self,
-            begins=vectors.where(slots == 1, NEVER, self.begins),
-            contributed=self.contributed * (1 - slots),
-            wanted=vectors.where(slots == 1, NOTHING, self.wanted),
+        """Workers take no part any more. What they have contributed stays in its round.
+
+        Except that of a unit of a closed round that nobody else can apply.
+        """
+        begins = vectors.where(slots == 1, NEVER, self.begins)
+        return self._without(slots, begins=begins, vectors=vectors)
+
+    def _without(self, slots: Any, *, begins: Any, vectors: Vectors) -> Rounds:
+        wanted = vectors.where(slots == 1, NOTHING, self.wanted)
+        without = replace(
+            self, begins=begins, contributed=self.contributed * (1 - slots), wanted=wanted
         )
+        ends = self.is_closed(vectors=vectors) * (1 - without.is_closed(vectors=vectors))
+        position = vectors.where(ends == 1, self.upcoming * MAX_STAGES, self.position)
+        return replace(without, position=position)
 
     def accepts(self, slots: Any, position: Any, *, vectors: Vectors) -> Any:
         """Whether a contribution that was computed at a position is in time.
@@ -104,13 +118,34 @@ class Rounds:
             position: that its parameters came from, with the stage that it is for.
             vectors: operations.
         """
-        has_contributed = vectors.largest(self.contributed * slots)
-        takes_part = vectors.largest(self.members(vectors=vectors) * slots)
+        is_free = vectors.where(self.contributed == 0, 1, 0)
+        takes_part = vectors.largest(self.members(vectors=vectors) * slots * is_free)
         in_time = vectors.where(position == self.position, 1, 0)
-        return in_time * takes_part * (1 - has_contributed)
+        return in_time * takes_part * (1 - self.is_closed(vectors=vectors))
+
+    def can_apply(self, slots: Any, position: Any, *, unit: int = 1, vectors: Vectors) -> Any:
+        """Whether a worker that waits can apply a unit: it has contributed to it, nobody has.
+
+        Args:
+            slots: 1 for the worker.
+            position: that its parameters came from.
+            unit: that its function can apply.
+            vectors: operations.
+        """
+        is_closed = self.is_closed(vectors=vectors)
+        mine = vectors.where(is_closed == 1, -unit, unit)
+        is_there = vectors.where(self.position == position + is_closed, 1, 0)
+        return is_there * vectors.largest(slots * vectors.where(self.contributed == mine, 1, 0))
 
     def after_push(
-        self, slots: Any, *, accepted: Any, alive: Any, next_position: Any, vectors: Vectors
+        self,
+        slots: Any,
+        *,
+        accepted: Any,
+        alive: Any,
+        next_position: Any,
+        unit: int = 1,
+        vectors: Vectors,
     ) -> Rounds:
         """A worker has pushed, and goes on when the position that it needs is reached.
 
@@ -119,12 +154,13 @@ class Rounds:
             accepted: 1 if it counts; if it came too late, the worker goes on at once.
             alive: 1 if the worker is the one that the server knows.
             next_position: that follows the stage that it was for, in its round.
+            unit: that it was for.
             vectors: operations.
         """
         wanted = vectors.where(accepted == 1, next_position, NOTHING)
         return replace(
             self,
-            contributed=vectors.where(slots * accepted == 1, 1, self.contributed),
+            contributed=vectors.where(slots * accepted == 1, unit, self.contributed),
             wanted=vectors.where(slots * alive == 1, wanted, self.wanted),
         )
 
@@ -135,17 +171,25 @@ class Turn:
 
     Args:
         after: the rounds, when it has been done.
-        completes: 1 if the sum of the contributions is to be applied, a scalar.
+        completes: 1 if the sum of the unit's contributions is to be applied, a scalar.
         released: 1 for those that waited and can go on.
+        able: 1 for those that wait and could complete the round, which nobody has done.
     """
 
     after: Rounds
     completes: Any
     released: Any
+    able: Any
 
 
 def decide(
-    state: Rounds, *, required: int, next_position: Any, may_apply: Any, vectors: Vectors
+    state: Rounds,
+    *,
+    required: int,
+    next_position: Any,
+    may_apply: Any,
+    unit: int = 1,
+    vectors: Vectors,
 ) -> Turn:
     """Whether the position is complete, and who can go on.
 
@@ -153,29 +197,40 @@ def decide(
         state: as it is now.
         required: how many contributions are, if so many workers take part.
         next_position: that follows the one at hand.
-        may_apply: 1 if whoever asks can apply what has been contributed at this position.
+        may_apply: 1 if whoever asks can apply what has been contributed to the unit.
+        unit: that whoever asks can apply.
         vectors: operations.
     """
     members = state.members(vectors=vectors)
+    is_closed = state.is_closed(vectors=vectors)
+    has_contributed = vectors.where(state.contributed > 0, 1, 0)
     # Who waits for a later round, where servers were apart, contributes nothing to this one.
-    is_free = vectors.where(state.wanted < 0, 1, state.contributed)
+    is_free = vectors.where(state.wanted < 0, 1, has_contributed)
     there = vectors.sum(members * is_free)
     needed = vectors.where(there < required, there, required)
     quorum = vectors.where(needed < 1, 1, needed)
-    counted = vectors.sum(members * state.contributed)
-    completes = may_apply * vectors.where(counted >= quorum, 1, 0)
-    position = vectors.where(completes == 1, next_position, state.position)
+    counted = vectors.sum(members * has_contributed)
+    is_full = vectors.where(counted >= quorum, 1, is_closed)
+    completes = may_apply * is_full
+    # What others have to apply; a request without a unit of its own leaves all as it is.
+    own = vectors.where(is_closed == 1, -unit, unit)
+    others = vectors.where(state.contributed == own, 0, state.contributed)
+    is_last = vectors.where(vectors.largest(others * others) == 0, 1, 0)
+    closed = vectors.where(others > 0, -others, others)
+    contributed = vectors.where(completes == 1, closed, state.contributed)
+    closing = vectors.where(is_closed == 1, state.position, state.position + 1)
+    position = vectors.where(
+        completes == 1, vectors.where(is_last == 1, next_position, closing), state.position
+    )
     # Where nobody contributes, a round that somebody waits for begins at once.
     waits = vectors.where(state.wanted >= 0, 1, 0)
     goal = vectors.smallest(vectors.where(waits == 1, state.wanted, NEVER * MAX_STAGES))
-    leaps = vectors.where(there == 0, 1, 0) * vectors.largest(waits)
+    leaps = vectors.where(there == 0, 1, 0) * vectors.largest(waits) * (1 - is_closed)
     leaps = leaps * vectors.where(goal > position, 1, 0)
     position = vectors.where(leaps == 1, goal, position)
     released = waits * vectors.where(position >= state.wanted, 1, 0)
-    after = Rounds(
-        position=position,
-        begins=state.begins,
-        contributed=state.contributed * (1 - completes),
-        wanted=vectors.where(released == 1, NOTHING, state.wanted),
-    )
-    return Turn(after, completes, released)
+    wanted = vectors.where(released == 1, NOTHING, state.wanted)
+    after = Rounds(position, state.begins, contributed, wanted)
+    left_over = is_full * (1 - completes) + completes * (1 - is_last)
+    able = left_over * waits * (1 - released) * vectors.where(contributed == 0, 0, 1)
+    return Turn(after, completes, released, able)

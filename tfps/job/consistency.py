@@ -53,17 +53,14 @@ def consistency_problems(config: JobConfig) -> list[str]:
             f"consistency.backup_workers: received {section.backup_workers} with {section.mode}; "
             "expected 0: only synchronous training has rounds that need not wait for all"
         )
+    if config.training.loop == "custom":
+        problems += _custom_loop_problems(section)
     if section.mode == "asynchronous":
         return problems
     if section.pipeline_steps:
         problems.append(
             f"consistency.pipeline_steps: received 1 with {section.mode}; expected 0: a worker "
             "that may have to wait sends nothing ahead"
-        )
-    if config.training.loop == "custom":
-        problems.append(
-            f"training.loop: received 'custom' with consistency.mode = {section.mode!r}; expected "
-            "'fit': scheduled functions have no steps to keep workers together by"
         )
     return problems
 
@@ -81,6 +78,21 @@ def _local_problems(section: ConsistencySection) -> list[str]:
         problems.append(
             f"consistency.synchronous_periods: received true with mode = {section.mode!r}; "
             "expected false: only local steps have periods"
+        )
+    return problems
+
+
+def _custom_loop_problems(section: ConsistencySection) -> list[str]:
+    problems = []
+    if section.mode == "local_steps":
+        problems.append(
+            "training.loop: received 'custom' with consistency.mode = 'local_steps'; expected "
+            "'fit': a scheduled function is one call, with no next step to take before an exchange"
+        )
+    if section.warm_up_steps:
+        problems.append(
+            f"consistency.warm_up_steps: received {section.warm_up_steps} with training.loop = "
+            "'custom'; expected 0: scheduled functions do not warm up"
         )
     return problems
 

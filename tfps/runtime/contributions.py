@@ -14,7 +14,7 @@ from tfps.runtime.runtime import Runtime
 from tfps.runtime.server_stage import ServerStage
 from tfps.runtime.wire import count_name, gradient_of, name_of
 
-REFERENCE, TOTAL = range(2)
+REFERENCE, TOTAL, POSITION = range(3)
 
 
 class Contributions:
@@ -22,6 +22,9 @@ class Contributions:
 
     A weight is the number of examples divided by that of the round's first contribution: where all
     batches are alike the weights are exactly 1, and the mean of two gradients is exact.
+
+    A round may go on without what was contributed to it, when those have gone who could apply it.
+    So sums are of one position of the server, and what they hold of another one is forgotten.
 
     Args:
         stage: whose contributions they are.
@@ -47,7 +50,7 @@ class Contributions:
             return variable(zeros, "sum", native.dtype)
 
         natives = stage.wire.gradients.natives if stage.is_update else ()
-        self._weights = variable(np.zeros(2), "weights", tf.float64)
+        self._weights = variable(np.zeros(3), "weights", tf.float64)
         self._sums = {gradient_of(native): sum_of(native) for native in natives}
         self._sums.update((name_of(v), sum_of(v._value)) for v in stage.wire.state)
         self._sums.update(
@@ -55,14 +58,26 @@ class Contributions:
         )
 
     def add(
-        self, tensors: Mapping[str, tf.Tensor], *, examples: tf.Tensor, condition: tf.Tensor
+        self,
+        tensors: Mapping[str, tf.Tensor],
+        *,
+        examples: tf.Tensor,
+        position: tf.Tensor,
+        condition: tf.Tensor,
     ) -> tf.Tensor:
-        """Add a worker's tensors if a condition holds; answers when it is done."""
+        """Add a worker's tensors if a condition holds; answers when it is done.
+
+        Args:
+            tensors: gradients and state, by name.
+            examples: that they come from.
+            position: of the server in its rounds.
+            condition: a bool scalar.
+        """
 
         def add() -> tf.Tensor:
             known = self._weights.read_value()
-            count = tf.cast(examples, tf.float64)
-            is_first = known[TOTAL] <= 0
+            count, now = tf.cast(examples, tf.float64), tf.cast(position, tf.float64)
+            is_first = tf.logical_or(known[TOTAL] <= 0, known[POSITION] != now)
             reference = tf.where(is_first, tf.maximum(count, 1.0), known[REFERENCE])
             weight = count / reference
             total = tf.where(is_first, weight, known[TOTAL] + weight)
@@ -74,7 +89,7 @@ class Contributions:
                 else:
                     # Not 0 * old: what an earlier round has left may be no number.
                     sums.assign(tf.where(is_first, value, old + value), read_value=False)
-            self._weights.assign(tf.stack([reference, total]), read_value=False)
+            self._weights.assign(tf.stack([reference, total, now]), read_value=False)
             return tf.constant(0)
 
         return tf.cond(condition, add, lambda: tf.constant(0))
@@ -94,7 +109,7 @@ class Contributions:
                 means, staleness=_integer(0), workers=_integer(1), compiled=compiled
             )
             with tf.control_dependencies([done]):
-                self._weights.assign(tf.zeros([2], tf.float64), read_value=False)
+                self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
             return tf.constant(0)
 
         def unless_empty() -> tf.Tensor:

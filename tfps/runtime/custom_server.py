@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -39,6 +39,23 @@ from tfps.transport.service import Entry, Service
 FROM_COORDINATOR = COORDINATOR
 
 _numbers = itertools.count()  # two programs of equal layout are two plans
+
+
+class Caller(NamedTuple):
+    """Who makes a request; None: it does not matter.
+
+    Args:
+        slot: int64 (see `worker_of_call`).
+        incarnation: int64, of a worker that takes part (see `member_of_call`).
+        clock: int64, steps that it has completed.
+    """
+
+    slot: tf.Tensor | None = None
+    incarnation: tf.Tensor | None = None
+    clock: tf.Tensor | None = None
+
+
+NOBODY = Caller()
 
 
 class Update(Protocol):
@@ -105,28 +122,38 @@ class CustomServer:
         *,
         stage: int = 0,
         version: Any = 0,
-        slot: tf.Tensor | None = None,
+        caller: Caller = NOBODY,
     ) -> ServerCall:
         """A request for one of this server's functions.
 
         Args:
-            kind: `Kind.PULL`, `Kind.PUSH` or `Kind.WRITE_BACK`.
+            kind: of the request.
             payload: uint8 vector.
             stage: which optimizer call.
             version: of this server, that the payload was computed from.
-            slot: int64, who makes the request (see `worker_of_call`); None: it does not matter.
+            caller: who makes the request.
         """
+        header = self.header(kind, stage=stage, version=version, caller=caller)
+        message = Message.of(header, payload)
+        entry, function = self._functions[kind, stage]
+        return ServerCall(self.server.device, function, message, entry.reply_bytes)
+
+    def header(
+        self, kind: Kind, *, stage: int = 0, version: Any = 0, caller: Caller = NOBODY
+    ) -> tf.Tensor:
+        """Of such a request."""
         fields: list[Any] = [0] * REQUEST_FIELDS
         fields[Request.PROTOCOL], fields[Request.JOB] = PROTOCOL, self.job_id
         fields[Request.PLAN], fields[Request.BASE_VERSION] = self.plan_id, version
         fields[Request.KIND], fields[Request.STAGE] = int(kind), stage
-        if slot is not None:
-            fields[Request.SLOT] = tf.maximum(slot, tf.constant(0, tf.int64))
-            fields[Request.TICKET] = tf.minimum(slot, tf.constant(0, tf.int64))
-        header = tf.stack([tf.cast(field, tf.int64) for field in fields])
-        message = Message.of(header, payload)
-        entry, function = self._functions[kind, stage]
-        return ServerCall(self.server.device, function, message, entry.reply_bytes)
+        if caller.slot is not None:
+            fields[Request.SLOT] = tf.maximum(caller.slot, tf.constant(0, tf.int64))
+            fields[Request.TICKET] = tf.minimum(caller.slot, tf.constant(0, tf.int64))
+        if caller.incarnation is not None:
+            fields[Request.INCARNATION] = caller.incarnation
+        if caller.clock is not None:
+            fields[Request.CLOCK] = caller.clock
+        return tf.stack([tf.cast(field, tf.int64) for field in fields])
 
     def _all_functions(self) -> dict[tuple[Kind, int], tuple[Entry, Any]]:
         pull_bytes = self.parameter_layout.size_bytes
@@ -180,9 +207,9 @@ class CustomServer:
             entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
             ledger.post(entries)
             values = {native.shared_name: native.read_value() for native in self._held.natives}
-            sender = _sender(header, version)
+            sender = sender_of(header, version)
             self._handing_out(self._held).note(sender, counts=sender.is_worker, is_first=True)
-        return [_reply(version), ids, pack(self._held.server_layout, values)]
+        return [reply_header(version), ids, pack(self._held.server_layout, values)]
 
     def _push_of(self, stage: int) -> Callable[..., Sequence[tf.Tensor]]:
         wire, optimizer = self.wires[stage], self.program.stages[stage].optimizer
@@ -197,20 +224,18 @@ class CustomServer:
                     drop_above=drop_above_of(optimizer),
                 )
                 gradients = {n.shared_name: tensors[gradient_of(n)] for n in wire.gradients.natives}
-                trained = optimizer._trainable_variables
-                if any(v._value.device == self.server.device for v in trained):
-                    sender = _sender(header, header[Request.BASE_VERSION])
-                    self._apply(optimizer, gradients, counted, sender)
+                sender = sender_of(header, header[Request.BASE_VERSION])
+                self._apply(optimizer, gradients, counted, sender)
                 entries.count_traffic(
                     received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
                 )
                 ledger.post(entries)
                 values = {native.shared_name: native.read_value() for native in wire.values.natives}
                 if self._uses_replies:
-                    sender = _sender(header, counted.version)
+                    sender = sender_of(header, counted.version)
                     handing_out = self._handing_out(wire.values)
                     handing_out.note(sender, counts=sender.is_worker, is_first=False)
-            reply = _reply(counted.version, counted.staleness, counted.status)
+            reply = reply_header(counted.version, counted.staleness, counted.status)
             return [reply, ids, pack(wire.server_reply, values)]
 
         return push
@@ -222,6 +247,10 @@ class CustomServer:
         counted: Counted,
         sender: WorkerAt,
     ) -> None:
+        trained = optimizer._trainable_variables
+        if not any(v._value.device == self.server.device for v in trained):
+            return
+
         def apply() -> tf.Tensor:
             self._update_of(optimizer).apply(
                 gradients,
@@ -254,21 +283,25 @@ class CustomServer:
                 else:
                     value.assign_add(change, read_value=False)
             version = entries.read(ledger.books.VERSION)
-        return [_reply(version), ids, tf.zeros([0], tf.uint8)]
+        return [reply_header(version), ids, tf.zeros([0], tf.uint8)]
 
 
-def _sender(header: tf.Tensor, version: tf.Tensor) -> WorkerAt:
+def sender_of(header: tf.Tensor, version: tf.Tensor) -> WorkerAt:
+    """Who has made a request, and what it has computed from or is handed."""
     is_worker = header[Request.TICKET] != FROM_COORDINATOR
     return WorkerAt(header[Request.SLOT], version, is_worker)
 
 
-def _reply(version: tf.Tensor, staleness: Any = 0, status: Any = int(Status.OK)) -> tf.Tensor:
+def reply_header(
+    version: tf.Tensor, staleness: Any = 0, status: Any = int(Status.OK), *, clock: Any = 0
+) -> tf.Tensor:
+    """The header of a reply; there are no tickets."""
     fields = {
         Reply.STATUS: status,
         Reply.VERSION: version,
         Reply.STALENESS: staleness,
         Reply.NEXT_TICKET: NO_TICKET,
         Reply.AHEAD_TICKET: NO_TICKET,
-        Reply.CLOCK: 0,
+        Reply.CLOCK: clock,
     }
     return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])

@@ -8,15 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.step_scope import StepScope
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.consistency.local_steps import LocalSteps
-from tfps.errors import UnsupportedError
 from tfps.optimizers.whole_model import for_whole_model
-from tfps.runtime.custom_server import CustomServer
+from tfps.runtime.custom_server import NOBODY, Caller, CustomServer
 from tfps.runtime.devices import Meeting, Replica
-from tfps.runtime.program import Discovery, Program
+from tfps.runtime.program import Program
+from tfps.runtime.round_agreement import Found
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.shares import gradients_together
 from tfps.runtime.wire import gradient_name, name_of
@@ -25,80 +22,6 @@ from tfps.runtime.worker_index import worker_of_call
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
-
-
-def trace_packed(
-    function: Callable[..., Any], args: Any, kwargs: Any, *, strategy: Any
-) -> tuple[Any, bool]:
-    """Trace a user's function with packed pulls and pushes in the place of single reads.
-
-    Args:
-        function: the user's, as scheduled.
-        args: its positional arguments, as tensors of the trace.
-        kwargs: its keyword arguments.
-        strategy: ours.
-
-    Returns:
-        What the function returns, and whether it reaches variables on servers by TensorFlow's path
-        alone, because it uses none of Keras 3.
-    """
-    program = _discover(function, args, kwargs, strategy)
-    if not program.variables and not program.metrics:
-        return function(*args, **kwargs), private.captures_of_servers()
-    mode = strategy.consistency
-    if program.stages and isinstance(mode, LocalSteps):
-        raise UnsupportedError(
-            f"consistency={mode!r}: a scheduled function is one call, with no next step that a "
-            "worker could take before it sends something. Train with model.fit(), or take several "
-            "steps in the function and call the optimizer once, under tfps.Asynchronous()."
-        )
-    if program.stages and not (mode.bound_steps is None and mode.backup_workers is None):
-        raise UnsupportedError(
-            f"consistency={mode!r}: a scheduled function that trains has no step that workers "
-            "could be kept together by. Train with model.fit(), or use tfps.Asynchronous()."
-        )
-    handed = strategy.updates_of(program)
-    servers = [
-        CustomServer(
-            program,
-            runtime=strategy.runtime,
-            server=server,
-            update_of=strategy.update_of,
-            handed=handed,
-            uses_replies=True,
-        )
-        for server in strategy.runtime.servers
-    ]
-    private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
-    step = CustomStep(program, servers=servers, runtime=strategy.runtime)
-    step.pull()
-    with StepScope(step):
-        outputs = function(*args, **kwargs)
-    step.write_back()
-    return outputs, False
-
-
-def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Program:
-    found: list[Discovery] = []
-
-    @tf.function(autograph=False)
-    def scratch() -> None:
-        discovery = Discovery(strategy)
-        found[:] = [discovery]
-        with StepScope(discovery), private.outside_of_cached_reads():
-            function(*args, **kwargs)
-
-    scratch.get_concrete_function()
-    discovery = found[0]
-    program = Program(
-        name="custom", step=function, batch_spec=None, trains=True, devices=strategy.devices
-    )
-    for variable in discovery.order:
-        on_server = isinstance(variable._value, ServerVariable)
-        (program.variables if on_server else program.metrics).append(variable)
-    program.state = [v for v in program.variables if discovery.written(v)]
-    program.stages = discovery.stages
-    return program
 
 
 class CustomStep:
@@ -125,11 +48,18 @@ class CustomStep:
         self._written = (*program.state, *program.metrics)
         self._before: dict[int, tf.Tensor] = {}
         self._stage = 0
-        self._slot = worker_of_call() if any(server.asks_who for server in servers) else None
+        self._caller = self._who_calls()
         # In a resource, because optimizer calls may stand in loops and nested functions.
         self._versions = private.anonymous_variable(
             shape=tf.TensorShape([len(servers)]), dtype=tf.int64
         )
+
+    def _who_calls(self) -> Caller:
+        asks_who = any(server.asks_who for server in self.servers)
+        return Caller(worker_of_call()) if asks_who else NOBODY
+
+    def _who_pushes(self) -> Caller:
+        return self._caller
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
         return self.copies.on(0, keras_variable)
@@ -174,39 +104,56 @@ class CustomStep:
         )
         named = {gradient_name(v): g for g, v in zip(values, variables, strict=True)}
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
+        caller = self._who_pushes()
         calls = {
             p: server.call(
                 Kind.PUSH,
                 pack(server.wires[stage].request, named),
                 stage=stage,
                 version=versions[p],
-                slot=self._slot,
+                caller=caller,
             )
             for p, server in enumerate(self.servers)
         }
         replies = self.runtime.carrier.exchange(calls)
+        self._take_answers(stage, replies)
+
+    def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
+        """Go on with what a push was answered with."""
         for p, server in enumerate(self.servers):
             new = unpack(server.wires[stage].reply, replies[p].payload)
             for variable in server.wires[stage].parameters:
                 self.copies.load(variable, new[name_of(variable)])
-        self._versions.assign(_versions(replies), read_value=False)
+        self._versions.assign(versions_of(replies), read_value=False)
 
     def pull(self) -> None:
         """Load all variables: one request per server."""
+        found = self._ask()
+        self._load(found)
+        for variable in self.program.metrics:
+            self.copies.load(variable, tf.identity(variable._value.read_value()))
+        self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
+
+    def _ask(self) -> Found:
         empty = tf.zeros([0], tf.uint8)
         calls = {
-            p: server.call(Kind.PULL, empty, slot=self._slot)
+            p: server.call(Kind.PULL, empty, caller=self._caller)
             for p, server in enumerate(self.servers)
         }
         replies = self.runtime.carrier.exchange(calls)
-        for p, server in enumerate(self.servers):
-            values = unpack(server.parameter_layout, replies[p].payload)
+        self._answered_pull(replies)
+        return Found.of(replies)
+
+    def _answered_pull(self, replies: dict[int, Message]) -> None:
+        """What follows from a pull, beside the variables' values."""
+
+    def _load(self, found: Found) -> None:
+        """Take over all variables of all servers."""
+        for server, payload in zip(self.servers, found.payloads, strict=True):
+            values = unpack(server.parameter_layout, payload)
             for variable in server.parameters:
                 self.copies.load(variable, values[name_of(variable)])
-        for variable in self.program.metrics:
-            self.copies.load(variable, tf.identity(variable._value.read_value()))
-        self._versions.assign(_versions(replies), read_value=False)
-        self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
+        self._versions.assign(tf.stack(found.versions), read_value=False)
 
     def write_back(self) -> None:
         """Send home what the function assigned: the difference to what was pulled."""
@@ -229,5 +176,6 @@ class CustomStep:
         return now if now.dtype.is_bool else now - before
 
 
-def _versions(replies: dict[int, Message]) -> tf.Tensor:
+def versions_of(replies: dict[int, Message]) -> tf.Tensor:
+    """Of all servers."""
     return tf.stack([replies[p].header[Reply.VERSION] for p in sorted(replies)])

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
 from tfps.consistency.ledger import MAX_STAGES, Status
-from tfps.runtime.server_program import ServerProgram
+from tfps.runtime.server import Server
 from tfps.transport.carrier import Carrier, Message, ServerCall
+from tfps.transport.layout import Layout
 from tfps.transport.message import Kind, Reply
+
+
+class RoundServer(Protocol):
+    """A program's functions on one server, as far as rounds are agreed on with them."""
+
+    @property
+    def server(self) -> Server:
+        """Whose functions they are."""
+
+    @property
+    def parameter_layout(self) -> Layout:
+        """Of what each of them answers."""
+
+    @property
+    def enter_round(self) -> Any:
+        """Parameters of a round, from which on the worker takes part; None: there are no rounds."""
+
+    @property
+    def await_round(self) -> Any:
+        """Parameters of a round or a later one; None: all servers begin rounds together."""
 
 
 class Found(NamedTuple):
@@ -44,7 +65,7 @@ class RoundAgreement:
 
     def __init__(
         self,
-        servers: Sequence[ServerProgram],
+        servers: Sequence[RoundServer],
         *,
         carrier: Carrier,
         header: Callable[[Kind, tf.Tensor], Callable[[int], tf.Tensor]],
@@ -63,13 +84,21 @@ class RoundAgreement:
             return found
         return self._until_equal(found, Kind.AWAIT_ROUND)
 
+    def catch_up(self, found: Found) -> Found:
+        """The parameters of the latest round that has begun on any server, or of a later one."""
+        return self._until_equal(self._ask(Kind.AWAIT_ROUND, found), Kind.AWAIT_ROUND)
+
+    @staticmethod
+    def is_reached(versions: tf.Tensor) -> tf.Tensor:
+        """Whether all servers were at the begin of one round."""
+        is_begin = versions[0] % MAX_STAGES == 0
+        return tf.logical_and(is_begin, tf.reduce_all(versions == versions[0]))
+
     def _until_equal(self, found: Found, kind: Kind) -> Found:
         count = len(self._servers)
 
         def differ(versions: tf.Tensor, all_well: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
-            is_begin = versions[0] % MAX_STAGES == 0
-            agreed = tf.logical_and(is_begin, tf.reduce_all(versions == versions[0]))
-            return tf.logical_and(all_well, tf.logical_not(agreed))
+            return tf.logical_and(all_well, tf.logical_not(self.is_reached(versions)))
 
         def again(
             versions: tf.Tensor, all_well: tf.Tensor, *payloads: tf.Tensor

@@ -14,11 +14,13 @@ import numpy as np
 from tfps.bridge.server_variable import NamedResource
 from tfps.consistency.modes import Mode
 from tfps.placement.policy import Placement
+from tfps.runtime.attendance import Attendance
 from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 from tfps.runtime.data_plane import DataPlane
 from tfps.runtime.kept_slots import KeptSlots
 from tfps.runtime.server import Server
 from tfps.runtime.storage import Storage
+from tfps.runtime.units import Units
 from tfps.transport.carrier import Carrier
 
 
@@ -87,6 +89,8 @@ class Runtime(Storage):
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
         self.closed = False
+        self.attendance = Attendance(self)
+        self.units = Units()
         self._lock = threading.Lock()
         self._incarnations = itertools.count(1)
         self._latest_incarnations: dict[int, int] = {}

@@ -13,6 +13,7 @@ from tfps.runtime import bookkeeping
 from tfps.runtime.answers import Answers
 from tfps.runtime.bookkeeping import Sender, Turn
 from tfps.runtime.contributions import Contributions
+from tfps.runtime.joining import join_if_new
 from tfps.runtime.reports import Reports
 from tfps.runtime.server import Server
 from tfps.runtime.server_stage import ServerStage, count_durations
@@ -77,7 +78,10 @@ class RoundPush:
             if stage.is_last:
                 count_durations(stage.server, entries, header)
             done = self.contributions.add(
-                tensors, examples=fields[Request.STEP_EXAMPLES], condition=pushed.fresh
+                tensors,
+                examples=fields[Request.STEP_EXAMPLES],
+                position=state.position,
+                condition=pushed.fresh,
             )
             # The books say that it was counted when it was, and not if that failed.
             remembered = ledger.remember(cell=cell, key=pushed.remembered)
@@ -145,22 +149,34 @@ class RoundRequest:
         server: the server.
         answers: how replies are headed.
         enters: the worker takes part from that round on; else it does so already.
+        joins: a new incarnation of the worker is let in by the same request.
     """
 
     def __init__(
-        self, rounds: RoundGate, *, held: Parts, server: Server, answers: Answers, enters: bool
+        self,
+        rounds: RoundGate,
+        *,
+        held: Parts,
+        server: Server,
+        answers: Answers,
+        enters: bool,
+        joins: bool = False,
     ) -> None:
         self.rounds, self.held, self.server = rounds, held, server
-        self.answers, self.enters = answers, enters
+        self.answers, self.enters, self.joins = answers, enters, joins
 
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers such a request."""
         ledger, slot = self.server.ledger, header[Request.SLOT]
         ask = self.rounds.begin if self.enters else self.rounds.await_round
-        with ledger.locked():
+        with ledger.locked(), tf.control_dependencies(self._join(header)):
             entries = ledger.entries()
             incarnation = tf.where(self.answers.is_ours(header), header[Request.INCARNATION], -1)
             alive = entries.is_alive(slot, incarnation)
+            if self.joins:  # it is the pull of a scheduled function
+                entries.count(ledger.books.EXCHANGES)
+                entries.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
+                ledger.post(entries)
             has_to_wait = ask(slot, alive, header[Request.BASE_VERSION])
             position, *values = self._read()
         waiting = Contribution(
@@ -178,6 +194,9 @@ class RoundRequest:
         names = [native.shared_name for native in self.held.natives]
         named = dict(zip(names, values, strict=True))
         return [reply, ids, pack(self.held.server_layout, named)]
+
+    def _join(self, header: tf.Tensor) -> list[tf.Tensor]:
+        return [join_if_new(self.server, self.answers, header)] if self.joins else []
 
     def _wait(self, waiting: Contribution) -> list[tf.Tensor]:
         end = self.rounds.wait(waiting, lambda _: tf.constant(0), for_all=self.enters)

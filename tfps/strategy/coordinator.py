@@ -13,7 +13,9 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import is_task_failure, tells_of_a_lost_server, watch_closures
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.keras_patches import traceback_filtered
-from tfps.runtime.custom_step import trace_packed
+from tfps.bridge.worker_return import rest_while_workers_return
+from tfps.consistency.modes import lets_workers_wait
+from tfps.runtime.packed_function import trace_packed
 from tfps.runtime.worker_error import explain, servers_error
 
 
@@ -23,6 +25,10 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     A function needs no rewrite: under a `tfps.ParameterServerStrategy` its Keras variables come in
     one message per parameter server, and each optimizer call is one message back, applied on the
     servers under a lock. Raw `tf.Variable`s take TensorFlow's own path.
+
+    Under `tfps.Synchronous` each optimizer call is a round, and under `tfps.BoundedStaleness` it is
+    a step of the worker's clock. A worker takes part while it has functions to run, so that nobody
+    waits for one that has none.
 
     Tasks are probed from the first `schedule` on. What a hung worker was running is run by another
     one as well, as if it had died; a hung parameter server makes `schedule`, `join` and `done`
@@ -51,6 +57,11 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         with private.closure_queues_of(ClosureQueue):
             super().__init__(strategy)
         private.keep_stop_from_waiting(self)
+        is_ours = getattr(strategy, "_is_tfps_strategy", False)
+        if is_ours and lets_workers_wait(strategy.consistency):
+            attendance = strategy.runtime.attendance
+            private.closure_queue(self).watch(attendance)
+            rest_while_workers_return(self, attendance.rest)
         watch_closures(self, functools.partial(_tell, getattr(strategy, "runtime", None)))
 
     def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:

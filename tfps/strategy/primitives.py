@@ -11,11 +11,13 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import lost_servers_as_unavailable
 from tfps.bridge.server_variable import ServerVariable
-from tfps.errors import ConfigError
+from tfps.bridge.step_scope import current_step, refuse_later
+from tfps.consistency.modes import lets_workers_wait
+from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.custom_server import CustomServer
+from tfps.runtime.custom_server import NOBODY, Caller, CustomServer
 from tfps.runtime.program import Program, Stage
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.wire import gradient_name, name_of
@@ -148,6 +150,8 @@ class Primitives:
 
         Raises:
             ConfigError: a name that no variable of the scope has.
+            UnsupportedError: in a scheduled function of a strategy whose workers wait for each
+                other; on the coordinator it is an update by itself, whatever the mode.
             tf.errors.UnavailableError: a server is lost.
 
         Example:
@@ -156,6 +160,14 @@ class Primitives:
         version, staleness = strategy.push({"w": 0.1 * gradient}, version)
         ```
         """
+        if current_step() is not None and lets_workers_wait(self._runtime.mode):
+            refuse_later(
+                UnsupportedError(
+                    f"consistency={self._runtime.mode!r}: strategy.push() in a scheduled function "
+                    "is applied at once, and would wait for no other worker. Call a Keras "
+                    "optimizer in its place, or use tfps.Asynchronous()."
+                )
+            )
         chosen = tuple(gradients)
         key = ("push", chosen, id(optimizer))
         tensors = [tf.convert_to_tensor(gradients[name]) for name in chosen]
@@ -259,8 +271,8 @@ class Primitives:
 
     def _pull(self, parameters: list[Any], servers: list[CustomServer]) -> tuple[Any, tf.Tensor]:
         payload = tf.zeros([0], tf.uint8)
-        slot = _slot(servers)
-        calls = {p: s.call(Kind.PULL, payload, slot=slot) for p, s in enumerate(servers)}
+        caller = _caller(servers)
+        calls = {p: s.call(Kind.PULL, payload, caller=caller) for p, s in enumerate(servers)}
         replies = self._runtime.carrier.exchange(calls)
         tensors: dict[str, tf.Tensor] = {}
         for p, server in enumerate(servers):
@@ -284,17 +296,18 @@ class Primitives:
                 value_of=lambda variable: variable._value,
             )
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
-        slot = _slot(servers)
+        caller = _caller(servers)
         calls = {
-            p: s.call(Kind.PUSH, pack(s.wires[0].request, named), version=version[p], slot=slot)
+            p: s.call(Kind.PUSH, pack(s.wires[0].request, named), version=version[p], caller=caller)
             for p, s in enumerate(servers)
         }
         replies = self._runtime.carrier.exchange(calls)
         return _column(replies, Reply.VERSION), tf.reduce_max(_column(replies, Reply.STALENESS))
 
 
-def _slot(servers: Sequence[CustomServer]) -> tf.Tensor | None:
-    return worker_of_call() if any(server.asks_who for server in servers) else None
+def _caller(servers: Sequence[CustomServer]) -> Caller:
+    asks_who = any(server.asks_who for server in servers)
+    return Caller(worker_of_call()) if asks_who else NOBODY
 
 
 def _column(replies: Mapping[int, Message], field: Reply) -> tf.Tensor:

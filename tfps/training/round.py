@@ -102,6 +102,7 @@ class Round:
         self._compiled.source.settle()
         if self._compiled.program.meets:
             alive = private.alive_workers(self._coordinator)
+            self._runtime.attendance.dismiss()  # those of scheduled functions just before
             away = self._queue.barred | self._queue.recalled
             self._invited.renew([there and i not in away for i, there in enumerate(alive)])
         self._runtime.ticket_server.set_limit(self._limit)

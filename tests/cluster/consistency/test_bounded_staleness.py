@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import keras
 import pytest
-import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.counts_afterwards import CountsAfterwards
@@ -15,7 +14,6 @@ from tests.cluster.consistency.slow_input import slow_input
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tests.cluster.kill_worker import KillWorker
 from tests.cluster.suspend_worker import SuspendWorker
-from tfps.errors import UnsupportedError
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -94,17 +92,3 @@ def test_fast_workers_wait(
     # Between two steps of the slow worker the fast one is at most so much further.
     assert max(stats.gradient_staleness_updates) <= 2 * (bound + 1)
     strategy.close()
-
-
-def test_scheduled_functions_that_train_are_refused(job: CountingJob) -> None:
-    coordinator = tfps.ClusterCoordinator(job.strategy)
-
-    @tf.function
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(job.model(tf.ones([2, 4])))
-        variables = job.model.trainable_variables
-        job.model.optimizer.apply(tape.gradient(loss, variables), variables)
-
-    with pytest.raises(UnsupportedError, match=r"BoundedStaleness\(bound_steps=2\).*model.fit"):
-        coordinator.schedule(step)

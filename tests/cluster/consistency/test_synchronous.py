@@ -17,7 +17,7 @@ from tests.cluster.consistency.slow_input import slow_input
 from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
 from tests.cluster.suspend_worker import SuspendWorker
-from tfps.errors import ConfigError, UnsupportedError
+from tfps.errors import ConfigError
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -210,20 +210,6 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
         job.cluster.resume("worker", 1)
     assert suspend.suspended
     assert suspend.wrong_epochs == {}
-
-
-def test_scheduled_functions_that_train_are_refused(job: CountingJob) -> None:
-    coordinator = tfps.ClusterCoordinator(job.strategy)
-
-    @tf.function
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(job.model(tf.ones([2, 4])))
-        variables = job.model.trainable_variables
-        job.model.optimizer.apply(tape.gradient(loss, variables), variables)
-
-    with pytest.raises(UnsupportedError, match=r"Synchronous\(backup_workers=0\).*model.fit"):
-        coordinator.schedule(step)
 
 
 def test_a_round_waits_for_somebody(cluster: Callable[..., LocalCluster]) -> None:

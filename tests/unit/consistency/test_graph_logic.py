@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from tfps.consistency import admission
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import admit, admit_to_round, count_update
+from tfps.consistency.admission import admit, admit_to_round, count_contribution, count_update
 from tfps.consistency.ledger import MAX_STAGES, STALENESS_BINS, Books, Entries
 from tfps.consistency.logic import PlainLogic
 from tfps.consistency.server_ledger import ServerEntries, additions, writes
@@ -106,7 +106,18 @@ def _count_update(
     entries: Entries, arguments: Arguments, *, drop_above: int | None = None
 ) -> list[Any]:
     base_version = entries.read(BOOKS.VERSION) - arguments["behind"]
-    counted = count_update(entries, base_version=base_version, drop_above=drop_above)
+    alive = arguments["alive"] == 1 if "alive" in arguments else None
+    counted = count_update(entries, base_version=base_version, drop_above=drop_above, alive=alive)
+    return list(vars(counted).values())
+
+
+def _count_contribution(entries: Entries, arguments: Arguments) -> list[Any]:
+    counted = count_contribution(
+        entries,
+        alive=arguments["alive"] == 1,
+        in_time=arguments["in_time"] == 1,
+        late_rounds=arguments["behind"],
+    )
     return list(vars(counted).values())
 
 
@@ -152,6 +163,15 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     "count_update_or_drop": (
         functools.partial(_count_update, drop_above=DROP_ABOVE),
         {"behind": PUSH["behind"]},
+    ),
+    "count_update_of_member": (_count_update, {"behind": PUSH["behind"], "alive": TRUTH}),
+    "count_update_of_member_or_drop": (
+        functools.partial(_count_update, drop_above=DROP_ABOVE),
+        {"behind": PUSH["behind"], "alive": TRUTH},
+    ),
+    "count_contribution": (
+        _count_contribution,
+        {"behind": PUSH["behind"], "alive": TRUTH, "in_time": TRUTH},
     ),
     "push_or_drop": (
         functools.partial(_push, is_update=True, hands_out=True, drop_above=DROP_ABOVE),
@@ -248,7 +268,9 @@ def test_tensors_decide_as_integers(name: str, data: st.DataObject) -> None:
 def test_every_decision_is_compared() -> None:
     decisions = {**vars(decide), **vars(admission)}
     named = {name for name, value in decisions.items() if _decides(value)}
-    compared = {name.removesuffix("_state").removesuffix("_or_drop") for name in DECISIONS}
+    compared = set(DECISIONS)
+    for suffix in ("_or_drop", "_state", "_of_member"):
+        compared = {name.removesuffix(suffix) for name in compared}
     assert named == compared - {"push", "contribute"}
 
 

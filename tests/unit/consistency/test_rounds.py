@@ -34,8 +34,10 @@ class SimulatedServer:
         nobody = np.zeros(slots, np.int64)
         self.state = Rounds(0, nobody + NEVER, nobody, nobody + NOTHING)
         self.tokens = [0] * slots
-        self.sums: dict[int, list[int]] = defaultdict(list)  # position -> incarnations
-        self.means: list[tuple[int, list[int], int]] = []  # position, incarnations, members
+        # (position, unit) -> incarnations
+        self.sums: dict[tuple[int, int], list[int]] = defaultdict(list)
+        # position, incarnations, members (of the first unit)
+        self.means: list[tuple[int, list[int], int]] = []
         self.dropped = 0
         self.incarnations = list(range(slots))
 
@@ -49,47 +51,48 @@ class SimulatedServer:
     def settle(self, state: Rounds) -> None:
         turn = decide(state, required=self.required, next_position=0, may_apply=0, vectors=VECTORS)
         self.state = turn.after
-        waits = np.where(self.state.wanted >= 0, 1, 0)
-        self.wake(turn.released + waits * self.state.contributed)
+        self.wake(turn.released + turn.able)
 
     def wake(self, released: np.ndarray) -> None:
         for slot in np.flatnonzero(released):
             self.tokens[slot] += 1
 
-    def take(self, turn: Turn, position: int) -> None:
+    def take(self, turn: Turn, position: int, unit: int) -> None:
         if turn.completes:
-            free = (self.state.wanted < 0) | (self.state.contributed == 1)
+            free = (self.state.wanted < 0) | (self.state.contributed > 0)
             members = int((self.state.members(vectors=VECTORS) * free).sum())
-            self.means.append((position, self.sums.pop(position), members))
+            assert self.state.position in (position, position + 1)
+            self.means.append((position, self.sums.pop((position, unit)), members))
         self.state = turn.after
-        self.wake(turn.released)
+        self.wake(turn.released + turn.able)
 
-    def push(self, slot: int, position: int) -> None:
+    def push(self, slot: int, position: int, unit: int) -> None:
         accepted = int(self.state.accepts(self.one(slot), position, vectors=VECTORS))
         if accepted:
-            self.sums[position].append(self.incarnations[slot])
+            self.sums[position, unit].append(self.incarnations[slot])
         self.dropped += 1 - accepted
-        state = self.state.after_push(
+        self.state = self.state.after_push(
             self.one(slot),
             accepted=accepted,
             alive=1,
             next_position=self.following(position),
+            unit=unit,
             vectors=VECTORS,
         )
-        self.state = state
-        self.take(self._decide(position, accepted), position)
+        self.take(self._decide(position, accepted, unit), position, unit)
 
-    def look_again(self, slot: int, position: int) -> None:
+    def look_again(self, slot: int, position: int, unit: int) -> None:
         self.tokens[slot] -= 1
-        may_apply = int(self.state.contributed[slot] == 1 and self.state.position == position)
-        self.take(self._decide(position, may_apply), position)
+        may_apply = self.state.can_apply(self.one(slot), position, unit=unit, vectors=VECTORS)
+        self.take(self._decide(position, int(may_apply), unit), position, unit)
 
-    def _decide(self, position: int, may_apply: int) -> Turn:
+    def _decide(self, position: int, may_apply: int, unit: int) -> Turn:
         return decide(
             self.state,
             required=self.required,
             next_position=self.following(position),
             may_apply=may_apply,
+            unit=unit,
             vectors=VECTORS,
         )
 
@@ -106,6 +109,7 @@ class Worker:
     def __init__(self, slot: int, job: Job) -> None:
         self.slot, self.job = slot, job
         self.versions: list[int] = []
+        self.unit = 1
 
     def run(self) -> Iterator[Any]:
         servers = self.job.servers
@@ -115,6 +119,9 @@ class Worker:
         yield from self._agree(enters=True)
         while self.job.tickets:
             self.job.tickets -= 1
+            if self.job.units > 1:  # a scheduled function: it pulls, and calls some optimizer
+                yield from self._agree(enters=True)
+                self.unit = self.job.order.randint(1, self.job.units)
             for stage in range(self.job.stages):
                 yield from self._exchange(stage)
             yield from self._agree(enters=False)
@@ -150,7 +157,7 @@ class Worker:
         }
         for server, position in positions.items():
             yield None
-            server.push(self.slot, position)
+            server.push(self.slot, position, self.unit)
         yield from self._wait(positions)
 
     def _wait(self, positions: dict[SimulatedServer, int]) -> Iterator[Any]:
@@ -167,7 +174,7 @@ class Worker:
                 )
                 for server in left:
                     if server.tokens[self.slot]:
-                        server.look_again(self.slot, positions[server])
+                        server.look_again(self.slot, positions[server], self.unit)
         self.versions = [found[server] for server in self.job.servers]
 
 
@@ -175,9 +182,17 @@ class Job:
     """All of it; a random order of everything that can happen next."""
 
     def __init__(
-        self, order: random.Random, *, slots: int, servers: int, backup: int, stages: int
+        self,
+        order: random.Random,
+        *,
+        slots: int,
+        servers: int,
+        backup: int,
+        stages: int = 1,
+        units: int = 1,
     ) -> None:
         self.order, self.slots, self.stages, self.tickets = order, slots, stages, 0
+        self.units = units
         required = slots - backup
         self.servers = [
             SimulatedServer(slots, required=required, stages=stages) for _ in range(servers)
@@ -275,24 +290,72 @@ def test_nobody_waits_for_ever(
             assert len(workers) >= min(slots - backup, members)
 
 
+FUNCTIONS = {**SIZES, "stages": st.just(1), "units": st.integers(2, 3)}
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    order=st.randoms(use_true_random=False),
+    tickets=st.integers(0, 25),
+    sizes=st.fixed_dictionaries(FUNCTIONS),
+)
+def test_a_round_of_several_optimizers_applies_each(
+    order: random.Random, tickets: int, sizes: dict[str, int]
+) -> None:
+    job = Job(order, backup=0, **sizes)
+    for _ in range(2):
+        job.run(tickets)
+    rounds = []
+    for server in job.servers:
+        assert not any(server.sums.values())
+        assert not server.dropped
+        assert server.state.position % MAX_STAGES == 0
+        by_position: dict[int, list[list[int]]] = defaultdict(list)
+        for position, workers, _ in server.means:
+            by_position[position].append(sorted(workers))
+        assert list(by_position) == sorted(by_position)
+        rounds.append({position: sorted(means) for position, means in by_position.items()})
+    assert all(of_server == rounds[0] for of_server in rounds)
+    assert sum(len(workers) for means in rounds[0].values() for workers in means) == 2 * tickets
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    order=st.randoms(use_true_random=False),
+    tickets=st.integers(0, 25),
+    backup=st.integers(0, 3),
+    deaths=st.integers(0, 4),
+    sizes=st.fixed_dictionaries(FUNCTIONS),
+)
+def test_nobody_waits_for_ever_for_an_optimizer(
+    order: random.Random, tickets: int, backup: int, deaths: int, sizes: dict[str, int]
+) -> None:
+    job = Job(order, backup=min(backup, sizes["slots"] - 1), **sizes)
+    job.run(tickets, deaths=deaths)
+    job.run(5)
+    for server in job.servers:
+        assert server.state.position % MAX_STAGES == 0
+        counts = Counter(position for position, _, _ in server.means)
+        assert max(counts.values(), default=0) <= sizes["units"]
+
+
 NUMBERS = st.lists(st.integers(0, 3), min_size=3, max_size=3)
-BITS = st.lists(st.integers(0, 1), min_size=3, max_size=3)
+UNITS = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
 WANTED = st.lists(st.sampled_from([NOTHING, 0, 1, 16, 17, 32]), min_size=3, max_size=3)
 
 
 @settings(deadline=None, max_examples=50)
 @given(
     position=st.sampled_from([0, 1, 16, 17, 32]),
-    begins=NUMBERS,
-    contributed=BITS,
-    wanted=WANTED,
+    vectors_of=st.tuples(NUMBERS, UNITS, WANTED),
     may_apply=st.integers(0, 1),
+    unit=st.integers(1, 2),
 )
 def test_tensors_decide_as_arrays(
-    position: int, begins: list[int], contributed: list[int], wanted: list[int], may_apply: int
+    position: int, vectors_of: tuple[list[int], ...], may_apply: int, unit: int
 ) -> None:
     def answers(convert: Any, vectors: Any) -> list[list[int]]:
-        state = Rounds(*map(convert, (position, begins, contributed, wanted)))
+        state = Rounds(*map(convert, (position, *vectors_of)))
         worker = convert([0, 1, 0])
         accepted = state.accepts(worker, state.position, vectors=vectors)
         state = state.after_push(
@@ -300,19 +363,23 @@ def test_tensors_decide_as_arrays(
             accepted=accepted,
             alive=convert(1),
             next_position=state.position + 1,
+            unit=unit,
             vectors=vectors,
         )
+        able = state.can_apply(worker, state.position, unit=unit, vectors=vectors)
         state = state.beginning(convert([0, 0, 1]), convert(1), vectors=vectors)
         turn = decide(
             state,
             required=2,
             next_position=state.position + 1,
             may_apply=convert(may_apply) * accepted,
+            unit=unit,
             vectors=vectors,
         )
-        after = turn.after
-        parts = (after.position, after.begins, after.contributed, after.wanted)
-        return [np.asarray(part).tolist() for part in (*parts, turn.completes, turn.released)]
+        after = turn.after.left(convert([1, 0, 0]), vectors=vectors)
+        parts = (after.position, after.begins, after.contributed, after.wanted, able)
+        turned = (turn.completes, turn.released, turn.able)
+        return [np.asarray(part).tolist() for part in (*parts, *turned)]
 
     plain = answers(lambda values: np.array(values, np.int64), VECTORS)
     assert answers(lambda values: tf.constant(values, tf.int64), TensorVectors()) == plain

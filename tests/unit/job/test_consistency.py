@@ -48,10 +48,21 @@ def test_what_does_not_go_together_is_named():
             "consistency": {"mode": "bounded_staleness", "pipeline_steps": 1},
         }
     )
-    assert [problem.partition(":")[0] for problem in consistency_problems(config)] == [
-        "consistency.pipeline_steps",
-        "training.loop",
-    ]
+    (problem,) = consistency_problems(config)
+    assert problem.startswith("consistency.pipeline_steps: received 1 with bounded_staleness")
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"mode": "local_steps"}, "training.loop"),
+        ({"warm_up_steps": 3}, "consistency.warm_up_steps"),
+    ],
+)
+def test_what_a_loop_of_ones_own_cannot_do(values, name):
+    config = parse({"training": {"loop": "custom"}, "consistency": values})
+    (problem,) = consistency_problems(config)
+    assert problem.startswith(f"{name}: received ")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""Scheduled functions that train keep to a bound: the fast wait, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.consistency.custom_loop import CustomLoop, wait_for
+from tfps.errors import UnsupportedError
+from tfps.launch import LocalCluster
+
+pytestmark = pytest.mark.timeout(180)
+
+BOUND = 2
+
+
+@pytest.fixture(scope="module")
+def strategy(
+    cluster: Callable[..., LocalCluster], carrier: str
+) -> Iterator[tfps.ParameterServerStrategy]:
+    resolver = cluster(workers=2, ps=2).cluster_resolver
+    strategy = tfps.ParameterServerStrategy(
+        resolver, placement="round_robin", consistency=tfps.BoundedStaleness(BOUND)
+    )
+    yield strategy
+    strategy.close()
+
+
+@pytest.fixture(scope="module")
+def made(strategy: tfps.ParameterServerStrategy) -> CustomLoop:
+    """Made once: tracing its function takes seconds."""
+    return CustomLoop(strategy, "sgd")
+
+
+@pytest.fixture
+def loop(made: CustomLoop) -> CustomLoop:
+    return made.start_again()
+
+
+@pytest.mark.conformance
+def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomLoop) -> None:
+    before = strategy.stats()
+    workers = loop.run(60, slow=1)
+    after = strategy.stats()
+    assert loop.updates == 60
+    assert after.clock_gap_steps[1] == BOUND
+    # Each begins beside the other, and is at most so much ahead when it begins its last one.
+    counts = [workers.count(worker) for worker in (0, 1)]
+    assert abs(counts[0] - counts[1]) <= BOUND + 3
+    updates = [now - then for now, then in zip(after.versions, before.versions, strict=True)]
+    assert updates == [60, 60]
+    assert after.gradients_dropped == before.gradients_dropped
+
+
+def test_an_odd_number_and_an_error(strategy: tfps.ParameterServerStrategy) -> None:
+    loop = CustomLoop(strategy, "adam")
+    loop.run(7, slow=1)
+    assert loop.updates == 7
+    with pytest.raises(tf.errors.InvalidArgumentError, match="wrong on purpose"):
+        loop.run(30, wrong=9, slow=1)
+    done = loop.updates
+    loop.run(9)
+    assert loop.updates == done + 9
+
+
+def test_each_call_of_an_optimizer_is_a_step(
+    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
+
+    @tf.function
+    def steps(count: tf.Tensor) -> None:
+        for _ in tf.range(count):
+            loop.optimizer.apply([tf.ones([3]), tf.ones([3])], loop.weights)
+
+    for _ in range(10):
+        loop.coordinator.schedule(steps, args=(tf.constant(3),))
+    loop.coordinator.join()
+    assert loop.updates == 30
+    largest = strategy.stats().clock_gap_steps[1]
+    assert largest is not None
+    assert largest <= BOUND
+    np.testing.assert_allclose(loop.weights[1].numpy(), 1 - 30 * 0.01, rtol=1e-5)
+
+
+def test_push_in_a_scheduled_function_is_refused(
+    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
+    name = loop.weights[0].path
+
+    @tf.function
+    def push() -> None:
+        values, version = strategy.pull([name])
+        strategy.push({name: values[name]}, version)
+
+    with pytest.raises(UnsupportedError, match=r"BoundedStaleness\(bound_steps=2\).*optimizer"):
+        loop.coordinator.schedule(push)
+
+
+@pytest.mark.conformance
+def test_a_worker_that_dies_is_not_waited_for(
+    cluster: Callable[..., LocalCluster], strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
+    tasks = cluster(workers=2, ps=2)
+    loop.schedule(200, slow=-1)
+    wait_for(lambda: loop.updates > 10)
+    tasks.kill("worker", 1)
+    starter = threading.Thread(target=tasks.restart, args=("worker", 1))
+    starter.start()
+    loop.coordinator.join()
+    starter.join()
+    assert 200 <= loop.updates <= 201  # one may be applied again by another worker
+    wait_for(lambda: all(strategy.alive_workers()))
+    wait_for(lambda: set(loop.run(20)) == {0, 1})

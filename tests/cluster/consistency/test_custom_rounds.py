@@ -1,0 +1,211 @@
+"""Scheduled functions that train keep to rounds: their numbers, and that nobody waits for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.consistency.custom_loop import CustomLoop, one_process, wait_for
+from tfps.bridge import closure_queue
+from tfps.errors import UnsupportedError
+from tfps.launch import LocalCluster
+
+pytestmark = pytest.mark.timeout(180)
+
+ROUNDS = 20
+
+
+@pytest.fixture(scope="module")
+def strategy(
+    cluster: Callable[..., LocalCluster], carrier: str
+) -> Iterator[tfps.ParameterServerStrategy]:
+    resolver = cluster(workers=2, ps=2).cluster_resolver
+    strategy = tfps.ParameterServerStrategy(
+        resolver, placement="round_robin", consistency=tfps.Synchronous()
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        # Two workers shall share every round, however busy the machine is.
+        patch.setattr(closure_queue, "LINGER_S", 2.0)
+        yield strategy
+    strategy.close()
+
+
+@pytest.fixture(scope="module")
+def made(strategy: tfps.ParameterServerStrategy) -> CustomLoop:
+    """Made once: tracing its function takes seconds."""
+    return CustomLoop(strategy, "sgd")
+
+
+@pytest.fixture
+def loop(made: CustomLoop) -> CustomLoop:
+    return made.start_again()
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_two_workers_are_the_mean_of_two_gradients(
+    strategy: tfps.ParameterServerStrategy, optimizer: str
+) -> None:
+    loop = CustomLoop(strategy, optimizer)
+    before = strategy.stats()
+    workers = loop.run(2 * ROUNDS)
+    after = strategy.stats()
+    assert [workers.count(worker) for worker in (0, 1)] == [ROUNDS, ROUNDS]
+    expected = one_process(optimizer, [(2 * k, 2 * k + 1) for k in range(ROUNDS)])
+    for weight in loop.weights:
+        np.testing.assert_allclose(weight.numpy(), expected, rtol=2e-6)
+    assert loop.updates == ROUNDS
+    counts = [now - then for now, then in zip(after.versions, before.versions, strict=True)]
+    assert counts == [ROUNDS, ROUNDS]
+    assert after.gradients_dropped == before.gradients_dropped
+
+
+@pytest.mark.conformance
+def test_the_last_round_is_complete_without_a_worker_that_has_nothing_to_run(
+    loop: CustomLoop,
+) -> None:
+    loop.run(7)
+    assert loop.updates == 4
+    expected = one_process("sgd", [(0, 1), (2, 3), (4, 5), (6,)])
+    for weight in loop.weights:
+        np.testing.assert_allclose(weight.numpy(), expected, rtol=2e-6)
+
+
+def test_one_function_at_a_time_waits_for_nobody(loop: CustomLoop) -> None:
+    for number in range(3):
+        (worker,) = loop.schedule(1, first=number)
+        worker.fetch()
+    assert loop.updates == 3
+
+
+def test_an_error_between_pull_and_push_holds_nobody_up(
+    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="wrong on purpose"):
+        loop.run(20, wrong=9)
+    done = loop.updates
+    assert 4 <= done <= 20
+    loop.run(8)
+    assert loop.updates == done + 4
+    assert len(set(strategy.stats().versions)) == 1
+
+
+def test_optimizers_of_one_round_are_applied_each(
+    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
+    """One worker runs the one function, the other one the other."""
+    other = CustomLoop(strategy, "sgd")
+    for each in (other, loop):  # now all variables lie where they stay
+        each.run(2)
+        each.start_again()
+    before = strategy.stats().versions[0]
+    for number in range(ROUNDS):
+        loop.schedule(1, first=number)
+        other.schedule(1, first=number)
+    loop.coordinator.join()
+    assert loop.updates == other.updates == ROUNDS
+    expected = one_process("sgd", [(number,) for number in range(ROUNDS)])
+    for weight in (*loop.weights, *other.weights):
+        np.testing.assert_allclose(weight.numpy(), expected, rtol=2e-6)
+    assert strategy.stats().versions[0] - before == 2 * ROUNDS
+
+
+def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
+    """Also calls in a loop, each of them a round."""
+
+    @tf.function
+    def of_rows(rows: tf.Tensor) -> None:
+        gradients = [tf.reduce_mean(rows, 0) for _ in loop.weights]
+        for _ in tf.range(2):
+            loop.optimizer.apply(gradients, loop.weights)
+
+    rows = [tf.ones([2, 3]), 3.0 * tf.ones([1, 3])]
+    for each in rows:
+        loop.coordinator.schedule(of_rows, args=(each,))  # takes its time when it is traced
+    loop.coordinator.join()
+    loop.start_again()
+    for each in rows * ROUNDS:
+        loop.coordinator.schedule(of_rows, args=(each,))
+    loop.coordinator.join()
+    assert loop.updates == 2 * ROUNDS
+    for weight in loop.weights:
+        np.testing.assert_allclose(weight.numpy(), 1 - 0.01 * 2 * 2 * ROUNDS, rtol=1e-4)
+
+
+def test_fit_and_scheduled_functions_by_turns(
+    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    x = np.ones([40, 1], "float32")
+    for turn in range(2):
+        workers = loop.schedule(6)
+        for worker in workers:
+            worker.fetch()  # no `join`: members are let out when `fit` begins
+        model.fit(x, x, batch_size=2, verbose=0)
+        assert loop.updates == 3 * (turn + 1)
+        assert int(model.optimizer.iterations) == 10 * (turn + 1)
+        model.evaluate(x, x, verbose=0)
+
+
+def test_push_in_a_scheduled_function_is_refused(
+    strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
+    name = loop.weights[0].path
+
+    @tf.function
+    def push() -> None:
+        values, version = strategy.pull([name])
+        strategy.push({name: values[name]}, version)
+
+    with pytest.raises(UnsupportedError, match=r"Synchronous\(backup_workers=0\).*optimizer"):
+        loop.coordinator.schedule(push)
+    values, version = strategy.pull([name])
+    strategy.push({name: values[name]}, version)
+    values, _ = strategy.pull([name])
+    assert values[name].tolist() == [0, 0, 0]
+
+
+def test_who_is_late_is_dropped(cluster: Callable[..., LocalCluster]) -> None:
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=2, ps=2).cluster_resolver,
+        placement="round_robin",
+        consistency=tfps.Synchronous(backup_workers=1),
+    )
+    loop = CustomLoop(strategy, "sgd")
+    workers = loop.run(80, slow=1)
+    stats = strategy.stats()
+    # The first of the two completes a round, on each server by itself.
+    assert stats.versions == (loop.updates, loop.updates)
+    assert stats.updates_applied + stats.gradients_dropped == len(workers)
+    assert 0 < stats.gradients_dropped <= len(workers) // 2
+    strategy.close()
+
+
+@pytest.mark.conformance
+def test_a_worker_that_dies_is_not_waited_for(
+    cluster: Callable[..., LocalCluster], strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+) -> None:
+    tasks = cluster(workers=2, ps=2)
+    workers = loop.schedule(300, slow=-1)
+    wait_for(lambda: loop.updates > 10)
+    tasks.kill("worker", 1)
+    starter = threading.Thread(target=tasks.restart, args=("worker", 1))
+    starter.start()
+    loop.coordinator.join()
+    starter.join()
+    counts = np.bincount([int(worker.fetch()) for worker in workers], minlength=2)
+    assert 150 <= loop.updates <= 301
+    assert counts[1] > 10
+    assert len(set(strategy.stats().versions)) == 1
+    wait_for(lambda: all(strategy.alive_workers()))
+    before = loop.updates
+    wait_for(lambda: set(loop.run(20)) == {0, 1})
+    assert loop.updates > before

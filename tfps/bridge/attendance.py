@@ -1,0 +1,41 @@
+"""What a coordinator's queue says of its workers' comings and goings, for whoever keeps count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Attendance:
+    """Keeps no count: for coordinators whose workers never wait for each other.
+
+    All but `is_member` are called without the queue's lock, most of them on the thread of the
+    worker in the coordinator, and may take the time of a few messages.
+    """
+
+    def is_member(self, worker: int) -> bool:
+        """Whether others may wait for a worker, so that it has to leave when it goes idle."""
+        return False
+
+    def scheduled(self, closure: Any, *, at_rest: bool) -> bool:
+        """A closure will be queued; answers whether workers became members.
+
+        Args:
+            closure: that was scheduled.
+            at_rest: no other one is queued or runs.
+        """
+        return False
+
+    def comes_home(self, worker: int) -> None:
+        """A worker asks for a closure."""
+
+    def takes(self, worker: int, closure: Any) -> None:
+        """A worker begins a closure."""
+
+    def ends(self, worker: int) -> None:
+        """A worker's closure has ended, well or not."""
+
+    def fails(self, worker: int) -> None:
+        """A worker's closure has raised an error, or the worker is lost."""
+
+    def leaves(self, worker: int) -> None:
+        """A worker has nothing to run, or what it ran was given to another one."""

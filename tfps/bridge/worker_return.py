@@ -1,0 +1,45 @@
+"""What has to rest while TensorFlow takes in workers that came back."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tfps.bridge.tensorflow_private import Context
+
+Rest = Callable[[], contextlib.AbstractContextManager[None]]
+_rests: weakref.WeakKeyDictionary[Any, Rest] = weakref.WeakKeyDictionary()
+
+
+def rest_while_workers_return(coordinator: Any, rest: Rest) -> None:
+    """Let something rest each time that the tasks of the cluster are connected anew.
+
+    TensorFlow waits there for every function that runs, and lets none begin: functions that wait
+    for each other would never end, if one of them has begun and the other one has not.
+
+    Args:
+        coordinator: what rests, rests for it.
+        rest: opened before TensorFlow begins, closed when it is done.
+    """
+    _rests[coordinator] = rest
+    if getattr(Context, "_tfps_rests", False):
+        return
+    original = Context.update_server_def
+
+    def update_server_def(self: Any, *arguments: Any, **options: Any) -> None:
+        with contextlib.ExitStack() as resting:
+            for each in [its for which, its in list(_rests.items()) if _takes_in(which)]:
+                resting.enter_context(each())
+            original(self, *arguments, **options)
+
+    Context.update_server_def = update_server_def
+    Context._tfps_rests = True
+
+
+def _takes_in(coordinator: Any) -> bool:
+    """Whether this thread connects the coordinator's lost workers; nobody waits for another's."""
+    handler = coordinator._cluster.failure_handler
+    return threading.current_thread() is handler._preemption_handler_thread

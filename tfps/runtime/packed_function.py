@@ -1,0 +1,103 @@
+"""A scheduled function becomes one pull and one push per optimizer call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.step_scope import StepScope, refusals
+from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.modes import Mode
+from tfps.errors import UnsupportedError
+from tfps.runtime.custom_bounded import BoundedServer
+from tfps.runtime.custom_member import BoundedStep, RoundStep
+from tfps.runtime.custom_round import RoundServer
+from tfps.runtime.custom_server import CustomServer
+from tfps.runtime.custom_step import CustomStep
+from tfps.runtime.program import Discovery, Program
+
+
+def trace_packed(
+    function: Callable[..., Any], args: Any, kwargs: Any, *, strategy: Any
+) -> tuple[Any, bool]:
+    """Trace a user's function with packed pulls and pushes in the place of single reads.
+
+    Args:
+        function: the user's, as scheduled.
+        args: its positional arguments, as tensors of the trace.
+        kwargs: its keyword arguments.
+        strategy: ours.
+
+    Returns:
+        What the function returns, and whether it reaches variables on servers by TensorFlow's path
+        alone, because it uses none of Keras 3.
+
+    Raises:
+        UnsupportedError: it does what the strategy's mode cannot allow.
+    """
+    program = _discover(function, args, kwargs, strategy)
+    if not program.variables and not program.metrics:
+        return function(*args, **kwargs), private.captures_of_servers()
+    handed = strategy.updates_of(program)
+    server_kind, step_kind = _kinds(program, strategy.consistency)
+    servers = [
+        server_kind(
+            program,
+            runtime=strategy.runtime,
+            server=server,
+            update_of=strategy.update_of,
+            handed=handed,
+            uses_replies=True,
+        )
+        for server in strategy.runtime.servers
+    ]
+    private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
+    step = step_kind(program, servers=servers, runtime=strategy.runtime)
+    step.pull()
+    with StepScope(step):
+        outputs = function(*args, **kwargs)
+    step.write_back()
+    return outputs, False
+
+
+def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[CustomStep]]:
+    """What a function is traced with: one that trains keeps to the mode, others just read."""
+    if program.stages and isinstance(mode, LocalSteps):
+        raise UnsupportedError(
+            f"consistency={mode!r}: a scheduled function is one call, with no next step that a "
+            "worker could take before it sends something. Train with model.fit(), or take several "
+            "steps in the function and call the optimizer once, under tfps.Asynchronous()."
+        )
+    if program.stages and mode.backup_workers is not None:
+        return RoundServer, RoundStep
+    if program.stages and mode.bound_steps is not None:
+        return BoundedServer, BoundedStep
+    return CustomServer, CustomStep
+
+
+def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Program:
+    found: list[Discovery] = []
+
+    @tf.function(autograph=False)
+    def scratch() -> None:
+        discovery = Discovery(strategy)
+        found[:] = [discovery]
+        with StepScope(discovery), private.outside_of_cached_reads():
+            function(*args, **kwargs)
+
+    with refusals():
+        scratch.get_concrete_function()
+    discovery = found[0]
+    program = Program(
+        name="custom", step=function, batch_spec=None, trains=True, devices=strategy.devices
+    )
+    for variable in discovery.order:
+        on_server = isinstance(variable._value, ServerVariable)
+        (program.variables if on_server else program.metrics).append(variable)
+    program.state = [v for v in program.variables if discovery.written(v)]
+    program.stages = discovery.stages
+    return program

@@ -1,0 +1,41 @@
+"""Which optimizer calls of scheduled functions are one update, and where their sums lie."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+
+class Units:
+    """Numbers optimizer calls: the same optimizer and variables, the same number.
+
+    Two functions that call an optimizer, or two traces of one function, add to the same sums, so
+    that a round is one mean of all workers whatever each of them runs.
+    """
+
+    def __init__(self) -> None:
+        self._next = itertools.count(1)
+        self._known: dict[Any, int] = {}
+        # Functions that use sums keep them; an optimizer's address is its own as long as they do.
+        self._sums: weakref.WeakValueDictionary[tuple[int, int], Any] = (
+            weakref.WeakValueDictionary()
+        )
+
+    def number(self, call: Any, *, layouts: int) -> int:
+        """Of an optimizer call.
+
+        Args:
+            call: a `program.Stage`.
+            layouts: how often variables have moved: sums lie as the variables do.
+        """
+        key = (id(call.optimizer), tuple(id(v) for v in call.variables), layouts)
+        return self._known.setdefault(key, next(self._next))
+
+    def sums(self, unit: int, server: int, make: Callable[[], Any]) -> Any:
+        """The sums of a unit on a server, made when nobody has them."""
+        found = self._sums.get((unit, server))
+        if found is None:
+            self._sums[unit, server] = found = make()
+        return found
