@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 
-TABLE = np.random.default_rng(3).normal(size=(400, 3)).astype("float32")
+TABLE = np.random.default_rng(3).normal(size=(1000, 3)).astype("float32")
 SLOW_S = 0.02
 DEADLINE_S = 60.0
 
