@@ -44,8 +44,9 @@ class Classifier:
         return accuracy_of([values[name] for name in self._names], *self._test)
 
     def warm_up(self, dataset: Callable[..., Any]) -> None:
-        """Trace a step, and let each worker compile it."""
+        """Trace a step and a look, and let each worker compile the step."""
         self._model.fit(dataset, steps_per_epoch=WARM_UP_STEPS, verbose=0)
+        self.accuracy()
 
     def train(
         self,

@@ -64,6 +64,11 @@ def test_memory_within_noise_decides_nothing() -> None:
     assert choice.reason.endswith("1 within its spread, none with clearly less memory")
 
 
+def test_a_single_training_each_says_nothing_of_noise() -> None:
+    choice = choose([pair(64, [2.0], [900]), pair(16, [3.0], [500])])
+    assert choice.reason == "2.00 s to 0.85, the shortest; without a spread, noise is not known"
+
+
 def test_who_misses_the_accuracy_once_is_left_out() -> None:
     missed, slow = pair(64, [1.0, 1.0, NEVER_S], [500] * 3), pair(16, [9.0] * 3, [900] * 3)
     assert choose([missed, slow]).pair == slow

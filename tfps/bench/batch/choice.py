@@ -79,6 +79,8 @@ def choose(pairs: Sequence[Pair]) -> Choice:
             f"{time}, within the spread of the fastest ({fastest.title}), with "
             f"{number_text(saved_mib)} MiB less per worker",
         )
+    if taken.goal_s.minimum == taken.goal_s.maximum:
+        return Choice(taken, f"{time}, the shortest; without a spread, noise is not known")
     if len(level) == 1:
         return Choice(taken, f"{time}, the shortest beyond noise")
     return Choice(

@@ -16,11 +16,12 @@ COLUMNS = ("learning\nrate", "examples/s", "MiB per\nworker", f"s to {GOAL:g}", 
 
 def tables(results: Results) -> Group:
     """A table per number of local steps, the pair to take, then what has an aim."""
-    seeds = len(results.cases[0].runs)
+    count = len(results.cases[0].runs)
+    seeds = f"{count} seed{'s' if count > 1 else ''}"
     explained = note(
-        f"Medians (minimum-maximum) of {seeds} seeds. Memory: the most that a worker's process had "
+        f"Medians (minimum-maximum) of {seeds}. Memory: the most that a worker's process had "
         f"at once, with the libraries. Seconds until a look at the test accuracy saw {GOAL:g}; "
-        "where a training missed it, how long it had, and how many did not.",
+        "where a training missed it, how long it had, and how many did not miss it.",
         other_cores=results.other_cores,
     )
     parts = [_table(results, period_steps) for period_steps in results.periods]
