@@ -97,7 +97,7 @@ def test_push_in_a_scheduled_function_is_refused(
         values, version = strategy.pull([name])
         strategy.push({name: values[name]}, version)
 
-    with pytest.raises(UnsupportedError, match=r"BoundedStaleness\(bound_steps=2\).*optimizer"):
+    with pytest.raises(UnsupportedError, match=r"BoundedStaleness\(bound_steps=2, .*optimizer"):
         loop.coordinator.schedule(push)
 
 

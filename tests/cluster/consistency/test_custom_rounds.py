@@ -165,7 +165,7 @@ def test_push_in_a_scheduled_function_is_refused(
         values, version = strategy.pull([name])
         strategy.push({name: values[name]}, version)
 
-    with pytest.raises(UnsupportedError, match=r"Synchronous\(backup_workers=0\).*optimizer"):
+    with pytest.raises(UnsupportedError, match=r"Synchronous\(backup_workers=0, .*optimizer"):
         loop.coordinator.schedule(push)
     values, version = strategy.pull([name])
     strategy.push({name: values[name]}, version)
