@@ -26,10 +26,9 @@ train: ## Train the reference job on a local cluster: 1 chief, 2 workers, 1 para
 		$(BIN)/tfps train $(ARGS)
 
 # Tests wait for processes much of the time: two at once keep two cores busy. Those of a file share
-# a cluster, so they stay together; unit tests come first, since a process that has connected to a
-# cluster has no devices of its own any more.
+# a cluster, so they stay together.
 TESTS_AT_ONCE ?= 2
-AT_ONCE := -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
+AT_ONCE := -n $(TESTS_AT_ONCE) --dist loadfile
 
 test: ## Run the tests, without those that take minutes.
 	@.ci/environment test 4
