@@ -25,15 +25,10 @@ train: ## Train the reference job on a local cluster: 1 chief, 2 workers, 1 para
 	@.ci/step 4/4 'Train on Fashion-MNIST: $(strip tfps train $(SHOWN)) (a few minutes)' \
 		$(BIN)/tfps train $(ARGS)
 
-# Tests wait for processes much of the time: two at once keep two cores busy. Those of a file share
-# a cluster, so they stay together.
-TESTS_AT_ONCE ?= 2
-AT_ONCE := -n $(TESTS_AT_ONCE) --dist loadfile
-
 test: ## Run the tests, without those that take minutes.
 	@.ci/environment test 4
-	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (15 to 20 minutes on 2 cores)' \
-		$(BIN)/python -m pytest $(AT_ONCE) -m "not slow" $(ARGS)
+	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (about 40 minutes on 2 cores)' \
+		$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 # What trains on a cluster; the rest of tests/cluster is about processes or names its carrier.
 TRAINING := $(addprefix tests/cluster/,optimizers recovery strategy training)
