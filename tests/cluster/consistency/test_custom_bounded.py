@@ -31,17 +31,6 @@ def strategy(
     strategy.close()
 
 
-@pytest.fixture(scope="module")
-def made(strategy: tfps.ParameterServerStrategy) -> CustomLoop:
-    """Made once: tracing its function takes seconds."""
-    return CustomLoop(strategy, "sgd")
-
-
-@pytest.fixture
-def loop(made: CustomLoop) -> CustomLoop:
-    return made.start_again()
-
-
 @pytest.mark.conformance
 def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomLoop) -> None:
     before = strategy.stats()

@@ -28,17 +28,6 @@ def strategy(tasks: LocalCluster) -> Iterator[tfps.ParameterServerStrategy]:
     strategy.close()
 
 
-@pytest.fixture(scope="module")
-def made(strategy: tfps.ParameterServerStrategy) -> CustomLoop:
-    """Made once: tracing its function takes seconds."""
-    return CustomLoop(strategy, "sgd")
-
-
-@pytest.fixture
-def loop(made: CustomLoop) -> CustomLoop:
-    return made.start_again()
-
-
 def test_a_worker_comes_back(
     tasks: LocalCluster, strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:

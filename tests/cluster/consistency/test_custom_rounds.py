@@ -36,17 +36,6 @@ def strategy(
     strategy.close()
 
 
-@pytest.fixture(scope="module")
-def made(strategy: tfps.ParameterServerStrategy) -> CustomLoop:
-    """Made once: tracing its function takes seconds."""
-    return CustomLoop(strategy, "sgd")
-
-
-@pytest.fixture
-def loop(made: CustomLoop) -> CustomLoop:
-    return made.start_again()
-
-
 @pytest.mark.conformance
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_two_workers_are_the_mean_of_two_gradients(
