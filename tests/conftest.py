@@ -1,7 +1,15 @@
-"""Order and marks: unit tests first, then those on a cluster, then commands as processes."""
+"""Order and marks: unit tests first, then those on a cluster, then commands as processes.
+
+`make test` runs each behaviour once: what takes minutes, and what repeats a test with other
+values, is slow and belongs to `make test-all`. ``@pytest.mark.quick("fit", "load*")`` says which
+variants of a parametrised test stay; without it all do, but for the one on the second carrier.
+"""
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -23,7 +31,36 @@ def _level(item: pytest.Item) -> str:
     return level
 
 
+def _variant(item: pytest.Item) -> str:
+    """The name of a test's parameters, without the carrier that every test runs on."""
+    callspec = getattr(item, "callspec", None)
+    usual = os.environ.get("TFPS_TRANSPORT", "auto")
+    return "" if callspec is None else callspec.id.removeprefix(usual).removeprefix("-")
+
+
+def _is_on_the_other_carrier(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and callspec.params.get("carrier") == "grpc"
+
+
+def _leave_variants_to_test_all(items: list[pytest.Item]) -> None:
+    found: dict[tuple[str, str], bool] = defaultdict(bool)
+    for item in items:
+        patterns = [pattern for mark in item.iter_markers("quick") for pattern in mark.args]
+        matching = {pattern for pattern in patterns if fnmatchcase(_variant(item), pattern)}
+        if not matching and (patterns or _is_on_the_other_carrier(item)):
+            item.add_marker(pytest.mark.slow)
+        for pattern in patterns:
+            found[item.nodeid.partition("[")[0], pattern] |= pattern in matching
+    selects = any("::" in argument for argument in items[0].config.args) if items else False
+    selects = selects or "TFPS_TRANSPORT" in os.environ
+    for (test, pattern), exists in found.items():
+        if not exists and not selects:
+            raise pytest.UsageError(f"{test}: quick({pattern!r}) names none of its variants.")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(_level(item))
+    _leave_variants_to_test_all(items)
     items.sort(key=lambda item: LEVELS.index(_level(item)))

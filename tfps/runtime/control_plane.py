@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfps.cluster import accepts_connections
 from tfps.runtime.server_function import server_function
+from tfps.transport.session_options import session_options
 
 # A server answers in a millisecond. TensorFlow waits for one that is gone, so each attempt is short
 # and followed by a look at the port; a busy machine may need the whole time.
@@ -51,13 +52,9 @@ class ControlPlane:
         self._session = self._connect()
 
     def _connect(self) -> Any:
-        job = tf.DeviceSpec.from_string(self._device)
-        config = tf.compat.v1.ConfigProto(
-            device_filters=[f"/job:{job.job}/task:{job.task}"],  # do not wait for other tasks
-            operation_timeout_in_ms=int(ATTEMPT_TIMEOUT_S * 1000),
-        )
+        options = session_options(self._device, timeout_s=ATTEMPT_TIMEOUT_S)
         target = f"grpc://{self._address}"
-        return tf.compat.v1.Session(target, graph=self._graph, config=config)
+        return tf.compat.v1.Session(target, graph=self._graph, config=options)
 
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int

@@ -30,6 +30,7 @@ from tfps.transport.direct import (
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 from tfps.transport.service import MAX_IDS, RECLAIMED_BYTES, Service
 from tfps.transport.service_loop import HUNG_UP
+from tfps.transport.session_options import session_options
 
 logger = logging.getLogger(__name__)
 
@@ -56,11 +57,8 @@ class _Loop:
             self._connection, self._end = tf.import_graph_def(
                 definition, return_elements=["connection:0", "end:0"], name=""
             )
-        job = tf.DeviceSpec.from_string(device)
-        config = tf.compat.v1.ConfigProto(
-            device_filters=[f"/job:{job.job}/task:{job.task}"],  # wait for no other task
-        )
-        self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
+        options = session_options(device)
+        self._session = tf.compat.v1.Session(target, graph=self._graph, config=options)
         self._lock = threading.Lock()
         self._running = 0
         self._retired = False

@@ -73,6 +73,7 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     assert job.updates() == job.updates_after(updates, epochs=1)
 
 
+@pytest.mark.quick("3-3-*")
 @pytest.mark.parametrize(
     ("bound", "gap", "kind"), [(0, 0, keras.Sequential), (3, 3, CountsAfterwards)]
 )

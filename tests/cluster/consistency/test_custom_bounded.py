@@ -46,6 +46,7 @@ def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomL
     assert after.gradients_dropped == before.gradients_dropped
 
 
+@pytest.mark.slow
 def test_an_odd_number_and_an_error(strategy: tfps.ParameterServerStrategy) -> None:
     loop = CustomLoop(strategy, "adam")
     loop.run(7, slow=1)

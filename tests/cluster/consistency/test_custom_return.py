@@ -28,6 +28,7 @@ def strategy(tasks: LocalCluster) -> Iterator[tfps.ParameterServerStrategy]:
     strategy.close()
 
 
+@pytest.mark.slow
 def test_a_worker_comes_back(
     tasks: LocalCluster, strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:

@@ -36,6 +36,7 @@ def strategy(
     strategy.close()
 
 
+@pytest.mark.quick("sgd")
 @pytest.mark.conformance
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_two_workers_are_the_mean_of_two_gradients(
@@ -66,6 +67,7 @@ def test_the_last_round_is_complete_without_a_worker_that_has_nothing_to_run(
         np.testing.assert_allclose(weight.numpy(), expected, rtol=2e-6)
 
 
+@pytest.mark.slow
 def test_one_function_at_a_time_waits_for_nobody(loop: CustomLoop) -> None:
     for number in range(3):
         (worker,) = loop.schedule(1, first=number)
@@ -85,6 +87,7 @@ def test_an_error_between_pull_and_push_holds_nobody_up(
     assert len(set(strategy.stats().versions)) == 1
 
 
+@pytest.mark.slow
 def test_optimizers_of_one_round_are_applied_each(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:
@@ -105,6 +108,7 @@ def test_optimizers_of_one_round_are_applied_each(
     assert strategy.stats().versions[0] - before == 2 * ROUNDS
 
 
+@pytest.mark.slow
 def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
     """Also calls in a loop, each of them a round."""
 
@@ -127,6 +131,7 @@ def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
         np.testing.assert_allclose(weight.numpy(), 1 - 0.01 * 2 * 2 * ROUNDS, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_fit_and_scheduled_functions_by_turns(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:
@@ -162,6 +167,7 @@ def test_push_in_a_scheduled_function_is_refused(
     assert values[name].tolist() == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_who_is_late_is_dropped(cluster: Callable[..., LocalCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver,

@@ -29,6 +29,7 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
     job.strategy.close()
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_each_example_and_update_counts_once(job: CountingJob) -> None:
     updates, visits = job.updates(), EpochsOfOneVisit(job)
@@ -49,6 +50,7 @@ def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
     assert job.updates() == job.updates_after(updates, epochs=epochs)
 
 
+@pytest.mark.quick("6")
 @pytest.mark.parametrize("largest", [6, 1])
 def test_fast_workers_wait(cluster: Callable[..., LocalCluster], largest: int) -> None:
     strategy = tfps.ParameterServerStrategy(

@@ -76,6 +76,7 @@ def alone(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServer
     strategy.close()
 
 
+@pytest.mark.quick("loss scale*")
 @pytest.mark.parametrize("case", ONE_PROCESS)
 def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: str) -> None:
     optimizer, layers, examples = ONE_PROCESS[case]
@@ -101,6 +102,7 @@ def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: st
     assert int(model.optimizer.iterations) == int(reference.optimizer.iterations)
 
 
+@pytest.mark.quick("function")
 @pytest.mark.parametrize("way", ["generator", "function"])
 def test_any_input(alone: tfps.ParameterServerStrategy, way: str) -> None:
     """Of a length that nobody knows, and no multiple of the period."""
@@ -120,6 +122,7 @@ def test_any_input(alone: tfps.ParameterServerStrategy, way: str) -> None:
     assert alone.stats().updates_applied - counted == 3
 
 
+@pytest.mark.slow
 def test_elastic_averaging(cluster: Callable[..., LocalCluster]) -> None:
     """Weights that grow by one with each step of the worker: x and the center, by hand."""
     periods, elasticity = 5, 0.25
@@ -162,6 +165,7 @@ def test_scheduled_functions_that_train_are_refused(alone: tfps.ParameterServerS
         tfps.ClusterCoordinator(alone).schedule(step)
 
 
+@pytest.mark.slow
 def test_slots_are_freed(cluster: Callable[..., LocalCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver, consistency=tfps.LocalSteps(2)
@@ -200,6 +204,7 @@ def pair(cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster(workers=2, ps=2)
 
 
+@pytest.mark.quick("4")
 @pytest.mark.parametrize("period", [1, PERIOD])
 def test_workers_that_meet_average_what_they_have(pair: LocalCluster, period: int) -> None:
     """By plain SGD, which keeps nothing: who of two workers takes which period does not matter."""
@@ -222,9 +227,10 @@ def test_workers_that_meet_average_what_they_have(pair: LocalCluster, period: in
         for at in range(0, len(x), 2 * period * BATCH):
             results = []
             for begin in (at, at + period * BATCH):
-                rows = slice(begin, begin + period * BATCH)
                 worker.set_weights(expected)
-                worker.fit(x[rows], y[rows], batch_size=BATCH, shuffle=False, verbose=0)
+                for first_row in range(begin, begin + period * BATCH, BATCH):
+                    rows = slice(first_row, first_row + BATCH)
+                    worker.train_on_batch(x[rows], y[rows])
                 results.append(worker.get_weights())
             expected = [(a + b) / 2 for a, b in zip(*results, strict=True)]
     for weight, other, first in zip(after, expected, before, strict=True):

@@ -66,6 +66,7 @@ def _fit(
 
 # First all tests with three workers: going back to a cluster that the chief has left for another
 # one in between, TensorFlow takes workers for lost.
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.slow), "adam"])
 def test_three_workers_are_one_process(
     cluster: Callable[..., LocalCluster], optimizer: str
@@ -132,6 +133,7 @@ def test_two_workers_are_the_mean_of_two_gradients(cluster: Callable[..., LocalC
     assert stats.gradient_staleness_updates == {0: 2 * rounds}
 
 
+@pytest.mark.slow
 def test_state_is_averaged_and_counts_add_up(cluster: Callable[..., LocalCluster]) -> None:
     class Model(CountsAfterwards):
         def __init__(self, layers: list[Any]) -> None:
@@ -212,6 +214,7 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     assert suspend.wrong_epochs == {}
 
 
+@pytest.mark.slow
 def test_a_round_waits_for_somebody(cluster: Callable[..., LocalCluster]) -> None:
     with pytest.raises(ConfigError, match="backup_workers=2 with 2 workers; expected fewer"):
         tfps.ParameterServerStrategy(

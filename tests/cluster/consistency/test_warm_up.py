@@ -114,6 +114,7 @@ def _drawn(folder: Path) -> list[int]:
     return [len(path.read_text().splitlines()) if path.exists() else 0 for path in paths]
 
 
+@pytest.mark.slow
 def test_no_server_is_needed(cluster: Callable[..., LocalCluster], tmp_path: Path) -> None:
     """One server stands still while all workers take their steps."""
     steps, folder = 120, str(tmp_path)

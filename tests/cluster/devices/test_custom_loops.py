@@ -39,6 +39,7 @@ def gradients_of(
     return tape.gradient(loss, model.trainable_variables), loss
 
 
+@pytest.mark.quick("function")
 @pytest.mark.parametrize("nested", [False, True], ids=["function", "nested_tf_function"])
 def test_numbers_of_one_machine(strategy: tfps.ParameterServerStrategy, nested: bool) -> None:
     x, y = data()
@@ -86,6 +87,7 @@ def test_numbers_of_one_machine(strategy: tfps.ParameterServerStrategy, nested: 
     assert after.updates_applied - before.updates_applied == STEPS
 
 
+@pytest.mark.slow
 def test_raw_variables_as_in_tensorflow(strategy: tfps.ParameterServerStrategy) -> None:
     coordinator = tfps.ClusterCoordinator(strategy)
     with strategy.scope():

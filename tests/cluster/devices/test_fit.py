@@ -79,6 +79,7 @@ def test_numbers_of_one_machine(
     )
 
 
+@pytest.mark.slow
 def test_each_device_computes_its_part(strategy: tfps.ParameterServerStrategy) -> None:
     x, y = data()
     with strategy.scope():
@@ -110,6 +111,7 @@ def test_fewer_examples_than_devices(strategy: tfps.ParameterServerStrategy) -> 
     )
 
 
+@pytest.mark.slow
 def test_metrics_that_are_no_sums(strategy: tfps.ParameterServerStrategy) -> None:
     random = np.random.default_rng(2)
     x = random.normal(size=(64, 4)).astype("float32")
@@ -131,6 +133,7 @@ def test_metrics_that_are_no_sums(strategy: tfps.ParameterServerStrategy) -> Non
         np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_state_and_random_numbers(strategy: tfps.ParameterServerStrategy) -> None:
     class Recorder(keras.layers.Layer):
         """Counts its calls and examples, and keeps the mean of its last batch."""
@@ -160,6 +163,7 @@ def test_state_and_random_numbers(strategy: tfps.ParameterServerStrategy) -> Non
     assert float(recorder.mean.numpy()) == pytest.approx(8.5)  # of the last batch, [8, 9]
 
 
+@pytest.mark.slow
 def test_each_device_drops_other_units(strategy: tfps.ParameterServerStrategy) -> None:
     class Kept(keras.Model):
         def __init__(self) -> None:
@@ -188,6 +192,7 @@ def test_each_device_drops_other_units(strategy: tfps.ParameterServerStrategy) -
     assert set(np.unique(masked)) == {0.0, 2.0}
 
 
+@pytest.mark.slow
 def test_two_optimizers_and_a_dataset_function(strategy: tfps.ParameterServerStrategy) -> None:
     class Halves(keras.Model):
         """Each half has an optimizer of its own; the second sees the update of the first."""

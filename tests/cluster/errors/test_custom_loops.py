@@ -58,6 +58,7 @@ def test_exception_while_tracing(loop: Loop, caplog: pytest.LogCaptureFixture) -
         loop.run(step)
 
 
+@pytest.mark.slow
 def test_shapes_that_do_not_fit(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     @tf.function
     def step() -> Any:
@@ -67,6 +68,7 @@ def test_shapes_that_do_not_fit(loop: Loop, caplog: pytest.LogCaptureFixture) ->
         loop.run(step)
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("uses_model", [True, False])
 def test_failing_operation(uses_model: bool, loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     @tf.function
@@ -79,6 +81,7 @@ def test_failing_operation(uses_model: bool, loop: Loop, caplog: pytest.LogCaptu
     assert str(read.error).startswith("not a number : Tensor had NaN values\n\nRaised on worker ")
 
 
+@pytest.mark.slow
 def test_error_of_an_optimizer_on_a_server_is_not_retried(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -94,6 +97,7 @@ def test_error_of_an_optimizer_on_a_server_is_not_retried(
     assert "in update_step" in str(read.error)
 
 
+@pytest.mark.slow
 def test_python_function_runs_on_the_chief_as_in_tensorflow(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,6 +133,7 @@ def test_end_of_the_data(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     assert str(read.error).startswith("End of sequence\n\nRaised on worker ")
 
 
+@pytest.mark.slow
 def test_dataset_function_that_raises(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     def make() -> tf.data.Dataset:
         raise KeyError("wrong key")  # the mistake
@@ -137,6 +142,7 @@ def test_dataset_function_that_raises(loop: Loop, caplog: pytest.LogCaptureFixtu
         iter(loop.coordinator.create_per_worker_dataset(make))
 
 
+@pytest.mark.slow
 def test_what_a_function_may_return(loop: Loop) -> None:
     def returning(outputs: Any) -> Any:
         @tf.function

@@ -37,6 +37,7 @@ def test_generator(sound_model: keras.Model, caplog: pytest.LogCaptureFixture) -
     assert type(read.error) is KeyError
 
 
+@pytest.mark.slow
 def test_py_dataset(sound_model: keras.Model, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(keras.utils.PyDataset):
         def __len__(self) -> int:
@@ -52,6 +53,7 @@ def test_py_dataset(sound_model: keras.Model, caplog: pytest.LogCaptureFixture) 
     assert str(read.error).startswith("KeyError: 'wrong key'\n\nRaised in the input, on the chief")
 
 
+@pytest.mark.slow
 def test_dataset_of_a_generator(sound_model: keras.Model, caplog: pytest.LogCaptureFixture) -> None:
     def examples() -> Any:
         yield X[0], Y[0]
@@ -65,6 +67,7 @@ def test_dataset_of_a_generator(sound_model: keras.Model, caplog: pytest.LogCapt
         sound_model.evaluate(dataset, verbose=0)
 
 
+@pytest.mark.quick("workers")
 @pytest.mark.parametrize("where", ["chief", "workers"])
 def test_function_of_a_dataset(
     where: str, sound_model: keras.Model, caplog: pytest.LogCaptureFixture
@@ -90,6 +93,7 @@ def test_dataset_function_that_raises(
     assert type(read.error) is KeyError
 
 
+@pytest.mark.slow
 def test_dataset_function_whose_dataset_fails(
     sound_model: keras.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,6 +102,7 @@ def test_dataset_function_whose_dataset_fails(
     assert "Raised on worker" in str(read.error)
 
 
+@pytest.mark.slow
 def test_dataset_function_that_makes_no_dataset(
     sound_model: keras.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,6 +111,7 @@ def test_dataset_function_that_makes_no_dataset(
     assert str(read.error).startswith("the dataset function returned list, expected a tf.data.Dat")
 
 
+@pytest.mark.slow
 def test_data_that_ends_early(
     sound_model: keras.Model, strategy: tfps.ParameterServerStrategy
 ) -> None:

@@ -95,6 +95,7 @@ USES: dict[str, Callable[[keras.Model, Any], Any]] = {
 }
 
 
+@pytest.mark.quick("fit")
 @pytest.mark.parametrize("use", USES)
 def test_failing_operation_names_the_users_line(
     use: str, strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
@@ -108,6 +109,7 @@ def test_failing_operation_names_the_users_line(
     assert "in call" in str(read.error)
 
 
+@pytest.mark.slow
 def test_assertion_in_a_branch(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,6 +119,7 @@ def test_assertion_in_a_branch(
     assert "too large" in str(read.error)
 
 
+@pytest.mark.quick("loss")
 @pytest.mark.parametrize(
     "made",
     [
@@ -135,6 +138,7 @@ def test_exception_while_tracing_keeps_its_type(
     assert type(read.error) is KeyError
 
 
+@pytest.mark.slow
 def test_exception_in_train_step_keeps_its_type(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,6 +151,7 @@ def test_exception_in_train_step_keeps_its_type(
         assert type(read.error) is KeyError
 
 
+@pytest.mark.quick("direct")
 @pytest.mark.parametrize("transport", ["direct", "grpc"])
 def test_error_of_an_optimizer_on_a_server_is_not_retried(
     transport: str, cluster: Callable[..., LocalCluster], caplog: pytest.LogCaptureFixture
@@ -162,6 +167,7 @@ def test_error_of_an_optimizer_on_a_server_is_not_retried(
     strategy.close()
 
 
+@pytest.mark.quick("fit-CallsPython")
 @pytest.mark.parametrize("layer", [CallsPython, CallsPythonInside])
 @pytest.mark.parametrize("use", USES)
 def test_python_function_in_the_model_is_refused(
@@ -177,6 +183,7 @@ def test_python_function_in_the_model_is_refused(
     assert "run_eagerly=True" in str(read.error)
 
 
+@pytest.mark.slow
 def test_python_function_is_allowed_where_the_chief_runs_it(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -207,6 +214,7 @@ def _lookup(strategy: tfps.ParameterServerStrategy) -> keras.Model:
     return model
 
 
+@pytest.mark.quick("id out of range")
 @pytest.mark.parametrize(
     ("make", "data", "reason"),
     [
@@ -250,6 +258,7 @@ def test_shapes_that_do_not_fit(
     assert "Dimensions must be equal, but are 2 and 3" in str(read.error)
 
 
+@pytest.mark.slow
 def test_shape_that_only_the_batch_knows(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,6 +277,7 @@ def test_shape_that_only_the_batch_knows(
     assert "dense" in str(read.error)
 
 
+@pytest.mark.quick("text in a dictionary")
 @pytest.mark.parametrize(
     "logs",
     [
@@ -293,6 +303,7 @@ def test_train_step_may_return_what_it_likes(
     assert int(model.optimizer.iterations.numpy()) == 8
 
 
+@pytest.mark.slow
 def test_train_step_that_returns_an_object_is_refused(
     strategy: tfps.ParameterServerStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -77,6 +77,7 @@ def _classifier() -> keras.Model:
 QUICK = ("class_weight", "sample_weight", "validation_split", "initial_epoch")
 
 
+@pytest.mark.quick("sample_weight")
 @pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=SLOW) for n in ARGUMENTS]
 )
@@ -169,6 +170,7 @@ STRUCTURES = [
 ]
 
 
+@pytest.mark.quick("ragged-False")
 @pytest.mark.parametrize("fed", [False, pytest.param(True, marks=SLOW)])
 @pytest.mark.parametrize(("make", "data"), STRUCTURES)
 def test_structures_of_batches(

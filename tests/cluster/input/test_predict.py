@@ -38,6 +38,7 @@ def _logits(model: keras.Model) -> np.ndarray:
     return X @ kernel + bias
 
 
+@pytest.mark.quick("arrays", "dataset of unknown length")
 @pytest.mark.parametrize("kind", INPUTS)
 def test_predict_runs_on_the_workers_in_order(
     kind: str, model: keras.Model, strategy: tfps.ParameterServerStrategy
@@ -48,6 +49,7 @@ def test_predict_runs_on_the_workers_in_order(
     assert sum(strategy.stats().worker_evaluation_steps) - before == BATCHES
 
 
+@pytest.mark.slow
 def test_predict_sees_new_weights(model: keras.Model) -> None:
     model.predict(X, batch_size=BATCH, verbose=0)
     model.set_weights([w + 1.0 for w in model.get_weights()])
@@ -79,6 +81,7 @@ def test_callbacks_see_every_batch_and_can_stop(model: keras.Model) -> None:
     assert len(model.predict(X, batch_size=BATCH, steps=9, verbose=0)) == 72
 
 
+@pytest.mark.slow
 def test_predict_within_fit(model: keras.Model) -> None:
     rows: list[int] = []
 
@@ -125,6 +128,7 @@ def test_evaluate_visits_each_example_once_on_every_worker(
     assert (steps > 0).all()
 
 
+@pytest.mark.slow
 def test_dataset_function_has_no_order(model: keras.Model) -> None:
     with pytest.raises(UnsupportedError, match="no order between workers"):
         model.predict(lambda context: dataset(), verbose=0)

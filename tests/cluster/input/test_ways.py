@@ -103,6 +103,7 @@ MORE_INPUTS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.quick("shuffled*", "generator", "DatasetCreator")
 @pytest.mark.parametrize(
     "kind", [*INPUTS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_INPUTS)]
 )
@@ -136,6 +137,7 @@ class Together(keras.metrics.Metric):
         return keras.ops.max(self.pairs)
 
 
+@pytest.mark.slow
 def test_epochs_have_the_batches_of_the_datasets_own_iterations(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -222,6 +224,7 @@ def _on_one_machine() -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 def test_repeated_dataset_goes_on_in_the_next_epoch_on_the_workers(
     model: keras.Model, visits: Callable[[], list[int]]
 ) -> None:
@@ -229,6 +232,7 @@ def test_repeated_dataset_goes_on_in_the_next_epoch_on_the_workers(
     assert visits() == [1 if 40 <= number < 80 else 0 for number in range(EXAMPLES)]
 
 
+@pytest.mark.quick("<lambda>0")
 @pytest.mark.parametrize("empty", [lambda: (X[:0], LABELS[:0]), lambda: (dataset().take(0), None)])
 def test_empty_input_trains_nothing(empty: Callable[[], Any], model: keras.Model) -> None:
     x, y = empty()

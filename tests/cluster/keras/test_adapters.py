@@ -57,6 +57,7 @@ def _takes_ids(model: keras.Model) -> bool:
     return "int" in model.inputs[0].dtype
 
 
+@pytest.mark.quick("_with_lora")
 @pytest.mark.parametrize(
     "make",
     [
@@ -70,6 +71,7 @@ def test_before_the_first_fit(make: Any, comparison: Comparison) -> None:
     comparison.run(make, _fit_and_use)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", ["enable_lora", pytest.param("quantize", marks=pytest.mark.slow)]
 )
@@ -111,6 +113,7 @@ def test_a_quantised_model_predicts_and_evaluates(comparison: Comparison) -> Non
     comparison.run(_quantised, use)
 
 
+@pytest.mark.quick("quantize")
 @pytest.mark.parametrize("change", ["enable_lora", "quantize"])
 def test_outside_of_the_scope_is_refused(
     change: str, strategy: tfps.ParameterServerStrategy

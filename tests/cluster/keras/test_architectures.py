@@ -72,6 +72,7 @@ class TransformerBlock(layers.Layer):
         return self.norms[1](hidden + fed)
 
 
+@pytest.mark.slow
 def test_transformer(comparison: Comparison) -> None:
     length, vocabulary, width = 12, 30, 16
     tokens = random().integers(1, vocabulary, size=(EXAMPLES, length + 1))
@@ -297,6 +298,7 @@ class Adversaries(keras.Model):
         return {metric.name: metric.result() for metric in self.metrics}
 
 
+@pytest.mark.slow
 def test_adversaries(comparison: Comparison) -> None:
     images = random().uniform(size=(EXAMPLES, 8, 8, 1)).astype("float32")
 

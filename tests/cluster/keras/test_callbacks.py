@@ -210,6 +210,7 @@ def test_hooks_that_evaluate_predict_save_and_assign(
     comparison.run(use=use)
 
 
+@pytest.mark.slow
 def test_fit_again_after_ctrl_c(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = compiled()

@@ -64,6 +64,7 @@ def test_text_and_normalization_after_adapt(comparison: Comparison) -> None:
     comparison.run(make, lambda m: fit(m, [TEXT, X], LABELS))
 
 
+@pytest.mark.slow
 def test_layers_adapted_outside_the_scope(strategy: tfps.ParameterServerStrategy) -> None:
     vectorized = layers.TextVectorization(output_mode="count")
     vectorized.adapt(TEXT[:, 0])
@@ -83,6 +84,7 @@ def test_layers_adapted_outside_the_scope(strategy: tfps.ParameterServerStrategy
     assert history["loss"][-1] < history["loss"][0]
 
 
+@pytest.mark.slow
 def test_table_in_the_input_pipeline(strategy: tfps.ParameterServerStrategy) -> None:
     lookup = layers.StringLookup(vocabulary=["a", "b", "c"])
     with strategy.scope():

@@ -68,6 +68,7 @@ class Tracked(OwnStep):
         }
 
 
+@pytest.mark.slow
 def test_results_of_metrics_under_other_names(comparison: Comparison) -> None:
     def make() -> keras.Model:
         model = Tracked()
@@ -142,6 +143,7 @@ class Accumulating(OwnStep):
         return 0
 
 
+@pytest.mark.slow
 def test_optimizer_call_in_a_branch(comparison: Comparison) -> None:
     def make() -> keras.Model:
         model = Accumulating()

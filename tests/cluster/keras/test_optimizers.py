@@ -173,6 +173,7 @@ def test_learning_rate_is_set_in_a_step(comparison: Comparison) -> None:
     assert float(model.optimizer.learning_rate.numpy()) == 0.5 ** (1 + 2 * STEPS)
 
 
+@pytest.mark.slow
 def test_classifier_has_variables_on_both_servers(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

@@ -34,6 +34,7 @@ def policy(request: pytest.FixtureRequest) -> Iterator[str]:
     keras.config.set_dtype_policy(before)
 
 
+@pytest.mark.quick("mixed_float16")
 @pytest.mark.parametrize(
     "policy",
     [
@@ -53,6 +54,7 @@ def test_policies(policy: str, comparison: Comparison) -> None:
     assert scales == (policy == "mixed_float16")
 
 
+@pytest.mark.slow
 def test_xla_for_the_whole_step_is_ignored_with_a_reason(
     comparison: Comparison, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -76,6 +76,7 @@ def test_models_that_share_a_layer_train_in_turn(comparison: Comparison) -> None
     comparison.run(make, use)
 
 
+@pytest.mark.slow
 def test_twins_of_the_same_names_are_two_models(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         one, other = compiled(), compiled()

@@ -110,6 +110,7 @@ def test_checkpoints(comparison: Comparison, tmp_path: Path) -> None:
     _train_on(model, local)
 
 
+@pytest.mark.slow
 def test_exported_model(comparison: Comparison, tmp_path: Path) -> None:
     model, _ = comparison.pair(_adam)
     fit(model)

@@ -53,6 +53,7 @@ def test_a_secret_and_a_port_of_their_own(
         assert values[model.optimizer.iterations.path] == 8
 
 
+@pytest.mark.quick("None")
 @pytest.mark.parametrize("secret", ["battery staple", None])
 def test_a_chief_with_another_secret_is_told_so(
     guarded: LocalCluster, secret: str | None, monkeypatch: pytest.MonkeyPatch
@@ -63,6 +64,7 @@ def test_a_chief_with_another_secret_is_told_so(
         _strategy(guarded)
 
 
+@pytest.mark.slow
 def test_a_task_that_comes_back_with_another_secret(
     guarded: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

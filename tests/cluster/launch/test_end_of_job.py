@@ -62,6 +62,7 @@ def test_while_a_coordinator_is_connected(spec: ClusterSpec) -> None:
         assert announce_finished(spec, 0) == []  # nobody is there any more
 
 
+@pytest.mark.slow
 def test_a_failed_job_and_a_server_that_is_not_ours(
     spec: ClusterSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,6 +93,7 @@ exec(sys.argv[1])
 """
 
 
+@pytest.mark.quick("raise*")
 @pytest.mark.parametrize(
     ("end", "status"),
     [

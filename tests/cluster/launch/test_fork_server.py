@@ -65,6 +65,7 @@ def test_tasks_have_the_variables_that_they_were_given(tmp_path: Path) -> None:
         assert worker.cwd() == os.getcwd()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_ends_before_its_tasks_begin(tmp_path: Path) -> None:
     with watch_leftovers():
         cluster = LocalCluster(1, 1, log_dir=tmp_path, environment=OWN_SERVER, wait=False)
@@ -95,6 +96,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.quick("9")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_tasks_end_with_the_chief(number: int) -> None:
     with watch_leftovers(), Command([sys.executable, "-c", SCRIPT], deadline_s=60) as command:

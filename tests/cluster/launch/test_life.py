@@ -44,6 +44,7 @@ print("closed", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_from_standard_input() -> None:
     # No main module that a child could import, as in a notebook.
     result = run_command([sys.executable, "-"], deadline_s=DEADLINE_S, input_text=SCRIPT)
@@ -66,6 +67,7 @@ def test_tasks_end_when_their_owner_is_killed(tmp_path: Path) -> None:
             task.wait(10)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_nobody_closes_ends_with_the_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -111,6 +113,7 @@ if sys.argv[1] == "end":
 """
 
 
+@pytest.mark.quick("end-3")
 @pytest.mark.parametrize(("mode", "status"), [("kept", 0), ("end", 3)])
 def test_a_process_that_lost_a_worker_ends(tmp_path: Path, mode: str, status: int) -> None:
     script = tmp_path / "script.py"

@@ -118,6 +118,7 @@ def test_class_that_does_not_add_up_is_refused(strategy: tfps.ParameterServerStr
     model.fit(X, Y, batch_size=BATCH, verbose=0)  # nothing is left behind
 
 
+@pytest.mark.slow
 def test_metric_of_a_user_defined_step(strategy: tfps.ParameterServerStrategy) -> None:
     class Own(keras.Model):
         def __init__(self) -> None:

@@ -113,6 +113,7 @@ def _slabs(model: keras.Model) -> set[str]:
     }
 
 
+@pytest.mark.quick("compiled")
 @pytest.mark.parametrize("width", [16, WIDE], ids=["keras", "compiled"])
 def test_fit_with_weight_decay_exclusions(
     strategy: tfps.ParameterServerStrategy, width: int
@@ -207,6 +208,7 @@ def test_evaluate_before_and_after_the_layout(strategy: tfps.ParameterServerStra
     assert losses[1][0] != losses[1][1]
 
 
+@pytest.mark.slow
 def test_a_custom_loop_and_functions_that_were_traced_before(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -253,6 +255,7 @@ def test_a_custom_loop_and_functions_that_were_traced_before(
     assert run(total) == pytest.approx(after - 1.01 * weights, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_files_of_a_slab_model_and_of_a_plain_one(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:
@@ -301,6 +304,7 @@ def _assert_same_state(found: keras.Model, expected: keras.Model) -> None:
         _assert_equal(variable, reference)
 
 
+@pytest.mark.slow
 def test_a_tape_on_the_coordinator(strategy: tfps.ParameterServerStrategy) -> None:
     def life(scope: Scope) -> keras.Model:
         with scope():
@@ -318,6 +322,7 @@ def test_a_tape_on_the_coordinator(strategy: tfps.ParameterServerStrategy) -> No
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_step_of_two_optimizers(strategy: tfps.ParameterServerStrategy) -> None:
     """As in a GAN: each optimizer has its own part, and the middle layer belongs to both."""
 

@@ -48,6 +48,7 @@ def push(
     return new, staleness
 
 
+@pytest.mark.quick("inverse_plus_one")
 @pytest.mark.parametrize(
     ("discount", "factor"),
     [
@@ -130,6 +131,7 @@ def test_a_custom_loop_uses_it_like_any_optimizer(strategy: tfps.ParameterServer
     assert int(optimizer.iterations.numpy()) == 5
 
 
+@pytest.mark.slow
 def test_pipelined_training_counts_and_discounts_its_delay(
     cluster: Callable[..., Any], cluster_size: dict[str, int]
 ) -> None:

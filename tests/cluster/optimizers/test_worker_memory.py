@@ -69,6 +69,7 @@ def _staleness(strategy: tfps.ParameterServerStrategy) -> int:
     return sum(int(k) * n for k, n in strategy.stats().gradient_staleness_updates.items())
 
 
+@pytest.mark.quick("asynchronous")
 @pytest.mark.parametrize(
     "mode",
     [
@@ -117,6 +118,7 @@ def _trained_by(
     return weights, optimizer
 
 
+@pytest.mark.slow
 def test_in_a_loop_of_ones_own_the_distance_is_the_staleness(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -204,6 +206,7 @@ PAPERS: dict[str, tuple[Callable[[], Any], Any]] = {
 }
 
 
+@pytest.mark.quick("dana")
 @pytest.mark.parametrize("name", PAPERS)
 def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, name: str) -> None:
     """Whichever worker runs which; only a pull tells a worker what is new."""
@@ -248,6 +251,7 @@ def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, nam
         np.testing.assert_allclose(weight.numpy(), paper.weight, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_for_the_coordinator_nothing_is_stale(strategy: tfps.ParameterServerStrategy) -> None:
     weights, optimizer = _trained_by(strategy, descend_by_one)
     paths = [weight.path for weight in weights]

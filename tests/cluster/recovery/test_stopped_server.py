@@ -91,6 +91,7 @@ def test_evaluate_raises(tasks: Callable[..., LocalCluster]) -> None:
     strategy.close()
 
 
+@pytest.mark.slow
 def test_a_custom_loop_raises(tasks: Callable[..., LocalCluster]) -> None:
     cluster = tasks(workers=1, ps=2)
     strategy = _strategy(cluster)

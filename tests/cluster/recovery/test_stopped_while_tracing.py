@@ -95,6 +95,7 @@ def test_a_worker(
     strategy.close()
 
 
+@pytest.mark.slow
 def test_a_server(tasks: Callable[..., LocalCluster], stop: Callable[[str], None]) -> None:
     """Its connections are cut when it is found lost, which ends the wait."""
     cluster = tasks(workers=1, ps=1)

@@ -60,6 +60,7 @@ def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) 
     assert after.fallback_steps == 0
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_pushes_lose_no_update(strategy: tfps.ParameterServerStrategy) -> None:
     """By workers and by the coordinator itself."""
@@ -98,6 +99,7 @@ def fitted(strategy: tfps.ParameterServerStrategy) -> tuple[keras.Model, tfps.st
     return model, before
 
 
+@pytest.mark.quick("", "grpc")
 @pytest.mark.conformance
 def test_fit_loses_no_update(fitted: tuple[keras.Model, Any]) -> None:
     model, _ = fitted
@@ -134,6 +136,7 @@ def _updates(stats: Any) -> int:
     return sum(stats.gradient_staleness_updates.values())
 
 
+@pytest.mark.slow
 def test_both_servers_hold_weights(
     strategy: tfps.ParameterServerStrategy, fitted: tuple[keras.Model, Any]
 ) -> None:

@@ -112,6 +112,7 @@ def test_fit_on_plain_servers(tmp_path: Path) -> None:
         strategy.close()
 
 
+@pytest.mark.slow
 def test_each_task_falls_back_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tasks = [("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)]
     with _cluster(tmp_path, tasks, plain={("worker", 1), ("ps", 1)}) as jobs:

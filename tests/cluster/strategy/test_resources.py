@@ -76,6 +76,7 @@ def _is_collected(strategy: weakref.ref[tfps.ParameterServerStrategy]) -> bool:
     return strategy() is None
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_nothing_is_left(cluster: Callable[..., LocalCluster]) -> None:
     tasks = cluster(workers=1, ps=1)

@@ -62,6 +62,7 @@ def test_early_stopping_restores_the_best_weights(model: keras.Model) -> None:
     _assert_equal(model.get_weights(), kept.epochs[1])
 
 
+@pytest.mark.slow
 def test_checkpoint_and_log_of_every_epoch(model: keras.Model, tmp_path: Path) -> None:
     kept = Weights()
     checkpoint = keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.keras"))
@@ -77,6 +78,7 @@ def test_checkpoint_and_log_of_every_epoch(model: keras.Model, tmp_path: Path) -
     assert [float(row["loss"]) for row in rows] == history.history["loss"]
 
 
+@pytest.mark.slow
 def test_learning_rate_of_zero_freezes_the_weights(model: keras.Model) -> None:
     start, iterations, kept = model.get_weights(), _iterations(model), Weights()
     schedule = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.0 if epoch else 0.1)
@@ -125,6 +127,7 @@ def test_own_batch_hook_runs_between_its_update_and_the_next(model: keras.Model)
     assert seen == [step + 1 for step in range(STEPS)]
 
 
+@pytest.mark.slow
 def test_own_batch_hook_stops_training_at_once(model: keras.Model) -> None:
     start = _iterations(model)
     hooks = Hooks(at=2, act=lambda: setattr(model, "stop_training", True))
@@ -133,6 +136,7 @@ def test_own_batch_hook_stops_training_at_once(model: keras.Model) -> None:
     assert hooks.calls == [*ALL_CALLS[:6], ("epoch", 0)]
 
 
+@pytest.mark.slow
 def test_epoch_hook_stops_training(model: keras.Model) -> None:
     start = _iterations(model)
     stop = keras.callbacks.LambdaCallback(
@@ -172,6 +176,7 @@ def test_sampled_hooks_see_one_version(cluster: Callable[..., LocalCluster]) -> 
     strategy.close()
 
 
+@pytest.mark.quick("generator-lock_step")
 @pytest.mark.parametrize(
     ("kind", "setting"),
     [

@@ -48,6 +48,7 @@ INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.quick("arrays", "dataset of unknown length", "dataset function")
 @pytest.mark.parametrize("kind", INPUTS)
 def test_each_example_once_per_epoch(
     kind: str, model: keras.Model, strategy: tfps.ParameterServerStrategy
@@ -64,6 +65,7 @@ def test_each_example_once_per_epoch(
     assert np.isfinite(history["loss"]).all()
 
 
+@pytest.mark.slow
 def test_repeated_dataset_goes_on_in_the_next_epoch(model: keras.Model) -> None:
     iterations = int(model.optimizer.iterations.numpy())
     model.fit(_dataset().repeat(), steps_per_epoch=5, epochs=2, verbose=0)
@@ -86,6 +88,7 @@ def test_dataset_function_knows_its_worker(model: keras.Model) -> None:
     assert len(history["loss"]) == 2
 
 
+@pytest.mark.slow
 def test_slow_worker_still_shows_its_share(model: keras.Model) -> None:
     """The first worker builds its pipeline for so long that the other one is done before."""
 
@@ -124,6 +127,7 @@ def _logits(model: keras.Model) -> np.ndarray:
     return X @ kernel + bias
 
 
+@pytest.mark.slow
 def test_frozen_layer_stays(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = keras.Sequential(

@@ -44,6 +44,7 @@ def tasks(cluster: Callable[..., LocalCluster]) -> Iterator[LocalCluster]:
             started.restart("ps", index)
 
 
+@pytest.mark.quick("hands*")
 @pytest.mark.parametrize("index", [0, 1], ids=["hands out tickets", "another"])
 def test_fit_raises_unavailable(index: int, tasks: LocalCluster, carrier: str) -> None:
     strategy = tfps.ParameterServerStrategy(tasks.cluster_resolver, batch_callbacks="sampled")
@@ -122,6 +123,7 @@ model.fit(x, x[:, 0], batch_size=2, epochs=5, verbose=0, callbacks=[Kill()])
 """
 
 
+@pytest.mark.slow
 def test_a_script_ends_with_a_failure(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

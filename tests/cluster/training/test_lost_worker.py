@@ -67,6 +67,7 @@ class KillEvaluatingWorker(keras.callbacks.Callback):
             self.killed = True
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_killed_while_it_evaluates(job: CountingJob) -> None:
     updates = job.updates()
@@ -86,6 +87,7 @@ def test_killed_while_it_evaluates(job: CountingJob) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.quick("", "grpc")
 @pytest.mark.conformance
 def test_killed_for_good(job: CountingJob) -> None:
     updates = job.updates()

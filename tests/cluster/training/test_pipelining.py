@@ -71,6 +71,7 @@ def _delayed_by_one() -> list[np.ndarray]:
         return model.get_weights()
 
 
+@pytest.mark.slow
 def test_two_workers_lose_nothing(job: CountingJob) -> None:
     before, seen = job.updates(), job.strategy.stats().examples_seen
     assert job.fit(epochs=2) == 2
@@ -79,6 +80,7 @@ def test_two_workers_lose_nothing(job: CountingJob) -> None:
     assert job.strategy.stats().examples_seen - seen == 2 * job.examples
 
 
+@pytest.mark.slow
 def test_a_killed_worker_takes_nothing_with_it(job: CountingJob) -> None:
     before = job.updates()
     killer = KillWorker(job, restart=False)

@@ -157,6 +157,7 @@ def test_own_train_step(strategy: tfps.ParameterServerStrategy) -> None:
     assert found["own_loss"][-1] < found["own_loss"][0]
 
 
+@pytest.mark.slow
 def test_loaded_model_is_trained_on(strategy: tfps.ParameterServerStrategy, tmp_path: Path) -> None:
     def load() -> keras.Model:
         keras.utils.set_random_seed(3)  # dropout's seed is not in the file

@@ -93,6 +93,7 @@ def _ask(carrier: Any, function: Any, header: tf.Tensor, payload: Any, reply_byt
     return ask(header, tf.constant([7, 8, 9], tf.int64), tf.constant(payload))
 
 
+@pytest.mark.quick("*-0-0", "*-1001-999", "*-12345-54321")
 @pytest.mark.parametrize(("request_bytes", "reply_bytes"), SIZES)
 def test_replies_are_those_of_the_inner_carrier(
     carrier: ChunkedCarrier, request_bytes: int, reply_bytes: int
@@ -189,6 +190,7 @@ def _model() -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 def test_fit_in_chunks(strategy: tfps.ParameterServerStrategy) -> None:
     x, y = RANDOM.normal(size=(64, 33)).astype("float32"), RANDOM.integers(0, 3, 64)
     with strategy.scope():

@@ -57,6 +57,7 @@ def job(cluster: Callable[..., LocalCluster]) -> Iterator[CountingJob]:
     job.strategy.close()
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("server", [0, 1])
 def test_broken_connections_are_made_anew(job: CountingJob, server: int) -> None:
     """In the middle of an exchange, on all workers at once; no task starts again."""
@@ -67,6 +68,7 @@ def test_broken_connections_are_made_anew(job: CountingJob, server: int) -> None
     assert job.strategy.stats().carriers == ("direct", "direct")
 
 
+@pytest.mark.slow
 def test_a_custom_loop_survives_broken_connections(job: CountingJob) -> None:
     """A scheduled function that lost its connection in the middle asks again: at least once."""
     strategy, hang_up = job.strategy, job.strategy.runtime.data_plane.hang_up
@@ -123,6 +125,7 @@ def test_strangers_change_nothing(job: CountingJob) -> None:
         stranger.close()
 
 
+@pytest.mark.quick("ps-1")
 @pytest.mark.parametrize(("task", "index"), [("worker", 1), ("ps", 0), ("ps", 1)])
 def test_a_pause_of_a_task(job: CountingJob, task: str, index: int) -> None:
     """A reader that is slow in the middle of a message is waited for."""

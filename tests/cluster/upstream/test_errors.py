@@ -13,7 +13,7 @@ from tests.cluster.upstream.coordinators import coordinator_of
 from tfps.bridge import tensorflow_private as private
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.quick("plain*")]
 
 ERROR = tf.errors.InvalidArgumentError
 

@@ -15,7 +15,7 @@ from tests.cluster.upstream.coordinators import WAYS, coordinator_of
 from tfps.bridge import tensorflow_private as private
 from tfps.launch import LocalCluster
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.quick("plain*")]
 
 WORKERS = 2
 

@@ -29,6 +29,7 @@ model.fit(x, np.ones([640, 1]), batch_size=8, verbose=0)
 """
 
 
+@pytest.mark.quick("*-InvalidArgumentError")
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

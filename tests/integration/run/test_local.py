@@ -85,6 +85,7 @@ def test_the_status_is_the_scripts(script: Path) -> None:
     assert result.returncode == 7
 
 
+@pytest.mark.slow
 def test_a_script_that_crashes(script: Path) -> None:
     script.write_text("import os; os.write(2, b'last words'); os.abort()")
     result = run_command(
@@ -115,6 +116,7 @@ def test_a_signal_stops_everything(script: Path, number: signal.Signals) -> None
         assert command.errors.count("Traceback") == (1 if number == signal.SIGINT else 0)
 
 
+@pytest.mark.slow
 def test_a_script_may_end_in_order_after_a_signal(script: Path) -> None:
     code = (
         "import signal\n"
@@ -170,6 +172,7 @@ def test_a_task_that_dies_is_reported(script: Path) -> None:
         command.wait()
 
 
+@pytest.mark.slow
 def test_a_job_without_workers_ends(script: Path) -> None:
     _ends_with(script, "time.sleep(100)")
     arguments = [*TFPS, "run", "--workers", "1", str(script)]

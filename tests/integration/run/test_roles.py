@@ -56,6 +56,7 @@ def _task(
     return Command(command, deadline_s=DEADLINE_S, environment=environment)
 
 
+@pytest.mark.quick("sys.exit*")
 @pytest.mark.parametrize(
     ("end", "chief_status", "status"),
     [
@@ -83,6 +84,7 @@ def test_workers_and_servers_end_as_the_chief_did(
             assert "runs as" not in other.output
 
 
+@pytest.mark.slow
 def test_a_chief_that_comes_back_and_goes(spec: ClusterSpec, script: Path) -> None:
     def listen() -> socket.socket:
         # All that a task looks for; a real one takes its time to start on a busy machine.

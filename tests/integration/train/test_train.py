@@ -211,6 +211,7 @@ def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
     assert not (tmp_path / "runs" / "fashion_mnist" / "result.json").exists()
 
 
+@pytest.mark.quick("fashion_mnist_sync*")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
