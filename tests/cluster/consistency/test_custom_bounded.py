@@ -91,6 +91,7 @@ def test_push_in_a_scheduled_function_is_refused(
         loop.coordinator.schedule(push)
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(
     cluster: Callable[..., LocalCluster], strategy: tfps.ParameterServerStrategy, loop: CustomLoop

@@ -41,6 +41,7 @@ def test_each_example_and_update_counts_once(job: CountingJob) -> None:
     assert largest <= MODE.max_bound_steps
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
     updates, killer = job.updates(), KillWorker(job, restart=True)

@@ -102,7 +102,7 @@ def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: st
     assert int(model.optimizer.iterations) == int(reference.optimizer.iterations)
 
 
-@pytest.mark.quick("function")
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["generator", "function"])
 def test_any_input(alone: tfps.ParameterServerStrategy, way: str) -> None:
     """Of a length that nobody knows, and no multiple of the period."""

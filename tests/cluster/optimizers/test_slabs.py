@@ -167,6 +167,7 @@ def test_recompile_with_another_optimizer_keeps_values(
     _both(strategy, life)
 
 
+@pytest.mark.slow
 def test_freezing_a_layer_divides_the_slabs(strategy: tfps.ParameterServerStrategy) -> None:
     sizes = []
 

@@ -87,7 +87,6 @@ def test_killed_while_it_evaluates(job: CountingJob) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.quick("", "grpc")
 @pytest.mark.conformance
 def test_killed_for_good(job: CountingJob) -> None:
     updates = job.updates()

@@ -165,6 +165,7 @@ class Weights(tf.Module):
         self.weight = tf.Variable(tf.ones([4]), name="weight")
 
 
+@pytest.mark.quick("build, restore-2")
 @pytest.mark.parametrize("shards", [2, 4])
 @pytest.mark.parametrize("order", ["build, restore", "restore, build"])
 def test_checkpoints_know_no_shards(

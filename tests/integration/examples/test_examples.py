@@ -23,7 +23,7 @@ PRINTS = {
 }
 
 
-@pytest.mark.quick("custom_loop", "fit", "push_pull")
+@pytest.mark.quick("custom_loop", "fit")
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example(script: Path) -> None:
     with watch_leftovers():

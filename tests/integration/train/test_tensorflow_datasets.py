@@ -72,6 +72,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     thread.join()
 
 
+@pytest.mark.slow
 def test_downloads_once_and_reads_what_it_prepared(proxy, tmp_path, capfd):
     data = example("fashion_mnist").data
     said: list[str] = []
