@@ -1,8 +1,9 @@
 """Order and marks: unit tests first, then those on a cluster, then commands as processes.
 
-`make test` runs each behaviour once: what takes minutes, and what repeats a test with other
-values, is slow and belongs to `make test-all`. ``@pytest.mark.quick("fit", "load*")`` says which
-variants of a parametrised test stay; without it all do, but for the one on the second carrier.
+`make test` runs the main behaviours, each once: what takes minutes, what repeats a test with other
+values, and what is rarer is slow and belongs to `make test-all`.
+``@pytest.mark.quick("fit", "load*")`` says which variants of a parametrised test stay; without it
+all do, but for the one on the second carrier.
 """
 
 from __future__ import annotations
@@ -34,13 +35,20 @@ def _level(item: pytest.Item) -> str:
 def _variant(item: pytest.Item) -> str:
     """The name of a test's parameters, without the carrier that every test runs on."""
     callspec = getattr(item, "callspec", None)
-    usual = os.environ.get("TFPS_TRANSPORT", "auto")
-    return "" if callspec is None else callspec.id.removeprefix(usual).removeprefix("-")
+    if callspec is None:
+        return ""
+    usual = _usual_carrier() if "carrier" in callspec.params else ""
+    return callspec.id.removeprefix(usual).removeprefix("-")
+
+
+def _usual_carrier() -> str:
+    return os.environ.get("TFPS_TRANSPORT", "auto")
 
 
 def _is_on_the_other_carrier(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
-    return callspec is not None and callspec.params.get("carrier") == "grpc"
+    usual = _usual_carrier()
+    return callspec is not None and callspec.params.get("carrier", usual) != usual
 
 
 def _leave_variants_to_test_all(items: list[pytest.Item]) -> None:
