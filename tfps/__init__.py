@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         Asynchronous,
         BoundedStaleness,
         DynamicBoundedStaleness,
-        Synchronous,
     )
+    from tfps.consistency.synchronous import Synchronous
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
@@ -36,7 +36,7 @@ _HOMES = {
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
-    "Synchronous": "tfps.consistency.modes",
+    "Synchronous": "tfps.consistency.synchronous",
 }
 _MODULES = ("errors", "metrics", "optimizers", "placement")
 

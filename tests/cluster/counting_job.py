@@ -21,7 +21,8 @@ class CountingJob:
         examples: of an epoch.
         batch_size: of a worker's step.
         counters: a layer whose weights grow by one with each update of SGD at rate -1.
-        options: of the strategy.
+        strategy: one that is there already, with sampled callbacks.
+        options: of the strategy, if it is made.
     """
 
     def __init__(
@@ -31,11 +32,12 @@ class CountingJob:
         examples: int = 2000,
         batch_size: int = 2,
         counters: type[keras.layers.Layer] = UnitGradients,
+        strategy: tfps.ParameterServerStrategy | None = None,
         **options: Any,
     ) -> None:
         self.cluster, self.examples, self.batch_size = cluster, examples, batch_size
         self.epoch_steps = examples // batch_size
-        self.strategy = tfps.ParameterServerStrategy(
+        self.strategy = strategy or tfps.ParameterServerStrategy(
             cluster.cluster_resolver, batch_callbacks="sampled", **options
         )
         with self.strategy.scope():

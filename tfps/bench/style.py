@@ -10,6 +10,7 @@ from tfps.bench.report import Spread
 GREY = ("#c9ced6", "#7d8794")
 BLUE = ("#a9c8f0", "#1f6fd0")
 BETWEEN = "#649ce0"  # the two shades of blue, where there are three of this library
+DEEP = "#143f78"  # where there are four
 INK = "#22272e"
 
 

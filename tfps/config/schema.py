@@ -134,6 +134,7 @@ class ConsistencySection(Section):
         "local_steps",
     ] = "asynchronous"
     backup_workers: Annotated[int, Field(ge=0)] = 0  # of synchronous
+    adaptive_batches: Count = 1  # of synchronous
     bound_steps: Annotated[int, Field(ge=0)] = 4  # of bounded_staleness
     min_bound_steps: Annotated[int, Field(ge=0)] = 3  # of dynamic_bounded_staleness
     max_bound_steps: Annotated[int, Field(ge=0)] = 15  # of dynamic_bounded_staleness

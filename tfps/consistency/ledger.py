@@ -10,6 +10,9 @@ request, which proves that every server has answered the previous one. When a wo
 tickets of its account go back, another worker repeats them, and servers that had applied one
 answer `duplicate`. So each ticket is applied once on every server, and closed (its metrics and
 examples counted) once.
+
+A worker that takes several batches for one push (see `quota`) gets as many consecutive tickets at
+once. They go by the first of them, and stay together until they are closed.
 """
 
 from __future__ import annotations
@@ -133,9 +136,25 @@ class Books:
         """The clock up to which the worker may go without asking; see `extra_steps`."""
         return self.GLOBALS + 17 * self.slots + slot
 
+    def held_batches(self, slot: Any) -> Any:
+        """How many tickets the held one stands for; of those that take several at once."""
+        return self.GLOBALS + 18 * self.slots + slot
+
+    def unclosed_batches(self, slot: Any) -> Any:
+        """How many tickets it pushed last, likewise."""
+        return self.GLOBALS + 19 * self.slots + slot
+
+    def returned_batches(self, position: Any) -> Any:
+        """How many tickets came back together, likewise."""
+        return self.GLOBALS + 20 * self.slots + position
+
+    def pace(self, slot: Any) -> Any:
+        """Microseconds that the worker takes for a batch; see `quota`."""
+        return self.GLOBALS + 23 * self.slots + slot
+
     @property
     def histograms(self) -> int:
-        return self.GLOBALS + 18 * self.slots
+        return self.GLOBALS + 24 * self.slots
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates
@@ -218,45 +237,6 @@ def close(
     return closed
 
 
-def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any, pipelined: bool = False) -> Any:
-    """Hand the next ticket to a worker: one that came back, else a new one, else none.
-
-    Of those that came back the smallest goes first. Where the data end before the tickets do, a
-    worker that finds no batch leaves; none with a batch may lie behind its ticket then.
-
-    Args:
-        entries: the ticket server's books.
-        alive: whether the worker may have one.
-        slot: the worker.
-        pushed: the ticket that it pushed with this request and that stays on its account.
-        pipelined: the worker computes a step while the one before is on its way, so it may have
-            another ticket already; the new one comes after that.
-    """
-    books, logic = entries.books, entries.logic
-    count, upcoming = entries.read(books.RETURNED), entries.read(books.NEXT)
-    from_returned = logic.both(alive, count > 0)
-    from_new = logic.both(logic.both(alive, count <= 0), upcoming < entries.read(books.LIMIT))
-    position = logic.position_of_smallest(
-        entries.read, begin=books.returned(0), capacity=books.most_returned, count=count
-    )
-    smallest = entries.read(books.returned(position))
-    last = entries.read(books.returned(logic.choose(count > 0, count - 1, 0)))
-    ticket = logic.choose(from_returned, smallest, logic.choose(from_new, upcoming, NO_TICKET))
-    entries.write_if(from_returned, books.returned(position), last)
-    entries.count_if(from_returned, books.RETURNED, -1)
-    entries.count_if(from_new, books.NEXT)
-    held = ticket
-    if pipelined:
-        held_before = entries.read(books.held(slot))
-        rest = logic.choose(held_before == pushed, entries.read(books.ahead(slot)), held_before)
-        held = logic.choose(rest >= 0, rest, ticket)
-        ahead = logic.choose(rest >= 0, ticket, NO_TICKET)
-        entries.write_if(alive, books.ahead(slot), ahead)
-    entries.write_if(alive, books.held(slot), held)
-    entries.write_if(alive, books.unclosed(slot), pushed)
-    return ticket
-
-
 def enter(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
     """Let a worker in; an older incarnation than the one known stays out.
 
@@ -284,13 +264,18 @@ def dismiss(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
     books, logic = entries.books, entries.logic
     was_active = logic.both(leaves, entries.read(books.active(slot)) == 1)
     position = entries.read(books.RETURNED)
-    unclosed = books.unclosed(slot)
-    for account in (books.held(slot), books.ahead(slot), unclosed):
+    unclosed, held_batches = books.unclosed(slot), books.held_batches(slot)
+    for account, together in (
+        (books.held(slot), held_batches),
+        (books.ahead(slot), held_batches),  # never several: nothing is pipelined then
+        (unclosed, books.unclosed_batches(slot)),
+    ):
         ticket = entries.read(account)
         returns = logic.both(leaves, ticket >= 0)
         if account is unclosed:
             returns = logic.both(returns, logic.choose(closed, 0, 1) == 1)
         entries.write_if(returns, books.returned(position), ticket)
+        entries.write_if(returns, books.returned_batches(position), entries.read(together))
         entries.count_if(returns, books.RETURNED)
         position = position + logic.choose(returns, 1, 0)
         entries.write_if(leaves, account, NO_TICKET)

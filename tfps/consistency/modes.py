@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.synchronous import Synchronous
 from tfps.consistency.warm_up import is_count, warm_up_problems
 from tfps.errors import ConfigError
 
@@ -86,67 +87,6 @@ class Asynchronous:
     def backup_workers(self) -> None:
         """There are no rounds."""
         return None
-
-
-@dataclass(frozen=True)
-class Synchronous:
-    """All workers compute from the same parameters, and one update applies the mean.
-
-    The numbers are those of one process with a batch as large as all workers' batches together: the
-    mean is weighted by the examples of each batch, rows of tables included. What a step writes
-    itself, such as moving averages, is averaged alike. A round waits for the slowest worker, or,
-    with backup workers, for all but the slowest: what comes later was computed from old parameters
-    and is dropped, its examples count as visited, and it is counted in
-    ``strategy.stats().gradients_dropped``. Workers that die or hang are not waited for; who comes
-    back takes part from the next round on. Every server holds the sum of a round's gradients: as
-    much memory again as its weights.
-
-    In a custom loop each optimizer call of a scheduled function is a round, and all gradients of a
-    round weigh the same: of how many examples each is the mean is not known. A worker takes part
-    while it has functions to run. What a function assigns itself is written back at its end.
-
-    Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop track.
-
-    Args:
-        backup_workers: how many workers a round does not wait for; fewer than there are.
-        warm_up_steps: how many steps each worker takes by itself before anything else; see
-            `tfps.consistency.warm_up`.
-
-    Raises:
-        ConfigError: no whole numbers from 0.
-
-    Example:
-
-    >>> Synchronous(backup_workers=1)
-    Synchronous(backup_workers=1, warm_up_steps=0)
-    """
-
-    backup_workers: int = 0
-    warm_up_steps: int = 0
-
-    def __post_init__(self) -> None:
-        problems = warm_up_problems(self.warm_up_steps)
-        if not is_count(self.backup_workers):
-            problems.append(
-                f"backup_workers: received {self.backup_workers!r}, expected a whole number from "
-                "0: how many workers a round does not wait for"
-            )
-        _refuse(problems)
-
-    @property
-    def pipeline_steps(self) -> int:
-        """A round is one version of the parameters for everybody; nothing is sent ahead."""
-        return 0
-
-    @property
-    def bound_steps(self) -> None:
-        """Rounds keep workers together; no clock does."""
-        return None
-
-    @property
-    def extra_steps(self) -> int:
-        """There is no bound to go beyond."""
-        return 0
 
 
 @dataclass(frozen=True)
@@ -284,16 +224,6 @@ class DynamicBoundedStaleness:
 def _refuse(problems: list[str]) -> None:
     if problems:
         raise ConfigError(problems)
-
-
-def backup_problem(backup_workers: int | None, *, workers: int) -> str | None:
-    """Say what is wrong with a number of backup workers for a cluster; None: nothing."""
-    if not backup_workers or backup_workers < workers:
-        return None
-    return (
-        f"received backup_workers={backup_workers} with {workers} workers; expected fewer backup "
-        "workers than workers: a round waits for one at least"
-    )
 
 
 def range_problem(min_bound_steps: int, max_bound_steps: int) -> str | None:

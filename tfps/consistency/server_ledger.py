@@ -97,14 +97,16 @@ def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
 class Account:
     """A worker's slot, with the places of all its cells computed at once.
 
-    `ledger.Books` adds the slot to the place of slot 0; here that sum is known already.
+    `ledger.Books` adds the slot to the place of slot 0; here that sum is known already, for those
+    that most requests ask for.
     """
 
-    def __init__(self, places: dict[int, tf.Tensor]) -> None:
-        self._places = places
+    def __init__(self, slot: tf.Tensor, places: dict[int, tf.Tensor]) -> None:
+        self._slot, self._places = slot, places
 
     def __radd__(self, first: int) -> tf.Tensor:
-        return self._places[first]
+        place = self._places.get(first)
+        return self._slot + first if place is None else place
 
 
 class ServerEntries(Entries):
@@ -142,7 +144,7 @@ class ServerEntries(Entries):
         singly = tf.unstack(places)
         values = tf.unstack(tf.gather(self._cells, places))
         self._known.update(zip(map(id, singly), values, strict=True))
-        return Account(dict(zip(first, singly, strict=True)))
+        return Account(slot, dict(zip(first, singly, strict=True)))
 
 
 class ServerLedger:

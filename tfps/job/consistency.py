@@ -9,11 +9,10 @@ from tfps.consistency.modes import (
     BoundedStaleness,
     DynamicBoundedStaleness,
     Mode,
-    Synchronous,
     applies_each_gradient,
-    backup_problem,
     range_problem,
 )
+from tfps.consistency.synchronous import Synchronous, backup_problem
 
 
 def mode_of(section: ConsistencySection) -> Mode:
@@ -22,7 +21,7 @@ def mode_of(section: ConsistencySection) -> Mode:
     if section.mode == "asynchronous":
         return Asynchronous(section.pipeline_steps, warm_up)
     if section.mode == "synchronous":
-        return Synchronous(section.backup_workers, warm_up)
+        return Synchronous(section.backup_workers, warm_up, section.adaptive_batches)
     if section.mode == "bounded_staleness":
         return BoundedStaleness(section.bound_steps, warm_up)
     if section.mode == "dynamic_bounded_staleness":
@@ -52,6 +51,11 @@ def consistency_problems(config: JobConfig) -> list[str]:
         problems.append(
             f"consistency.backup_workers: received {section.backup_workers} with {section.mode}; "
             "expected 0: only synchronous training has rounds that need not wait for all"
+        )
+    if section.adaptive_batches > 1 and section.mode != "synchronous":
+        problems.append(
+            f"consistency.adaptive_batches: received {section.adaptive_batches} with "
+            f"{section.mode}; expected 1: only synchronous training has rounds to share out"
         )
     if config.training.loop == "custom":
         problems += _custom_loop_problems(section)
@@ -88,6 +92,11 @@ def _custom_loop_problems(section: ConsistencySection) -> list[str]:
         problems.append(
             "training.loop: received 'custom' with consistency.mode = 'local_steps'; expected "
             "'fit': a scheduled function is one call, with no next step to take before an exchange"
+        )
+    if section.adaptive_batches > 1:
+        problems.append(
+            f"consistency.adaptive_batches: received {section.adaptive_batches} with "
+            "training.loop = 'custom'; expected 1: a scheduled function has its own data"
         )
     if section.warm_up_steps:
         problems.append(

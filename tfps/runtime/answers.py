@@ -12,6 +12,21 @@ from tfps.transport.message import PROTOCOL, Reply, Request
 
 
 @dataclass(frozen=True)
+class Handed:
+    """The tickets that a reply brings.
+
+    Args:
+        ticket: the next one.
+        batches: how many tickets it stands for.
+        ahead: the one after it, for a pipelined worker.
+    """
+
+    ticket: Any = NO_TICKET
+    batches: Any = 1
+    ahead: Any = NO_TICKET
+
+
+@dataclass(frozen=True)
 class Answers:
     """What is said to requests of one plan.
 
@@ -35,8 +50,7 @@ class Answers:
         status: Any,
         version: Any,
         staleness: Any = 0,
-        ticket: Any = NO_TICKET,
-        ahead: Any = NO_TICKET,
+        handed: Handed = Handed(),
         clock: Any = 0,
     ) -> tf.Tensor:
         """The header of a reply.
@@ -46,8 +60,7 @@ class Answers:
             status: a `Status`.
             version: of the parameters that the reply brings.
             staleness: of the request's gradients, in updates.
-            ticket: the next one.
-            ahead: the one after that, for a pipelined worker.
+            handed: the tickets that it brings.
             clock: of a worker that joins.
         """
         fields = {
@@ -56,8 +69,9 @@ class Answers:
             ),
             Reply.VERSION: version,
             Reply.STALENESS: staleness,
-            Reply.NEXT_TICKET: ticket,
-            Reply.AHEAD_TICKET: ahead,
+            Reply.NEXT_TICKET: handed.ticket,
+            Reply.AHEAD_TICKET: handed.ahead,
             Reply.CLOCK: clock,
+            Reply.NEXT_BATCHES: handed.batches,
         }
         return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])

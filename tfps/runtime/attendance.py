@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge import attendance as bridge
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.chief_constant import chief_constant
 from tfps.cluster import accepts_connections
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def member_of_call(attendance: Attendance) -> tf.Tensor:
     graph: Any = private.current_graph()
 
     def at_call() -> tf.Tensor:
-        return tf.constant(attendance.member(private.worker_index()), tf.int64)
+        return chief_constant(attendance.member(private.worker_index()), tf.int64)
 
     member: tf.Tensor = graph.capture_call_time_value(at_call, _MEMBER, key="tfps_member")
     return member

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit, admit_to_round
 from tfps.consistency.ledger import NO_TICKET, Entries
@@ -52,6 +53,7 @@ class Pushed:
     version: Any
     staleness: Any
     next_ticket: Any
+    next_batches: Any  # how many tickets that one stands for
     alive: Any  # whether the sender takes part
     fresh: Any  # apply it
     closed: Any  # count the report of the step before; None: this server takes none
@@ -89,13 +91,16 @@ def push(
         is_update=turn.is_update,
         drop_above=turn.drop_above,
     )
-    closed, next_ticket = _hand_out(entries, admission.alive, header=header, slot=slot, turn=turn)
+    closed, next_ticket, _ = _hand_out(
+        entries, admission.alive, header=header, slot=slot, turn=turn
+    )
     version = entries.read(entries.books.VERSION)
     return Pushed(
         status=admission.status,
         version=version + logic.choose(admission.fresh, 1, 0) if turn.is_update else version,
         staleness=admission.staleness,
         next_ticket=next_ticket,
+        next_batches=1,
         alive=admission.alive,
         fresh=admission.fresh,
         closed=closed,
@@ -112,6 +117,7 @@ def contribute(
     sender: Sender,
     turn: Turn,
     applied_key: Any,
+    quota: Any = None,
 ) -> Pushed:
     """Admit a push to a round; the round, when it is complete, counts as the update.
 
@@ -122,6 +128,7 @@ def contribute(
         sender: what the rounds say of it.
         turn: of the function that was called.
         applied_key: the largest key applied so far in this ticket's cell of the window.
+        quota: how many tickets the worker gets at once; None: one, as everybody.
     """
     logic, books = entries.logic, entries.books
     key = decide.key_of(header[Request.TICKET], turn.stage)
@@ -135,12 +142,15 @@ def contribute(
     )
     if turn.is_update:
         entries.count_if(admission.fresh, books.staleness(0))
-    closed, next_ticket = _hand_out(entries, sender.alive, header=header, slot=slot, turn=turn)
+    closed, next_ticket, next_batches = _hand_out(
+        entries, sender.alive, header=header, slot=slot, turn=turn, quota=quota
+    )
     return Pushed(
         status=admission.status,
         version=sender.position,
         staleness=admission.staleness,
         next_ticket=next_ticket,
+        next_batches=next_batches,
         alive=sender.alive,
         fresh=admission.fresh,
         closed=closed,
@@ -150,10 +160,19 @@ def contribute(
 
 
 def _hand_out(
-    entries: Entries, alive: Any, *, header: Sequence[Any], slot: Any, turn: Turn
-) -> tuple[Any, Any]:
-    """Whether the ticket before is closed by this push, and the next one; count the bytes."""
-    closed, next_ticket = None, NO_TICKET
+    entries: Entries,
+    alive: Any,
+    *,
+    header: Sequence[Any],
+    slot: Any,
+    turn: Turn,
+    quota: Any = None,
+) -> tuple[Any, Any, Any]:
+    """Whether the ticket before is closed by this push, the next one, and how many it stands for.
+
+    Counts the bytes, too.
+    """
+    closed, next_ticket, next_batches = None, NO_TICKET, 1
     if turn.hands_out:
         closed = decide.close(
             entries,
@@ -163,12 +182,14 @@ def _hand_out(
             steps=header[Request.CLOSED_STEPS],
             examples=header[Request.EXAMPLES],
         )
-        next_ticket = decide.issue(
-            entries,
-            alive=alive,
-            slot=slot,
-            pushed=header[Request.TICKET],
-            pipelined=turn.pipelined,
-        )
+        pushed = header[Request.TICKET]
+        if quota is None:
+            next_ticket = issuing.issue(
+                entries, alive=alive, slot=slot, pushed=pushed, pipelined=turn.pipelined
+            )
+        else:
+            next_ticket, next_batches = issuing.issue_several(
+                entries, alive=alive, slot=slot, pushed=pushed, quota=quota
+            )
     entries.count_traffic(received_bytes=turn.received_bytes, sent_bytes=turn.sent_bytes)
-    return closed, next_ticket
+    return closed, next_ticket, next_batches

@@ -15,6 +15,7 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.local_loop import LocalLoop
 from tfps.runtime.pipelined_loop import PipelinedLoop
 from tfps.runtime.program import Program
+from tfps.runtime.quota_loop import QuotaLoop
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.worker_error import explain, servers_error
@@ -54,10 +55,8 @@ class CompiledProgram:
         self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
         if program.local is not None:
             runtime.kept_slots.note(program.local.slots)
-        kind = PipelinedLoop if program.pipelined else WorkerLoop
-        kind = kind if program.local is None else LocalLoop
         self._functions = {
-            carrier: kind(
+            carrier: _loop_of(program)(
                 program, servers=self.servers, carrier=carrier, job_id=runtime.job_id
             ).compile(source)
             for carrier in dict.fromkeys(self._carriers)
@@ -99,3 +98,12 @@ class CompiledProgram:
         error = servers_error(self.servers, self._data_plane)
         if error is not None:
             raise error
+
+
+def _loop_of(program: Program) -> type[WorkerLoop]:
+    """How a worker goes through its tickets."""
+    if program.local is not None:
+        return LocalLoop
+    if program.adaptive_batches > 1:
+        return QuotaLoop
+    return PipelinedLoop if program.pipelined else WorkerLoop

@@ -302,6 +302,7 @@ def reply_header(
         Reply.STALENESS: staleness,
         Reply.NEXT_TICKET: NO_TICKET,
         Reply.AHEAD_TICKET: NO_TICKET,
+        Reply.NEXT_BATCHES: 0,
         Reply.CLOCK: clock,
     }
     return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])

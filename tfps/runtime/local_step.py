@@ -7,18 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
 from tfps.bridge.kept_variable import KeptVariable
 from tfps.optimizers.local_update import apply_locally
+from tfps.runtime.period_step import PeriodStep
 from tfps.runtime.shares import gradients_together
 from tfps.runtime.wire import count_name, gradient_name, name_of
-from tfps.runtime.worker_step import WorkerStep
 from tfps.transport.carrier import Message, ServerCall
-from tfps.transport.message import Kind, Request
+from tfps.transport.message import Kind
 from tfps.transport.packing import unpack
 
 
-class LocalStep(WorkerStep):
+class LocalStep(PeriodStep):
     """Traces steps that change the worker's own copies, and the exchange at a period's end.
 
     What optimizers keep stays on the worker from one closure to the next.
@@ -37,7 +36,6 @@ class LocalStep(WorkerStep):
         }
         self._weights = program.stages[0].variables
         self._elasticity = program.stages[0].optimizer.elasticity
-        self._at_begin: dict[int, tf.Tensor] = {}  # of the period
 
     def prepare(self) -> None:
         """Give a worker that is new the slots as they begin; its optimizers count from 0."""
@@ -45,21 +43,10 @@ class LocalStep(WorkerStep):
         tf.cond(is_known, lambda: tf.constant(0), self._fetch_slots)
 
     def begin_period(self) -> None:
-        """Note what the exchange at the period's end sends the difference to."""
-        counted = [v for v in self.program.state if v._value.dtype.is_integer]
-        self._at_begin = {
-            **{id(v): tf.identity(self.copies.read(v)) for v in (*self._weights, *counted)},
-            **{id(v): tf.identity(self._kept[id(v)].read_value()) for v in self._counts},
-        }
-
-    def run(self, batch: Any, **options: Any) -> dict[str, tf.Tensor]:
-        report = super().run(batch, **options)
-        if len(self.copies) > 1:
-            for variable in self.program.state:
-                before = self._before.get(id(variable))
-                value = self.copies.together(variable, before=before, shares=self.shares)
-                self.copies.load(variable, value)
-        return report
+        super().begin_period()
+        weights = {id(v): tf.identity(self.copies.read(v)) for v in self._weights}
+        counts = {id(v): tf.identity(self._kept[id(v)].read_value()) for v in self._counts}
+        self._at_begin |= weights | counts
 
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
@@ -87,26 +74,7 @@ class LocalStep(WorkerStep):
             made = self._kept[id(count)].read_value() - old
             self.copies.load(count, self.copies.read(count) + made)
 
-    def exchange(
-        self,
-        ticket: tf.Tensor,
-        *,
-        versions: tf.Tensor,
-        report: Mapping[str, tf.Tensor],
-        fields: Mapping[Request, tf.Tensor],
-    ) -> None:
-        """End a period: send what it has changed and take over what the servers have.
-
-        Args:
-            ticket: of the period.
-            versions: by server, that the period began with.
-            report: of the period before.
-            fields: header fields about the period before, and this one's number of examples.
-        """
-        self.ticket, self._stage = ticket, 0
-        self._graph, self._nested_versions = private.current_graph(), None
-        self.versions = tf.unstack(versions, num=len(self.servers))
-        self.report, self.fields = dict(report), dict(fields)
+    def _send(self, gathered: Mapping[str, tf.Tensor]) -> None:
         sent = {gradient_name(v): self._sent(v) for v in self._weights}
         for count in self._counts:
             increase = self._kept[id(count)].read_value() - self._at_begin[id(count)]
@@ -121,10 +89,6 @@ class LocalStep(WorkerStep):
     def _sent(self, variable: Any) -> tf.Tensor:
         value = self.copies.read(variable)
         return value if self._elasticity is not None else value - self._at_begin[id(variable)]
-
-    def _new_state(self, variable: Any) -> tf.Tensor:
-        value = self.copies.read(variable)
-        return value - self._at_begin[id(variable)] if value.dtype.is_integer else value
 
     def _load(self, stage: int, payloads: Sequence[tf.Tensor]) -> None:
         if self._elasticity is None:

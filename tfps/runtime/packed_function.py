@@ -12,6 +12,7 @@ from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope, refusals
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import Mode
+from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.custom_bounded import BoundedServer
 from tfps.runtime.custom_member import BoundedStep, RoundStep
@@ -71,6 +72,12 @@ def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[Custo
             f"consistency={mode!r}: a scheduled function is one call, with no next step that a "
             "worker could take before it sends something. Train with model.fit(), or take several "
             "steps in the function and call the optimizer once, under tfps.Asynchronous()."
+        )
+    if program.stages and adaptive_batches_of(mode) > 1:
+        raise UnsupportedError(
+            f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
+            "it cannot be given more batches or fewer. Train with model.fit(), or leave "
+            "adaptive_batches out."
         )
     if program.stages and mode.backup_workers is not None:
         return RoundServer, RoundStep

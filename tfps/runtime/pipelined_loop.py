@@ -9,9 +9,9 @@ import tensorflow as tf
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.pipelined_step import PipelinedStep
 from tfps.runtime.program import Program
+from tfps.runtime.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.wire import METRICS, OUTPUTS
 from tfps.runtime.worker_loop import Visit, WorkerLoop, fields_of
-from tfps.runtime.worker_step import NOT_MEASURED, Pushed
 
 
 class PipelinedLoop(WorkerLoop):

@@ -7,8 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.runtime.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.wire import name_of
-from tfps.runtime.worker_step import NOT_MEASURED, Pushed, WorkerStep
+from tfps.runtime.worker_step import WorkerStep
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
 

@@ -63,6 +63,7 @@ class Program:
         pipelined: the worker computes a step while the push of the one before is on its way.
         local: how workers run the optimizers (see `runtime.local_training`); None: servers do.
         meets: pushes are applied in rounds of all workers.
+        adaptive_batches: how many batches such a round has for each worker, shared out by speed.
     """
 
     name: str
@@ -83,10 +84,11 @@ class Program:
     pipelined: bool = False
     local: Any = None
     meets: bool = False
+    adaptive_batches: int = 1
 
     @property
-    def can_be_pipelined(self) -> bool:
-        """Whether a step ends with its only exchange, so that nothing of it waits for the reply."""
+    def ends_with_its_exchange(self) -> bool:
+        """Whether a step has one exchange, at its end: nothing of it waits for the reply."""
         return self.trains and len(self.stages) == 1 and self.stages[0].optimizer is not None
 
     @property

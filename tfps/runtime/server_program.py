@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.consistency.ledger import NO_TICKET, Entries, Status
+from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.answers import Answers
+from tfps.runtime.answers import Answers, Handed
 from tfps.runtime.contributions import Contributions
 from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.program import Program
@@ -67,6 +70,12 @@ class ServerProgram:
         self._answers = Answers(runtime.job_id, self.plan_id)
         self._reports = (
             Reports(program, runtime=runtime, server=server) if server.hands_out_tickets else None
+        )
+        # Servers without tickets take what comes.
+        self._quotas = (
+            Quotas(server.ledger, adaptive_batches=program.adaptive_batches)
+            if program.adaptive_batches > 1 and server.hands_out_tickets
+            else None
         )
         self._contributions: list[Contributions] = []  # kept, since servers find them by name
         # What workers update themselves, no server does.
@@ -184,6 +193,7 @@ class ServerProgram:
             contributions=contributions,
             answers=self._answers,
             reports=reports,
+            quotas=self._quotas if reports is not None else None,
         )
 
     def _agreement(self, *, enters: bool) -> Any:
@@ -214,19 +224,17 @@ class ServerProgram:
             accepted = decide.enter(
                 entries, slot=slot, incarnation=tf.where(newer, incarnation, -1)
             )
-            ticket: Any = NO_TICKET
-            if self.server.hands_out_tickets:
-                ticket = decide.issue(entries, alive=accepted, slot=slot, pushed=NO_TICKET)
+            handed = self._first_ticket(entries, alive=accepted, slot=slot)
             version: Any = entries.read(ledger.books.VERSION)
             entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
             ledger.post(entries)
-            ahead: Any = NO_TICKET
             if self.server.hands_out_tickets and self.program.pipelined:
                 entries = ledger.entries()
-                ahead = decide.issue(
+                ahead = issuing.issue(
                     entries, alive=accepted, slot=slot, pushed=NO_TICKET, pipelined=True
                 )
                 ledger.post(entries)
+                handed = replace(handed, ahead=ahead)
             self.server.membership.enter(slot, accepted)
             clock = ledger.entries().read(ledger.books.clock(slot))
             if self._rounds is not None:
@@ -236,9 +244,25 @@ class ServerProgram:
             handing_out.note(WorkerAt(slot, version), counts=accepted, is_first=True)
         status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
         reply = self._answers.reply(
-            header, status=status, version=version, ticket=ticket, ahead=ahead, clock=clock
+            header,
+            status=status,
+            version=version,
+            handed=handed,
+            clock=clock,
         )
         return [reply, ids, pack(self._held.server_layout, values)]
+
+    def _first_ticket(self, entries: Entries, *, alive: tf.Tensor, slot: tf.Tensor) -> Handed:
+        """What a worker that joins begins with."""
+        if not self.server.hands_out_tickets:
+            return Handed()
+        if self._quotas is None:
+            return Handed(issuing.issue(entries, alive=alive, slot=slot, pushed=NO_TICKET))
+        quota = self._quotas.known(slot)
+        several = issuing.issue_several(
+            entries, alive=alive, slot=slot, pushed=NO_TICKET, quota=quota
+        )
+        return Handed(*several)
 
     def _finish(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """An evaluation step is done: count its report, hand out the next ticket."""
@@ -252,11 +276,11 @@ class ServerProgram:
             )
             done = decide.finish(entries, alive=alive, slot=slot, ticket=header[Request.TICKET])
             self._reports.count(done, report)
-            ticket = decide.issue(entries, alive=alive, slot=slot, pushed=NO_TICKET)
+            ticket = issuing.issue(entries, alive=alive, slot=slot, pushed=NO_TICKET)
             version = entries.read(ledger.books.VERSION)
             ledger.post(entries)
         status = tf.where(alive, int(Status.OK), int(Status.EVICTED))
-        reply = self._answers.reply(header, status=status, version=version, ticket=ticket)
+        reply = self._answers.reply(header, status=status, version=version, handed=Handed(ticket))
         return [reply, ids, tf.zeros([0], tf.uint8)]
 
     def _leave(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:

@@ -9,7 +9,7 @@ from tfps.consistency.gate import Gate, OpenGate
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime import bookkeeping
-from tfps.runtime.answers import Answers
+from tfps.runtime.answers import Answers, Handed
 from tfps.runtime.bookkeeping import Turn
 from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.reports import Reports
@@ -102,7 +102,7 @@ class Push:
             status=pushed.status,
             version=version,
             staleness=pushed.staleness,
-            ticket=pushed.next_ticket,
+            handed=Handed(pushed.next_ticket),
         )
         return [reply, ids, pack(stage.wire.server_reply, values)]
 

@@ -7,10 +7,11 @@ import functools
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.consistency.ledger import MAX_STAGES, NOTHING, Status
+from tfps.consistency.ledger import MAX_STAGES, NOTHING, Entries, Status
 from tfps.consistency.round_gate import Contribution, RoundGate
+from tfps.consistency.server_quotas import Quotas
 from tfps.runtime import bookkeeping
-from tfps.runtime.answers import Answers
+from tfps.runtime.answers import Answers, Handed
 from tfps.runtime.bookkeeping import Sender, Turn
 from tfps.runtime.contributions import Contributions
 from tfps.runtime.joining import join_if_new
@@ -33,6 +34,7 @@ class RoundPush:
         contributions: of the stage.
         answers: how replies are headed.
         reports: where the step before is counted; None: not with this push.
+        quotas: how many tickets a worker gets next; None: one, or none with this push.
     """
 
     def __init__(
@@ -43,9 +45,10 @@ class RoundPush:
         contributions: Contributions,
         answers: Answers,
         reports: Reports | None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.stage, self.rounds, self.contributions = stage, rounds, contributions
-        self.answers, self.reports = answers, reports
+        self.answers, self.reports, self.quotas = answers, reports, quotas
         self.turn = Turn(
             stage=stage.number,
             is_update=stage.is_update,
@@ -74,6 +77,7 @@ class RoundPush:
                 sender=Sender(alive, in_time, state.position),
                 turn=self.turn,
                 applied_key=ledger.applied_key(cell),
+                quota=self._quota(entries, fields, alive),
             )
             if stage.is_last:
                 count_durations(stage.server, entries, header)
@@ -100,11 +104,23 @@ class RoundPush:
             status=pushed.status,
             version=position,
             staleness=pushed.staleness,
-            ticket=pushed.next_ticket,
+            handed=Handed(pushed.next_ticket, pushed.next_batches),
         )
         names = [native.shared_name for native in stage.wire.values.natives]
         named = dict(zip(names, values, strict=True))
         return [reply, ids, pack(stage.wire.server_reply, named)]
+
+    def _quota(
+        self, entries: Entries, fields: list[tf.Tensor], alive: tf.Tensor
+    ) -> tf.Tensor | None:
+        if self.quotas is None:
+            return None
+        return self.quotas.measured(
+            entries,
+            fields[Request.SLOT],
+            alive=alive,
+            microseconds=fields[Request.BATCH_MICROSECONDS],
+        )
 
     def _contribution(self, fields: list[tf.Tensor], alive: tf.Tensor) -> Contribution:
         position, stage = fields[Request.BASE_VERSION], self.stage

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.chief_constant import chief_constant
 
 COORDINATOR = -1
 _INDEX = tf.TensorSpec([], tf.int64)
@@ -32,4 +33,4 @@ def worker_of_call() -> tf.Tensor:
 def _at_call() -> tf.Tensor:
     if not tf.executing_eagerly():  # one function calls another
         return worker_of_call()
-    return tf.constant(private.worker_index(), tf.int64)
+    return chief_constant(private.worker_index(), tf.int64)

@@ -7,11 +7,13 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfps.bridge.chief_constant import chief_constant
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.program import Program
+from tfps.runtime.pushed import NOT_MEASURED
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.wire import METRICS, OUTPUTS
-from tfps.runtime.worker_step import NOT_MEASURED, WorkerStep
+from tfps.runtime.worker_step import WorkerStep
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
 
@@ -236,4 +238,4 @@ def fields_of(state: Mapping[str, Any]) -> dict[Request, tf.Tensor]:
 
 def slot_control(slot: int, incarnation: int, first_ticket: int, steps: int) -> tf.Tensor:
     """The control vector of a closure: who runs it, as whom, and which steps its round has."""
-    return tf.constant([slot, incarnation, first_ticket, steps], tf.int64)
+    return chief_constant([slot, incarnation, first_ticket, steps], tf.int64)

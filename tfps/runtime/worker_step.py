@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.metrics.additivity import adds_up, updates_watched
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.program import Program
+from tfps.runtime.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.round_agreement import Found, RoundAgreement
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.shares import gradients_together
@@ -22,18 +23,6 @@ from tfps.runtime.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import PROTOCOL, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
-
-NOT_MEASURED = -1
-
-
-class Pushed(NamedTuple):
-    """The servers' answers to one push."""
-
-    payloads: list[tf.Tensor]
-    versions: list[tf.Tensor]
-    accepted: tf.Tensor
-    next_ticket: tf.Tensor
-    microseconds: tf.Tensor
 
 
 class WorkerStep:
@@ -70,6 +59,7 @@ class WorkerStep:
         # What the current step knows; set by `begin`, moved on by each exchange.
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.next_ticket: tf.Tensor = self.ticket
+        self.next_batches: tf.Tensor = tf.constant(1, tf.int64)
         self.ahead_ticket: tf.Tensor = self.ticket
         self.accepted: tf.Tensor = tf.constant(True)
         self.versions: list[tf.Tensor] = []
@@ -119,12 +109,14 @@ class WorkerStep:
                 "the step called its optimizers in another order, or on other variables, than when "
                 "it was traced first"
             )
-        values = for_whole_model(
-            optimizer,
-            gradients_together(parts, self.shares, variables=variables),
-            variables=variables,
-            value_of=self.value_of,
-        )
+        gradients = gradients_together(parts, self.shares, variables=variables)
+        self.apply_together(optimizer, gradients, variables)
+
+    def apply_together(
+        self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
+    ) -> None:
+        """What an optimizer call does with the gradients of a step, those of all devices."""
+        values = for_whole_model(optimizer, gradients, variables=variables, value_of=self.value_of)
         self._exchange({gradient_name(v): g for g, v in zip(values, variables, strict=True)})
 
     def join(self) -> tf.Tensor:
@@ -143,6 +135,7 @@ class WorkerStep:
         )
         self._take(self._rounds.enter(Found.of(replies)))
         self.ahead_ticket = replies[0].header[Reply.AHEAD_TICKET]
+        self.next_batches = replies[0].header[Reply.NEXT_BATCHES]
         self.clock = tf.reduce_max([reply.header[Reply.CLOCK] for reply in replies.values()])
         return replies[0].header[Reply.NEXT_TICKET]
 
@@ -237,7 +230,8 @@ class WorkerStep:
         if is_nested:
             return  # its tensors end with the branch; the step's last exchange is outside of it
         self.push_microseconds, self.versions = pushed.microseconds, pushed.versions
-        self.accepted, self.next_ticket = pushed.accepted, pushed.next_ticket
+        self.accepted, self.next_batches = pushed.accepted, pushed.next_batches
+        self.next_ticket = pushed.next_ticket
 
     def _versions_as_variable(self) -> Any:
         """Of the parameters that are loaded; a branch that may not be taken can change it."""
@@ -285,6 +279,7 @@ class WorkerStep:
             next_ticket=tf.where(
                 accepted, headers[0][Reply.NEXT_TICKET], tf.constant(NO_TICKET, tf.int64)
             ),
+            next_batches=headers[0][Reply.NEXT_BATCHES],
             microseconds=tf.cast((end - begin) * 1e6, tf.int64),
         )
 
@@ -321,6 +316,7 @@ class WorkerStep:
                 Request.STEP_EXAMPLES: 0,
                 Request.CLOSED_STEPS: 1,
                 Request.CLOCK: 0,
+                Request.BATCH_MICROSECONDS: NOT_MEASURED,
                 **self.fields,
             }
             return tf.stack([tf.cast(values[field], tf.int64) for field in Request])

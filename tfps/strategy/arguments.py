@@ -10,6 +10,7 @@ from typing import Any
 from tfps.cluster import ClusterSpec, timeout_from_environment
 from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.consistency import modes
+from tfps.consistency.synchronous import backup_problem
 from tfps.errors import ConfigError, TfpsError, UnsupportedError
 from tfps.placement import policy
 from tfps.runtime.data_plane import TRANSPORTS
@@ -110,7 +111,7 @@ def _check_backup(workers: int) -> Callable[[modes.Mode], None]:
     """A check that rounds wait for somebody."""
 
     def check(mode: modes.Mode) -> None:
-        problem = modes.backup_problem(mode.backup_workers, workers=workers)
+        problem = backup_problem(mode.backup_workers, workers=workers)
         if problem:
             raise ConfigError(f"consistency: {problem}")
 

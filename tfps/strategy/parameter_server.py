@@ -28,6 +28,7 @@ from tfps.cluster import (
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.modes import applies_each_gradient
+from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
 from tfps.optimizers.wrapped import members
@@ -320,7 +321,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """A number of steps that ends with an exchange, of all workers where there are rounds."""
         together = period_steps_of(self.consistency)
         if self.consistency.backup_workers is not None:
-            together *= max(1, sum(self.alive_workers()))
+            together *= adaptive_batches_of(self.consistency) * max(1, sum(self.alive_workers()))
         return -(-steps // together) * together
 
     def watch_tasks(self) -> None:

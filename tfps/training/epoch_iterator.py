@@ -11,6 +11,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from tfps.consistency.local_steps import period_steps_of
+from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.training.dataset_function import DatasetFunctionAdapter, is_dataset_function
 from tfps.training.sharding import pipeline_per_worker
 from tfps.training.source import Source, choose_source
@@ -61,7 +62,7 @@ class TicketIterator(EpochIterator):
             self.data_adapter,
             coordinator=strategy.coordinator,
             workers=strategy.runtime.workers,
-            period_steps=period_steps_of(strategy.consistency),
+            period_steps=_most_steps(strategy),
         )
         self._strategy = strategy
         self._request: RoundRequest | None = None
@@ -135,6 +136,14 @@ def _weighted(x: Any, options: dict[str, Any]) -> Any:
     if not isinstance(x, tf.data.Dataset) or options["class_weight"] is None:
         return x
     return TFDatasetAdapter(x, class_weight=options["class_weight"]).get_tf_dataset()
+
+
+def _most_steps(strategy: Any) -> int:
+    """How many steps a worker can take between two exchanges."""
+    adaptive_batches = adaptive_batches_of(strategy.consistency)
+    if adaptive_batches > 1:
+        return int(adaptive_batches * strategy.runtime.workers)
+    return period_steps_of(strategy.consistency)
 
 
 class _Passes:

@@ -13,6 +13,9 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.modes import Mode
+from tfps.consistency.synchronous import adaptive_batches_of
+from tfps.errors import UnsupportedError
 from tfps.metrics.merging import merging_of, not_additive
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.local_training import train_locally
@@ -218,6 +221,8 @@ class Follower:
                 discover(program, strategy)
                 mode = alone or strategy.consistency
                 program.meets = program.trains and mode.backup_workers is not None
+                if program.meets:
+                    program.adaptive_batches = self._adaptive_batches(program, mode)
                 if program.trains and isinstance(mode, LocalSteps):
                     train_locally(program, mode, adds_counts=alone is None)
                 program.pipelined = self._is_pipelined(program) and alone is None
@@ -233,16 +238,27 @@ class Follower:
         compiled.source = request.source
         return compiled
 
+    def _adaptive_batches(self, program: Program, mode: Mode) -> int:
+        batches = adaptive_batches_of(mode)
+        if batches > 1 and not program.ends_with_its_exchange:
+            raise UnsupportedError(
+                f"{self._model.name}: received a training step of {len(program.stages)} exchanges "
+                f"under tfps.Synchronous(adaptive_batches={batches}), expected one that ends with "
+                "the one call of its optimizer: a mean over several batches can be taken of one "
+                "gradient only. Leave adaptive_batches out for this model."
+            )
+        return batches
+
     def _is_pipelined(self, program: Program) -> bool:
         """Not in lock-step, where a step begins after the update of the one before."""
         wanted = self._kind == "train" and self._strategy.consistency.pipeline_steps > 0
-        if wanted and not program.can_be_pipelined:
+        if wanted and not program.ends_with_its_exchange:
             logger.warning(
                 "%s is not pipelined: its step does not end with the one call of its optimizer, so "
                 "something in it waits for the servers' reply.",
                 self._model.name,
             )
-        return wanted and program.can_be_pipelined and not self.lock_step
+        return wanted and program.ends_with_its_exchange and not self.lock_step
 
     def _frozen_state(self) -> tuple[Any, ...]:
         """Freezing layers changes what a step trains."""

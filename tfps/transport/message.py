@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Raised when the meaning of a header field changes; a server refuses another version.
-PROTOCOL = 4
+PROTOCOL = 5
 
 
 class Kind(enum.IntEnum):
@@ -41,6 +41,7 @@ class Request(enum.IntEnum):
     STEP_EXAMPLES = 14  # of the ticket that is pushed: its weight in a round
     CLOSED_STEPS = 15  # of the ticket that is closed: one, or those of a period of local steps
     CLOCK = 16  # steps that the worker had completed before the one that is pushed
+    BATCH_MICROSECONDS = 17  # for each batch of the ticket that is pushed; -1: not measured
 
 
 class Reply(enum.IntEnum):
@@ -52,6 +53,7 @@ class Reply(enum.IntEnum):
     NEXT_TICKET = 3
     AHEAD_TICKET = 4  # the second one that a pipelined worker joins with
     CLOCK = 5  # where this server lets a worker begin that joins
+    NEXT_BATCHES = 6  # how many tickets the next one stands for; one after the other
 
 
 REQUEST_FIELDS = len(Request)

@@ -80,6 +80,7 @@ def results() -> Results:
             seed,
             answer(constant=run(4, accuracy=0.8), transient=run(5), even=run(19)),
         )
+        measured.add("adaptive", seed, answer(constant=run(14), transient=run(6), even=run(20)))
         measured.add("bounded", seed, answer(transient=run(27, gap=4), constant=run(12, gap=4)))
         measured.add("dynamic", seed, answer(transient=run(24, gap=7), constant=run(12, gap=8)))
         measured.add("synchronous", seed, answer(free=run(400), counted=run(400)))
@@ -104,9 +105,9 @@ def test_examples_are_those_of_gradients_that_were_applied(results: Results) -> 
 
 def test_bars_compare_what_was_measured(results: Results) -> None:
     values = [bar.value for bar in results.bars()]
-    gains = values[4:6]
-    assert values[:4] == pytest.approx([0.9, 1.0, 0.75, 0.6])
-    assert values[6:] == pytest.approx([0.9, 4, 0.8, 7, 0.8, 1 / 16])
+    gains = values[5:7]
+    assert values[:5] == pytest.approx([0.9, 1.0, 0.7, 0.75, 0.6])
+    assert values[7:] == pytest.approx([0.9, 4, 0.8, 7, 0.8, 1 / 16])
     # Differences of 1.1, 1.2 and 1.3 points, and a rising lead over the other.
     assert gains[0] == pytest.approx(1.2 - 4.30265 * 0.1 / 3**0.5, abs=1e-3)
     assert gains[1] is not None
@@ -134,7 +135,7 @@ def test_what_was_not_measured_has_no_value() -> None:
 def test_the_report_holds_histograms_curves_and_intervals(results: Results, tmp_path: Path) -> None:
     content = json.loads(results.report(Consistency().as_json()).write(tmp_path).read_text())
     cases = {(case["scenario"], case["mode"]): case for case in content["cases"]}
-    assert len(cases) == 5 + 5 + 2 + 2 + 7
+    assert len(cases) == 6 + 6 + 3 + 2 + 7
     backup = cases["constant", "backup"]
     assert backup["staleness_updates"] == {"0": 3, "2": 3 * 178, "16": 3}
     assert backup["seconds_to_goal"] == {"1": 6.0, "2": 6.0, "3": 6.0}
@@ -165,7 +166,7 @@ def test_the_plot_is_a_picture(results: Results, tmp_path: Path) -> None:
 
 def test_a_turn_for_each_mode_and_fewer_for_local_steps() -> None:
     settings = Consistency(repetitions=5, local_repetitions=3)
-    assert settings.turns == 5 * (5 + 2) + 3 * len(LOCAL_MODES)
+    assert settings.turns == 5 * (6 + 2) + 3 * len(LOCAL_MODES)
     assert settings.local_seeds == [1, 2, 3]
     assert Consistency(repetitions=1).local_seeds == [1]
     made = [row.make().period_steps for row in LOCAL_MODES.values()]

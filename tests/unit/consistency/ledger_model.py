@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Books, Entries, Status
 from tfps.consistency.logic import PlainLogic
 from tfps.runtime import bookkeeping
-from tfps.runtime.bookkeeping import Turn
+from tfps.runtime.bookkeeping import Pushed, Sender, Turn
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
+
+MOST_SEVERAL = 3  # tickets at once
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,14 @@ class Wire:
     stage: int = 0
     base_version: int = 0
     closes: int = NO_TICKET
+    closed_steps: int = 1
     examples: int = 0
+    batches: int = 1  # that its gradient is the mean of; the header does not say it
 
     @property
     def header(self) -> list[int]:
         header = [0] * REQUEST_FIELDS
-        header[Request.CLOSED_STEPS] = 1
+        header[Request.CLOSED_STEPS] = self.closed_steps
         header[Request.SLOT], header[Request.INCARNATION] = self.slot, self.incarnation
         header[Request.TICKET], header[Request.STAGE] = self.ticket, self.stage
         header[Request.BASE_VERSION] = self.base_version
@@ -50,6 +55,7 @@ class Answer:
     version: int
     next_ticket: int = NO_TICKET
     ahead_ticket: int = NO_TICKET  # the second one that a pipelined worker joins with
+    batches: int = 1  # tickets that the next one stands for
 
 
 class ServerModel:
@@ -61,6 +67,7 @@ class ServerModel:
         stages: of each training step: whether the stage carries gradients.
         pipelined: workers compute a step while the one before is on its way.
         drop_above: the staleness above which gradients are dropped.
+        several: tickets are handed out several at once.
     """
 
     def __init__(
@@ -71,17 +78,20 @@ class ServerModel:
         stages: tuple[bool, ...],
         pipelined: bool = False,
         drop_above: int | None = None,
+        several: bool = False,
     ) -> None:
         self.index, self.books, self.stages = index, Books(slots), stages
-        self.pipelined, self.drop_above = pipelined, drop_above
+        self.pipelined, self.drop_above, self.several = pipelined, drop_above, several
         self.dropped: list[tuple[int, int]] = []  # (ticket, stage)
         self.refused = 0  # pushes of workers that were let out
         self.cells = self.books.blank()
         self.applied_keys: dict[int, int] = {}
         self.applications: Counter[tuple[int, int]] = Counter()
+        self.batches: dict[int, int] = {}  # of an applied ticket
         self.closed: list[tuple[int, int]] = []  # (ticket, examples), in the order of closing
         self.finished: list[int] = []  # evaluation tickets
         self.issued: list[int] = []
+        self.void: list[int] = []  # tickets behind the end of the data, closed with those before
 
     @property
     def hands_out_tickets(self) -> bool:
@@ -118,13 +128,28 @@ class ServerModel:
         }
         return handlers[wire.kind](wire)
 
-    def _issue(self, entries: Entries, *, alive: bool, slot: int, pushed: int) -> int:
-        ticket: int = decide.issue(
-            entries, alive=alive, slot=slot, pushed=pushed, pipelined=self.pipelined
-        )
+    @property
+    def quota(self) -> int | None:
+        """Of whoever asks next; a different one each time."""
+        return 1 + len(self.issued) % MOST_SEVERAL if self.several else None
+
+    def _issue(self, entries: Entries, *, alive: bool, slot: int, pushed: int) -> tuple[int, int]:
+        ticket, batches = NO_TICKET, 1
+        if self.quota is not None:
+            ticket, batches = issuing.issue_several(
+                entries, alive=alive, slot=slot, pushed=pushed, quota=self.quota
+            )
+        else:
+            ticket = issuing.issue(
+                entries, alive=alive, slot=slot, pushed=pushed, pipelined=self.pipelined
+            )
+        self._note_issued(ticket, batches)
+        return ticket, batches
+
+    def _note_issued(self, ticket: int, batches: int) -> None:
         if ticket != NO_TICKET:
-            self.issued.append(ticket)
-        return ticket
+            assert batches >= 1
+            self.issued += range(ticket, ticket + batches)
 
     def _join(self, wire: Wire) -> Answer:
         entries = self.entries()
@@ -135,42 +160,35 @@ class ServerModel:
         accepted = decide.enter(
             entries, slot=wire.slot, incarnation=wire.incarnation if newer else -1
         )
-        ticket = NO_TICKET
+        ticket, batches = NO_TICKET, 1
         if self.hands_out_tickets:
-            ticket = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
+            ticket, batches = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
         version = entries.read(self.books.VERSION)
         self.post(entries)
         ahead = NO_TICKET
         if self.hands_out_tickets and self.pipelined:
             entries = self.entries()
-            ahead = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
+            ahead, _ = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
             self.post(entries)
-        return Answer(Status.OK if accepted else Status.EVICTED, version, ticket, ahead)
+        status = Status.OK if accepted else Status.EVICTED
+        return Answer(status, version, ticket, ahead, batches)
 
     def _push(self, wire: Wire) -> Answer:
         is_last, is_update = wire.stage == len(self.stages) - 1, self.stages[wire.stage]
         entries = self.entries()
-        pushed = bookkeeping.push(
-            entries,
-            header=wire.header,
-            slot=wire.slot,
-            is_ours=True,
-            turn=Turn(
-                stage=wire.stage,
-                is_update=is_update,
-                hands_out=is_last and self.hands_out_tickets,
-                received_bytes=0,
-                sent_bytes=0,
-                pipelined=self.pipelined,
-                drop_above=self.drop_above if is_update else None,
-            ),
-            applied_key=self.applied_keys.get(wire.ticket, -1),
+        turn = Turn(
+            stage=wire.stage,
+            is_update=is_update,
+            hands_out=is_last and self.hands_out_tickets,
+            received_bytes=0,
+            sent_bytes=0,
+            pipelined=self.pipelined,
+            drop_above=self.drop_above if is_update else None,
         )
-        assert pushed.staleness == entries.read(self.books.VERSION) - wire.base_version
-        if pushed.next_ticket != NO_TICKET:
-            self.issued.append(pushed.next_ticket)
+        pushed = self._admit(entries, wire, turn)
+        self._note_issued(pushed.next_ticket, pushed.next_batches)
         if pushed.closed:
-            self.closed.append((wire.closes, wire.examples))
+            self._note_closed(wire)
         if pushed.status in (Status.OK, Status.LATE):
             self.applied_keys[wire.ticket] = pushed.remembered
         else:
@@ -178,23 +196,63 @@ class ServerModel:
         assert pushed.fresh == (pushed.status == Status.OK)
         if pushed.fresh:
             self.applications[wire.ticket, wire.stage] += 1
+            # Who repeats it computes the same gradient.
+            assert self.batches.setdefault(wire.ticket, wire.batches) == wire.batches
         elif pushed.status == Status.LATE:
             assert self.drop_above is not None
             assert pushed.staleness > self.drop_above
             self.dropped.append((wire.ticket, wire.stage))
         self.refused += pushed.status == Status.EVICTED
         self.post(entries)
-        assert pushed.version == self[Books.VERSION]
-        return Answer(Status(pushed.status), pushed.version, pushed.next_ticket)
+        if not self.several:
+            assert pushed.version == self[Books.VERSION]
+        return Answer(
+            Status(pushed.status),
+            self[Books.VERSION],
+            pushed.next_ticket,
+            batches=pushed.next_batches,
+        )
+
+    def _admit(self, entries: Entries, wire: Wire, turn: Turn) -> Pushed:
+        applied_key = self.applied_keys.get(wire.ticket, -1)
+        if not self.several:
+            pushed = bookkeeping.push(
+                entries,
+                header=wire.header,
+                slot=wire.slot,
+                is_ours=True,
+                turn=turn,
+                applied_key=applied_key,
+            )
+            assert pushed.staleness == entries.read(self.books.VERSION) - wire.base_version
+            return pushed
+        alive = entries.is_alive(wire.slot, wire.incarnation)
+        pushed = bookkeeping.contribute(
+            entries,
+            header=wire.header,
+            slot=wire.slot,
+            sender=Sender(alive, True, wire.base_version),
+            turn=turn,
+            applied_key=applied_key,
+            quota=self.quota,
+        )
+        if turn.is_update:  # here each contribution is a round
+            entries.count_if(pushed.fresh, self.books.VERSION)
+        return pushed
+
+    def _note_closed(self, wire: Wire) -> None:
+        upto = wire.closes + wire.closed_steps
+        self.closed.append((wire.closes, wire.examples))
+        self.closed += [(ticket, 0) for ticket in range(wire.closes + 1, upto)]
+        self.void += range(upto, wire.closes + self.batches.get(wire.closes, 1))
 
     def _finish(self, wire: Wire) -> Answer:
         entries = self.entries()
         alive = entries.is_alive(wire.slot, wire.incarnation)
         if decide.finish(entries, alive=alive, slot=wire.slot, ticket=wire.ticket):
             self.finished.append(wire.ticket)
-        ticket: int = decide.issue(entries, alive=alive, slot=wire.slot, pushed=NO_TICKET)
-        if ticket != NO_TICKET:
-            self.issued.append(ticket)
+        ticket: int = issuing.issue(entries, alive=alive, slot=wire.slot, pushed=NO_TICKET)
+        self._note_issued(ticket, 1)
         version = entries.read(self.books.VERSION)
         self.post(entries)
         return Answer(Status.OK if alive else Status.EVICTED, version, ticket)
@@ -216,11 +274,11 @@ class ServerModel:
             alive=alive,
             slot=wire.slot,
             ticket=wire.closes,
-            steps=1,
+            steps=wire.closed_steps,
             examples=wire.examples,
         )
         if closed:
-            self.closed.append((wire.closes, wire.examples))
+            self._note_closed(wire)
         return closed
 
     def evict(self, slot: int, incarnation: int) -> bool:
@@ -242,12 +300,31 @@ class ServerModel:
 
     def accounts(self) -> list[int]:
         """The tickets that are out or came back."""
-        slots = range(self.books.slots)
-        tickets = [self[self.books.held(s)] for s in slots]
-        tickets += [self[self.books.unclosed(s)] for s in slots]
-        tickets += [self[self.books.ahead(s)] for s in slots]
-        tickets = [ticket for ticket in tickets if ticket != NO_TICKET]
-        return tickets + [self[self.books.returned(k)] for k in range(self[Books.RETURNED])]
+        books, slots = self.books, range(self.books.slots)
+        cells = [(books.held(s), books.held_batches(s)) for s in slots]
+        cells += [(books.unclosed(s), books.unclosed_batches(s)) for s in slots]
+        cells += [
+            (books.returned(k), books.returned_batches(k)) for k in range(self[Books.RETURNED])
+        ]
+        tickets = [(self[ticket], self[batches]) for ticket, batches in cells]
+        if not self.several:
+            tickets += [(self[books.ahead(s)], 1) for s in slots]
+            tickets = [(ticket, 1) for ticket, _ in tickets]
+        return [
+            ticket + number
+            for ticket, batches in tickets
+            if ticket != NO_TICKET
+            for number in range(batches)
+        ]
+
+    def visited(self) -> set[tuple[int, int]]:
+        """Ticket and stage of every batch whose gradient was applied or dropped."""
+        applied = {
+            (ticket + number, stage)
+            for ticket, stage in self.applications
+            for number in range(self.batches[ticket])
+        }
+        return applied | set(self.dropped)
 
 
 @dataclass
@@ -262,6 +339,10 @@ class Input:
 
     def examples(self, ticket: int) -> int:
         return 1 + ticket % 5
+
+    def those_of(self, ticket: int, batches: int) -> list[int]:
+        """The tickets with a batch, of several from one on."""
+        return [each for each in range(ticket, ticket + batches) if self.has(each)]
 
 
 @dataclass
@@ -282,8 +363,11 @@ class WorkerModel:
     answers: dict[int, Answer] = field(default_factory=dict)
     sent: Kind = Kind.JOIN
     ticket: int = NO_TICKET
+    batches: int = 1
+    visited: list[int] = field(default_factory=list)  # tickets of this step with a batch
     stage: int = 0
     closes: int = NO_TICKET
+    closed_steps: int = 1
     examples: int = 0
     versions: dict[int, int] = field(default_factory=dict)
 
@@ -304,7 +388,9 @@ class WorkerModel:
             self._send(Kind.PUSH, range(self.servers))
         else:
             if self.sent is Kind.PUSH:
-                self.closes, self.examples = self.ticket, self.data.examples(self.ticket)
+                self.closes, self.closed_steps = self.ticket, len(self.visited)
+                self.examples = sum(map(self.data.examples, self.visited))
+            self.batches = self.answers[0].batches
             self._take(self._next())
 
     def _next(self) -> int:
@@ -321,7 +407,8 @@ class WorkerModel:
 
     def _take(self, ticket: int) -> None:
         self.ticket, self.stage = ticket, 0
-        if not self.data.has(ticket):
+        self.visited = self.data.those_of(ticket, self.batches)
+        if not self.visited:
             self._send(Kind.LEAVE, range(self.servers))
         elif self.trains:
             self._send(Kind.PUSH, range(self.servers))
@@ -340,6 +427,8 @@ class WorkerModel:
                 stage=self.stage,
                 base_version=self.versions.get(server, 0),
                 closes=self.closes if kind is not Kind.FINISH else NO_TICKET,
+                closed_steps=self.closed_steps,
+                batches=self.batches,
                 examples=self.examples,
             )
             for server in servers

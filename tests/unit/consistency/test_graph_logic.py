@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
-from tfps.consistency import admission
+from tfps.consistency import admission, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit, admit_to_round, count_contribution, count_update
 from tfps.consistency.ledger import MAX_STAGES, STALENESS_BINS, Books, Entries
@@ -134,6 +134,11 @@ def _with_alive(decision: Callable[..., Any]) -> Decision:
     return decided
 
 
+def _several(entries: Entries, arguments: Arguments) -> list[Any]:
+    alive = arguments.pop("alive") == 1
+    return list(issuing.issue_several(entries, alive=alive, **arguments))
+
+
 def _plainly(decision: Callable[..., Any]) -> Decision:
     return lambda entries, arguments: [decision(entries, **arguments)]
 
@@ -189,7 +194,11 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
             "examples": st.integers(0, 1 << 40),
         },
     ),
-    "issue": (_with_alive(decide.issue), {"alive": TRUTH, "slot": SLOT, "pushed": NUMBER}),
+    "issue": (_with_alive(issuing.issue), {"alive": TRUTH, "slot": SLOT, "pushed": NUMBER}),
+    "issue_several": (
+        _several,
+        {"alive": TRUTH, "slot": SLOT, "pushed": NUMBER, "quota": st.integers(1, 64)},
+    ),
     "enter": (_plainly(decide.enter), {"slot": SLOT, "incarnation": NUMBER}),
     "dismiss": (_dismiss, {"slot": SLOT, "leaves": TRUTH, "closed": TRUTH}),
     "evict": (_plainly(decide.evict), {"slot": SLOT, "incarnation": NUMBER}),
@@ -204,7 +213,9 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
 def _books(draw: st.DrawFn) -> list[int]:
     """Any books: not only those that a run can reach."""
     cells = BOOKS.blank()
-    for cell in range(1, BOOKS.GLOBALS + 8 * SLOTS):
+    singly = range(1, BOOKS.GLOBALS + 8 * SLOTS)
+    several = range(BOOKS.held_batches(0), BOOKS.pace(0) + SLOTS)
+    for cell in [*singly, *several]:
         cells[cell] = draw(NUMBER)
     cells[BOOKS.RETURNED] = draw(st.integers(0, 2 * SLOTS))
     for slot in range(SLOTS):
@@ -266,8 +277,9 @@ def test_tensors_decide_as_integers(name: str, data: st.DataObject) -> None:
 
 
 def test_every_decision_is_compared() -> None:
-    decisions = {**vars(decide), **vars(admission)}
-    named = {name for name, value in decisions.items() if _decides(value)}
+    decisions = {**vars(decide), **vars(admission), **vars(issuing)}
+    public = {name: value for name, value in decisions.items() if not name.startswith("_")}
+    named = {name for name, value in public.items() if _decides(value)}
     compared = set(DECISIONS)
     for suffix in ("_or_drop", "_state", "_of_member"):
         compared = {name.removesuffix(suffix) for name in compared}

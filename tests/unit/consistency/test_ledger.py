@@ -15,6 +15,7 @@ from tests.unit.consistency.ledger_model import Input, ServerModel, WorkerModel
 from tfps.consistency.ledger import NO_TICKET, STALENESS_BINS, Books
 
 UNLIMITED = 1 << 60
+DROPS = st.sampled_from([None, None, 0, 2])
 # Whether each of a step's exchanges carries gradients; the last of three carries state only.
 TRAINING_STEPS = [(True,), (True, True), (True, False)]
 
@@ -51,7 +52,7 @@ class TicketMachine(RuleBasedStateMachine):
         servers=st.integers(1, 3),
         stages=st.sampled_from(TRAINING_STEPS),
         is_length_known=st.booleans(),
-        extra=st.tuples(st.booleans(), st.sampled_from([None, None, 0, 2])),
+        extra=st.tuples(st.sampled_from(["singly", "pipelined", "several"]), DROPS),
     )
     def start_job(
         self,
@@ -59,11 +60,13 @@ class TicketMachine(RuleBasedStateMachine):
         servers: int,
         stages: tuple[bool, ...],
         is_length_known: bool,
-        extra: tuple[bool, int | None],
+        extra: tuple[str, int | None],
     ) -> None:
-        pipelined, drop_above = extra
+        tickets, drop_above = extra
         self.slots, self.stages = slots, stages
-        self.pipelined = pipelined and stages == (True,)
+        self.pipelined = tickets == "pipelined" and stages == (True,)
+        self.several = tickets == "several" and stages == (True,)
+        drop_above = None if self.several else drop_above
         self.servers = [
             ServerModel(index=p, slots=slots, stages=stages, drop_above=drop_above)
             for p in range(servers)
@@ -90,12 +93,12 @@ class TicketMachine(RuleBasedStateMachine):
         self.trained_before += len(server.closed)
         self.evaluated_before += len(server.finished)
         self.examples_before += sum(examples for _, examples in server.closed)
-        server.closed, server.finished, server.issued = [], [], []
+        server.closed, server.finished, server.issued, server.void = [], [], [], []
         self.data = Input(first=server.open_tickets(0), batches=batches)
         self.end = self.data.first + (batches if is_length_known else UNLIMITED)
         self.trains = trains
         for each in self.servers:
-            each.pipelined = self.pipelined and trains
+            each.pipelined, each.several = self.pipelined and trains, self.several and trains
         self._run()
 
     def _run(self) -> None:
@@ -226,7 +229,8 @@ class TicketMachine(RuleBasedStateMachine):
         server = self.servers[0]
         closed = [ticket for ticket, _ in server.closed]
         handed_out = list(range(self.data.first, server[Books.NEXT]))
-        assert sorted([*server.accounts(), *closed, *server.finished]) == handed_out
+        known = [*server.accounts(), *closed, *server.void, *server.finished]
+        assert sorted(known) == handed_out
         assert server[Books.NEXT] <= self.end or not self.end
         assert set(server.issued) == set(handed_out)
         assert 0 <= server[Books.RETURNED] <= self.books.most_returned
@@ -239,7 +243,7 @@ class TicketMachine(RuleBasedStateMachine):
             assert set(server.applications.values()) <= {1}
             assert len(set(server.dropped)) == len(server.dropped)
             assert not set(server.dropped) & set(server.applications)
-            visited = {*server.applications, *server.dropped}
+            visited = server.visited()
             for stage in range(len(self.stages)):
                 assert all((ticket, stage) in visited for ticket in closed)
 
@@ -274,9 +278,11 @@ class TicketMachine(RuleBasedStateMachine):
         assert done == list(range(self.data.first, upto))
         trained = self.trained_before + len(server.closed)
         for record in self.servers:
+            assert record[Books.ACTIVE_WORKERS] == 0
+            if self.several:
+                continue
             assert len(record.applications) + len(record.dropped) == trained * len(self.stages)
             assert record[Books.VERSION] + len(record.dropped) == trained * sum(self.stages)
-            assert record[Books.ACTIVE_WORKERS] == 0
 
 
 TestTickets = TicketMachine.TestCase
@@ -320,9 +326,28 @@ def _joined(server: ServerModel, slot: int, incarnation: int, data: Input) -> Wo
 def test_a_pipelined_worker_takes_what_came_back_after_the_end_of_the_data() -> None:
     """Found by the machine: it held a ticket behind the end, and left a batch to nobody."""
     machine = TicketMachine()
-    machine.start_job(slots=3, servers=3, stages=(True,), is_length_known=True, extra=(True, None))
+    machine.start_job(
+        slots=3, servers=3, stages=(True,), is_length_known=True, extra=("pipelined", None)
+    )
     machine.come_to_rest()
     machine.open_round(batches=4, is_length_known=False, trains=True)
     machine.proceed(losses=16, seed=17399, steps=32)
     machine.proceed(losses=0, seed=12797, steps=12)
     machine.come_to_rest()
+
+
+def test_tickets_that_came_back_together_are_repeated_together() -> None:
+    """Servers know a gradient by its first ticket: another one of fewer batches is not the same."""
+    server = ServerModel(index=0, slots=2, stages=(True,), several=True)
+    server.open_tickets(4)
+    data = Input(first=0, batches=4)
+    server.issued = [0, 0]  # the quota is three
+    lost = _joined(server, 0, 1, data)
+    assert (lost.ticket, lost.batches) == (0, 3)
+    server.evict(0, 1)
+    server.issued = []  # the quota is one
+    other = _joined(server, 1, 2, data)
+    assert (other.ticket, other.batches) == (0, 3)
+    other.deliver(0, [server])
+    other.advance()
+    assert (other.ticket, other.batches) == (3, 1)

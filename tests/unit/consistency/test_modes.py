@@ -11,10 +11,10 @@ from tfps.consistency.modes import (
     Asynchronous,
     BoundedStaleness,
     DynamicBoundedStaleness,
-    Synchronous,
     applies_each_gradient,
     resolve,
 )
+from tfps.consistency.synchronous import Synchronous
 from tfps.errors import ConfigError
 
 
@@ -95,3 +95,9 @@ def test_steps_of_a_warm_up(make: Any) -> None:
     assert make(warm_up_steps=3).warm_up_steps == 3
     with pytest.raises(ConfigError, match="warm_up_steps: received -1, expected a whole number"):
         make(warm_up_steps=-1)
+
+
+@pytest.mark.parametrize("batches", [0, -1, 0.5, "4", True])
+def test_a_round_without_batches(batches: Any) -> None:
+    with pytest.raises(ConfigError, match=r"adaptive_batches: received .*, expected a whole numbe"):
+        Synchronous(adaptive_batches=batches)

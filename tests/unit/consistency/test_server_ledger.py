@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.consistency.ledger_model import ServerModel, Wire
+from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit
 from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS, bin_of
@@ -47,7 +48,7 @@ def _join(ledger: ServerLedger) -> Callable[..., list[int]]:
         with ledger.locked():
             entries = ledger.entries()
             accepted = decide.enter(entries, slot=slot, incarnation=incarnation)
-            ticket = decide.issue(entries, alive=accepted, slot=slot, pushed=NO_TICKET)
+            ticket = issuing.issue(entries, alive=accepted, slot=slot, pushed=NO_TICKET)
             ledger.post(entries)
         return [ticket]
 
@@ -71,7 +72,7 @@ def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
             )
             alive = admission.alive
             decide.close(entries, alive=alive, slot=slot, ticket=closes, steps=1, examples=7)
-            following = decide.issue(entries, alive=admission.alive, slot=slot, pushed=ticket)
+            following = issuing.issue(entries, alive=admission.alive, slot=slot, pushed=ticket)
             ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
             ledger.post(entries)
         return [tf.cast(admission.status, tf.int64), following]

@@ -10,8 +10,8 @@ from tfps.consistency.modes import (
     Asynchronous,
     BoundedStaleness,
     DynamicBoundedStaleness,
-    Synchronous,
 )
+from tfps.consistency.synchronous import Synchronous
 from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
 
 
@@ -26,6 +26,7 @@ from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
             DynamicBoundedStaleness(1, 9),
         ),
         ({"mode": "synchronous", "backup_workers": 1}, Synchronous(1)),
+        ({"mode": "synchronous", "adaptive_batches": 4}, Synchronous(adaptive_batches=4)),
         ({"mode": "local_steps", "period_steps": 4}, LocalSteps(4)),
         ({"mode": "synchronous", "warm_up_steps": 9}, Synchronous(warm_up_steps=9)),
         (
@@ -57,6 +58,10 @@ def test_what_does_not_go_together_is_named():
     [
         ({"mode": "local_steps"}, "training.loop"),
         ({"warm_up_steps": 3}, "consistency.warm_up_steps"),
+        (
+            {"mode": "synchronous", "adaptive_batches": 4},
+            "consistency.adaptive_batches",
+        ),
     ],
 )
 def test_what_a_loop_of_ones_own_cannot_do(values, name):
@@ -90,6 +95,13 @@ def test_backup_workers(mode, backup_workers, expected):
     (problem,) = [*consistency_problems(config), *cluster_problems(config)]
     assert problem.startswith("consistency.backup_workers: ")
     assert expected in problem
+
+
+def test_only_rounds_are_shared_out():
+    (problem,) = consistency_problems(parse({"consistency": {"adaptive_batches": 4}}))
+    assert problem.startswith(
+        "consistency.adaptive_batches: received 4 with asynchronous; expected 1"
+    )
 
 
 def test_a_range_of_bounds_the_wrong_way_round():

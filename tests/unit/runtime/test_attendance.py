@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.consistency.modes import BoundedStaleness, Mode, Synchronous
+from tfps.consistency.modes import BoundedStaleness, Mode
+from tfps.consistency.synchronous import Synchronous
 from tfps.runtime import attendance as module
 from tfps.runtime.attendance import Attendance
 

@@ -15,9 +15,10 @@ import tensorflow as tf
 
 from tfps.consistency.gate import BoundedGate
 from tfps.consistency.ledger import MAX_STAGES, Status
-from tfps.consistency.modes import BoundedStaleness, Mode, Synchronous
+from tfps.consistency.modes import BoundedStaleness, Mode
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import ServerLedger
+from tfps.consistency.synchronous import Synchronous
 from tfps.runtime.custom_bounded import BoundedServer
 from tfps.runtime.custom_round import RoundServer
 from tfps.runtime.custom_server import Caller, CustomServer

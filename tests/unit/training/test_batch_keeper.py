@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tests.unit.consistency.ledger_model import Input, ServerModel, WorkerModel
+from tests.unit.consistency.ledger_model import MOST_SEVERAL, Input, ServerModel, WorkerModel
 from tfps.training.feeder import BatchKeeper
 
 # A worker's account: the ticket that it computes and the one before, still unclosed.
@@ -100,8 +100,10 @@ def test_workers_with_tickets_visit_every_batch(
     data: st.DataObject, slots: int, batches: int, losses: int, pauses: int
 ) -> None:
     """A lost worker's tickets come back, and their batches are there; between, all may rest."""
-    server = ServerModel(index=0, slots=slots, stages=(True,))
-    keeper = BatchKeeper(iter(range(batches)))
+    several = data.draw(st.booleans())
+    server = ServerModel(index=0, slots=slots, stages=(True,), several=several)
+    most = MOST_SEVERAL if several else 1
+    keeper = BatchKeeper(iter(range(batches)), period_steps=most)
     incarnations = itertools.count(1)
     server.open_tickets(UNLIMITED)
     for is_last in [False] * pauses + [True]:
@@ -127,7 +129,7 @@ def test_workers_with_tickets_visit_every_batch(
                 worker.deliver(0, [server])
             if not is_last and data.draw(st.booleans()):
                 server.set_limit(-1)
-            assert len(keeper._kept) <= (ACCOUNT + 1) * started
+            assert len(keeper._kept) <= (ACCOUNT * most + 1) * started
         keeper.settle()
         assert not keeper._kept
     assert sorted(ticket for ticket, _ in server.closed) == list(range(batches))

@@ -10,6 +10,7 @@ import tfps
 
 BOUND_STEPS = 4
 BOUND_RANGE_STEPS = (2, 8)
+ADAPTIVE_BATCHES = 4
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class ModeRow:
 
 
 ASYNCHRONOUS, BOUNDED, DYNAMIC = "asynchronous", "bounded", "dynamic"
-SYNCHRONOUS, BACKUP = "synchronous", "backup"
+SYNCHRONOUS, BACKUP, ADAPTIVE = "synchronous", "backup", "adaptive"
 MODES = {
     ASYNCHRONOUS: ModeRow("asynchronous", "Asynchronous"),
     BOUNDED: ModeRow(
@@ -45,6 +46,11 @@ MODES = {
     ),
     SYNCHRONOUS: ModeRow("synchronous", "Synchronous"),
     BACKUP: ModeRow("synchronous + backup", "Synchronous", {"backup_workers": 1}),
+    ADAPTIVE: ModeRow(
+        f"adaptive batches {ADAPTIVE_BATCHES}",
+        "Synchronous",
+        {"adaptive_batches": ADAPTIVE_BATCHES},
+    ),
 }
 PERIODS_STEPS = (1, 4, 16, 64)
 AVERAGED_STEPS = 16

@@ -12,6 +12,7 @@ matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
 from tfps.bench.consistency.modes import (
+    ADAPTIVE,
     ALL_MODES,
     ASYNCHRONOUS,
     BACKUP,
@@ -25,7 +26,7 @@ from tfps.bench.consistency.results import ConsistencyCase, Results
 from tfps.bench.consistency.scenarios import COUNTED, EVEN, FREE
 from tfps.bench.goal import GOAL
 from tfps.bench.report import Spread
-from tfps.bench.style import BETWEEN, BLUE, GREY, INK, mark_spread, quiet_axis
+from tfps.bench.style import BETWEEN, BLUE, DEEP, GREY, INK, mark_spread, quiet_axis
 
 COLOURS = {
     ASYNCHRONOUS: GREY[0],
@@ -33,6 +34,7 @@ COLOURS = {
     DYNAMIC: BETWEEN,
     SYNCHRONOUS: GREY[1],
     BACKUP: BLUE[1],
+    ADAPTIVE: DEEP,
     **dict.fromkeys(LOCAL_MODES, BLUE[1]),
 }
 STALENESS_SHOWN = 16  # what lies above is added to the last bar

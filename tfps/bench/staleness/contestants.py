@@ -48,9 +48,13 @@ class Base:
 
 BASES: Mapping[str, Base] = {
     "sgd": Base("SGD", (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)),
-    "momentum": Base("SGD", (0.001, 0.003, 0.01, 0.03, 0.1), {"momentum": 0.9, "nesterov": True}),
+    "momentum": Base(
+        "SGD",
+        (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
+        {"momentum": 0.9, "nesterov": True},
+    ),
     "adagrad": Base("Adagrad", (0.001, 0.003, 0.01, 0.03, 0.1)),
-    "adam": Base("Adam", (0.00003, 0.0001, 0.0003, 0.001, 0.003)),
+    "adam": Base("Adam", (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01)),
 }
 
 

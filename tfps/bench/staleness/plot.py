@@ -59,7 +59,7 @@ def _gains(axis: Any, results: Results, base: str) -> None:
     axis.margins(x=0.15)
     title = CONTESTANTS[base].title
     axis.set_title(
-        f"Against {title} ({plain.accuracy.median:.1%}, rate {plain.best_rate:g})",
+        f"Against {title}\n{plain.accuracy.median:.1%} with rate {plain.best_rate:g}",
         fontsize=10,
         color=INK,
         fontweight="bold",

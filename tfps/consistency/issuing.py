@@ -1,0 +1,95 @@
+"""Which ticket a worker gets next, or which several. Pure, like `ledger`, whose cells it writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tfps.consistency.ledger import NO_TICKET, Entries
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A ticket off the pile; of several that came back together, the first."""
+
+    ticket: Any
+    is_new: Any
+    came_back: Any
+    position: Any  # among those that came back
+    last: Any  # of those: it takes the place of the one drawn
+
+
+def _draw(entries: Entries, alive: Any) -> _Drawn:
+    books, logic = entries.books, entries.logic
+    count, upcoming = entries.read(books.RETURNED), entries.read(books.NEXT)
+    came_back = logic.both(alive, count > 0)
+    is_new = logic.both(logic.both(alive, count <= 0), upcoming < entries.read(books.LIMIT))
+    position = logic.position_of_smallest(
+        entries.read, begin=books.returned(0), capacity=books.most_returned, count=count
+    )
+    smallest = entries.read(books.returned(position))
+    last = logic.choose(count > 0, count - 1, 0)
+    ticket = logic.choose(came_back, smallest, logic.choose(is_new, upcoming, NO_TICKET))
+    entries.write_if(came_back, books.returned(position), entries.read(books.returned(last)))
+    entries.count_if(came_back, books.RETURNED, -1)
+    return _Drawn(ticket, is_new, came_back, position, last)
+
+
+def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any, pipelined: bool = False) -> Any:
+    """Hand the next ticket to a worker: one that came back, else a new one, else none.
+
+    Of those that came back the smallest goes first. Where the data end before the tickets do, a
+    worker that finds no batch leaves; none with a batch may lie behind its ticket then.
+
+    Args:
+        entries: the ticket server's books.
+        alive: whether the worker may have one.
+        slot: the worker.
+        pushed: the ticket that it pushed with this request and that stays on its account.
+        pipelined: the worker computes a step while the one before is on its way, so it may have
+            another ticket already; the new one comes after that.
+    """
+    books, logic = entries.books, entries.logic
+    drawn = _draw(entries, alive)
+    entries.count_if(drawn.is_new, books.NEXT)
+    ticket = held = drawn.ticket
+    if pipelined:
+        held_before = entries.read(books.held(slot))
+        rest = logic.choose(held_before == pushed, entries.read(books.ahead(slot)), held_before)
+        held = logic.choose(rest >= 0, rest, ticket)
+        ahead = logic.choose(rest >= 0, ticket, NO_TICKET)
+        entries.write_if(alive, books.ahead(slot), ahead)
+    entries.write_if(alive, books.held(slot), held)
+    entries.write_if(alive, books.unclosed(slot), pushed)
+    return ticket
+
+
+def issue_several(
+    entries: Entries, *, alive: Any, slot: Any, pushed: Any, quota: Any
+) -> tuple[Any, Any]:
+    """Hand several consecutive tickets to a worker: the first, and how many.
+
+    Those that came back stay together, whatever the quota: another worker repeats the same ones, so
+    that servers know them.
+
+    Args:
+        entries: the ticket server's books.
+        alive: whether the worker may have any.
+        slot: the worker.
+        pushed: the first ticket of those that it pushed with this request.
+        quota: how many new ones it may have.
+    """
+    books, logic = entries.books, entries.logic
+    drawn = _draw(entries, alive)
+    left = entries.read(books.LIMIT) - entries.read(books.NEXT)
+    fresh = logic.smaller(quota, left)
+    entries.count_if(drawn.is_new, books.NEXT, fresh)
+    returned = entries.read(books.returned_batches(drawn.position))
+    count = logic.choose(drawn.came_back, returned, logic.choose(drawn.is_new, fresh, 0))
+    moved = entries.read(books.returned_batches(drawn.last))
+    entries.write_if(drawn.came_back, books.returned_batches(drawn.position), moved)
+    entries.write_if(alive, books.unclosed_batches(slot), entries.read(books.held_batches(slot)))
+    entries.write_if(alive, books.held_batches(slot), count)
+    entries.write_if(alive, books.held(slot), drawn.ticket)
+    entries.write_if(alive, books.unclosed(slot), pushed)
+    return drawn.ticket, count

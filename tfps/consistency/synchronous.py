@@ -1,0 +1,111 @@
+"""Rounds of all workers: one update applies the mean of what they have computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tfps.consistency.warm_up import is_count, warm_up_problems
+from tfps.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Synchronous:
+    """All workers compute from the same parameters, and one update applies the mean.
+
+    The numbers are those of one process with a batch as large as all workers' batches together: the
+    mean is weighted by the examples of each batch, rows of tables included. What a step writes
+    itself, such as moving averages, is averaged alike. A round waits for the slowest worker, or,
+    with backup workers, for all but the slowest: what comes later was computed from old parameters
+    and is dropped, its examples count as visited, and it is counted in
+    ``strategy.stats().gradients_dropped``. Workers that die or hang are not waited for; who comes
+    back takes part from the next round on. Every server holds the sum of a round's gradients: as
+    much memory again as its weights.
+
+    With adaptive batches a round has that many batches for each worker, and a worker contributes
+    one gradient, the mean over all of its own. The faster workers take more of them and the slower
+    ones fewer, one at least, so that all end together. The first round has as many for everybody.
+    For workers that differ in speed all the time; against moments in which any of them is slow,
+    take backup workers, or both. Each batch counts as a step, and `optimizer.iterations` counts
+    rounds. The gradient's scale does not depend on the number of batches: scale the learning rate
+    for the larger global batch (`tfps.optimizers.ScaledRate`). A worker holds one gradient more.
+
+    In a custom loop each optimizer call of a scheduled function is a round, and all gradients of a
+    round weigh the same: of how many examples each is the mean is not known. A worker takes part
+    while it has functions to run. What a function assigns itself is written back at its end. What
+    it computes from is its own matter, so adaptive batches are refused there.
+
+    Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop track; for
+    batches that follow measured speed, Chen et al., "Semi-Dynamic Load Balancing: Efficient
+    Distributed Learning in Non-Dedicated Environments", SoCC 2020.
+
+    Args:
+        backup_workers: how many workers a round does not wait for; fewer than there are.
+        adaptive_batches: how many batches a round has for each worker, shared out by measured
+            speed; 1: everybody takes one.
+        warm_up_steps: how many steps each worker takes by itself before anything else; see
+            `tfps.consistency.warm_up`.
+
+    Raises:
+        ConfigError: no whole numbers from 0, or no batch.
+
+    Example:
+
+    >>> Synchronous(backup_workers=1)
+    Synchronous(backup_workers=1, warm_up_steps=0, adaptive_batches=1)
+    """
+
+    backup_workers: int = 0
+    warm_up_steps: int = 0
+    adaptive_batches: int = 1
+
+    def __post_init__(self) -> None:
+        problems = warm_up_problems(self.warm_up_steps)
+        if not is_count(self.backup_workers):
+            problems.append(
+                f"backup_workers: received {self.backup_workers!r}, expected a whole number from "
+                "0: how many workers a round does not wait for"
+            )
+        if not is_count(self.adaptive_batches) or self.adaptive_batches < 1:
+            problems.append(
+                f"adaptive_batches: received {self.adaptive_batches!r}, expected a whole number "
+                "from 1: how many batches a round has for each worker"
+            )
+        if problems:
+            raise ConfigError(problems, source="Synchronous")
+
+    @property
+    def pipeline_steps(self) -> int:
+        """A round is one version of the parameters for everybody; nothing is sent ahead."""
+        return 0
+
+    @property
+    def bound_steps(self) -> None:
+        """Rounds keep workers together; no clock does."""
+        return None
+
+    @property
+    def extra_steps(self) -> int:
+        """There is no bound to go beyond."""
+        return 0
+
+
+def backup_problem(backup_workers: int | None, *, workers: int) -> str | None:
+    """Say what is wrong with a number of backup workers for a cluster; None: nothing."""
+    if not backup_workers or backup_workers < workers:
+        return None
+    return (
+        f"received backup_workers={backup_workers} with {workers} workers; expected fewer backup "
+        "workers than workers: a round waits for one at least"
+    )
+
+
+def adaptive_batches_of(mode: Any) -> int:
+    """How many batches a round has for each worker.
+
+    Example:
+
+    >>> adaptive_batches_of(Synchronous(adaptive_batches=4))
+    4
+    """
+    return mode.adaptive_batches if isinstance(mode, Synchronous) else 1
