@@ -35,12 +35,12 @@ class Sample:
 
     @property
     def cpu_ms_per_step(self) -> float:
-        """What a step cost on all processors together."""
-        return 1e3 * self.cpu_seconds / self.steps
+        """What a step cost on all processors together; the first one, where none was done yet."""
+        return 1e3 * self.cpu_seconds / max(1, self.steps)
 
     def group_cpu_ms_per_step(self, group: str) -> float:
         """What a step cost the processes of one role."""
-        return 1e3 * self.group_cpu_seconds[group] / self.steps
+        return 1e3 * self.group_cpu_seconds[group] / max(1, self.steps)
 
     @property
     def other_cores(self) -> float:

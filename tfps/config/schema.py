@@ -145,6 +145,14 @@ class ConsistencySection(Section):
     warm_up_steps: Annotated[int, Field(ge=0)] = 0  # of any mode
 
 
+class PlacementSection(Section):
+    """``[placement]``: which parameter server takes a variable."""
+
+    policy: Literal["least_loaded", "round_robin"] = "least_loaded"
+    # A pattern that is found in a variable's path, and the server that takes it.
+    rules: dict[Text, Annotated[int, Field(ge=0)]] = {}
+
+
 class TransportSection(Section):
     """``[transport]``: how requests reach the parameter servers."""
 
@@ -168,4 +176,5 @@ class JobConfig(Section):
     cluster: ClusterSection = ClusterSection()
     training: TrainingSection = TrainingSection()
     consistency: ConsistencySection = ConsistencySection()
+    placement: PlacementSection = PlacementSection()
     transport: TransportSection = TransportSection()

@@ -13,6 +13,7 @@ from tfps.errors import ConfigError, DataError
 from tfps.job import bundle
 from tfps.job.consistency import consistency_problems
 from tfps.job.optimizer import argument_problems, staleness_problems
+from tfps.job.placement import placement_problems
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,13 @@ def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Che
         problems += staleness_problems(config.training)
     if not _touches(wrong, "consistency", "training.loop"):
         problems += consistency_problems(config)
+    if not _touches(wrong, "placement"):
+        problems += placement_problems(config.placement)
     if not _touches(wrong, "training.output"):
         problems += _output_problems(Path(config.training.output))
     spec = None
     try:
-        spec = _spec()
+        spec = cluster_of_environment()
     except ConfigError as error:
         problems += [f"TF_CONFIG: {problem}" for problem in error.problems]
     if problems:
@@ -85,7 +88,12 @@ def _touches(wrong: frozenset[str], *keys: str) -> bool:
     )
 
 
-def _spec() -> ClusterSpec | None:
+def cluster_of_environment() -> ClusterSpec | None:
+    """The cluster of `TF_CONFIG`; None where it is not set.
+
+    Raises:
+        ConfigError: it is set and wrong.
+    """
     return ClusterSpec.from_environment() if os.environ.get("TF_CONFIG", "").strip() else None
 
 

@@ -70,7 +70,8 @@ def run_job(
     """
     output = prepare_output(Path(config.training.output), say=say)
     with connect() as strategy:
-        model = build_model(config, inputs, strategy=strategy)
+        steps = config.training.epochs * inputs.steps_per_epoch(config.data.batch_size)
+        model = build_model(config, steps=steps, strategy=strategy)
         say(f"model    {config.model.name}, {model.count_params():,} parameters")
         started = time.monotonic()
         curves = _train(strategy, model, inputs, config)
@@ -106,12 +107,12 @@ def run_job(
     return result
 
 
-def build_model(config: JobConfig, inputs: Inputs, *, strategy: Any) -> Any:
+def build_model(config: JobConfig, *, steps: int, strategy: Any) -> Any:
     """Make and compile the job's model in the strategy's scope.
 
     Args:
         config: of the job.
-        inputs: decide the number of steps, over which the learning rate falls.
+        steps: of the whole training, over which the learning rate falls.
         strategy: whose parameter servers keep the weights.
     """
     import keras
@@ -119,7 +120,6 @@ def build_model(config: JobConfig, inputs: Inputs, *, strategy: Any) -> Any:
     from tfps.job.optimizer import build_optimizer
 
     keras.utils.set_random_seed(config.training.seed)
-    steps = config.training.epochs * inputs.steps_per_epoch(config.data.batch_size)
     with strategy.scope():
         model = bundle.example(config.example).model.build(
             config.model.name, **config.model.sizes()

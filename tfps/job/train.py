@@ -25,6 +25,7 @@ from tfps.job import bundle
 from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
 from tfps.job.job import load_inputs, run_job
 from tfps.job.optimizer import argument_problems, staleness_problems
+from tfps.job.placement import placement_of, placement_problems
 from tfps.launch import LocalCluster, serve
 from tfps.launch.data_plane import DATA_PORT
 from tfps.launch.noise import install_noise_filter
@@ -102,6 +103,7 @@ def _load(config_argument: str | None, overrides: Sequence[str]) -> JobConfig:
         *argument_problems(config.training.optimizer),
         *staleness_problems(config.training),
         *consistency_problems(config),
+        *placement_problems(config.placement),
     ]
     if problems:
         raise ConfigError(problems, source=str(path))
@@ -111,7 +113,9 @@ def _load(config_argument: str | None, overrides: Sequence[str]) -> JobConfig:
 @contextlib.contextmanager
 def _local_strategy(config: JobConfig) -> Iterator[Any]:
     """Give a strategy over processes of this machine, which end with the context."""
-    if problems := cluster_problems(config):
+    problems = cluster_problems(config)
+    problems += placement_problems(config.placement, servers=config.cluster.ps)
+    if problems:
         raise ConfigError(problems, source="the job")
     logs = Path(config.training.output) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -154,7 +158,10 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
     import tfps
 
     strategy = tfps.ParameterServerStrategy(
-        resolver, consistency=mode_of(config.consistency), transport=config.transport.carrier
+        resolver,
+        placement=placement_of(config.placement),
+        consistency=mode_of(config.consistency),
+        transport=config.transport.carrier,
     )
     try:
         yield strategy

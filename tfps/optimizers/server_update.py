@@ -265,7 +265,12 @@ class ServerUpdate:
         if isinstance(old, ServerVariable) and old.device == device:
             return
         variable._value = self._storage.create_variable(
-            old.numpy(), device=device, dtype=variable._dtype, trainable=False, name=variable.name
+            old.numpy(),
+            device=device,
+            dtype=variable._dtype,
+            trainable=False,
+            name=variable.name,
+            path=variable.path,
         )
         if isinstance(old, ServerVariable):
             old.destroy()

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from tfps.errors import ConfigError
 
 
+@dataclass(frozen=True)
+class Newcomer:
+    """A variable that has no server yet.
+
+    Args:
+        path: of Keras, such as ``"mlp/dense/kernel"``.
+        size_bytes: of its value.
+    """
+
+    path: str
+    size_bytes: int
+
+
 @runtime_checkable
 class Placement(Protocol):
-    """Chooses a server for a variable, knowing what the servers hold already."""
+    """Chooses a server for a variable, knowing what the servers hold already.
 
-    def choose(self, *, bytes_per_server: Sequence[int], variables_placed: int) -> int:
-        """The index of the server that takes the next variable."""
+    What belongs to a variable, such as an optimizer's slots, lies beside it and is not asked about.
+    """
+
+    def choose(
+        self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+    ) -> int:
+        """The index of the server that takes the variable."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +45,14 @@ class LeastLoaded:
 
     Example:
 
-    >>> LeastLoaded().choose(bytes_per_server=[400, 12], variables_placed=2)
+    >>> kernel = Newcomer("dense/kernel", size_bytes=400)
+    >>> LeastLoaded().choose(kernel, bytes_per_server=[400, 12], variables_placed=2)
     1
     """
 
-    def choose(self, *, bytes_per_server: Sequence[int], variables_placed: int) -> int:
+    def choose(
+        self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+    ) -> int:
         return min(range(len(bytes_per_server)), key=lambda server: bytes_per_server[server])
 
 
@@ -38,8 +60,83 @@ class LeastLoaded:
 class RoundRobin:
     """Server after server, by count, as `tf.distribute.ParameterServerStrategy` does."""
 
-    def choose(self, *, bytes_per_server: Sequence[int], variables_placed: int) -> int:
+    def choose(
+        self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+    ) -> int:
         return variables_placed % len(bytes_per_server)
+
+
+@dataclass(frozen=True)
+class ByRule:
+    """The first pattern that is found in a variable's path decides.
+
+    For what a policy cannot know: that a table has a machine of its own, or that two towers shall
+    not meet.
+
+    Args:
+        rules: a regular expression to the index of a server, or to a policy.
+        otherwise: for variables in whose path no pattern is found.
+
+    Raises:
+        ConfigError: no regular expressions, or neither an index nor a policy.
+
+    Example:
+
+    >>> placement = ByRule({"embedding/": 1, "^tower_b/": RoundRobin()})
+    >>> table = Newcomer("model/embedding/embeddings", size_bytes=4000)
+    >>> placement.choose(table, bytes_per_server=[0, 9000], variables_placed=0)
+    1
+    """
+
+    rules: Mapping[str, int | Placement]
+    otherwise: Placement = LeastLoaded()
+
+    def __post_init__(self) -> None:
+        problems = [p for rule in self.rules.items() for p in _rule_problems(*rule)]
+        if problems:
+            raise ConfigError(problems, source="ByRule")
+
+    def choose(
+        self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+    ) -> int:
+        target = next(
+            (target for rule, target in self.rules.items() if re.search(rule, newcomer.path)),
+            self.otherwise,
+        )
+        if isinstance(target, int):
+            return target
+        return target.choose(
+            newcomer, bytes_per_server=bytes_per_server, variables_placed=variables_placed
+        )
+
+
+def _rule_problems(rule: str, target: Any) -> list[str]:
+    problems = []
+    try:
+        re.compile(rule)
+    except re.error as error:
+        problems.append(f"{rule!r}: received no regular expression ({error}), expected one")
+    is_index = isinstance(target, int) and not isinstance(target, bool) and target >= 0
+    if not is_index and not _is_policy(target):
+        problems.append(
+            f"{rule!r}: received {target!r}, expected the index of a server, from 0, or a policy"
+        )
+    return problems
+
+
+def server_problems(placement: Placement, *, servers: int) -> list[str]:
+    """Say which rules name servers that a cluster does not have."""
+    if not isinstance(placement, ByRule):
+        return []
+    problems = [
+        f"placement: received server {target} for {rule!r} with {servers} parameter servers; "
+        f"expected 0 to {servers - 1}"
+        for rule, target in placement.rules.items()
+        if isinstance(target, int) and target >= servers
+    ]
+    inner = [*placement.rules.values(), placement.otherwise]
+    policies = [policy for policy in inner if not isinstance(policy, int)]
+    return problems + [p for each in policies for p in server_problems(each, servers=servers)]
 
 
 ALIASES: Mapping[str, Callable[[], Placement]] = {
@@ -58,9 +155,14 @@ def resolve(placement: Placement | str | None) -> Placement:
         return LeastLoaded()
     if isinstance(placement, str) and placement in ALIASES:
         return ALIASES[placement]()
-    if not isinstance(placement, (str, type)) and isinstance(placement, Placement):
+    if _is_policy(placement):
+        assert isinstance(placement, Placement)
         return placement
     raise ConfigError(
         f"placement: received {placement!r}, expected an object with a method choose() or one of "
         f"{', '.join(repr(alias) for alias in ALIASES)}"
     )
+
+
+def _is_policy(value: Any) -> bool:
+    return not isinstance(value, (str, type)) and isinstance(value, Placement)

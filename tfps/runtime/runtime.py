@@ -13,7 +13,8 @@ import numpy as np
 
 from tfps.bridge.server_variable import NamedResource
 from tfps.consistency.modes import Mode
-from tfps.placement.policy import Placement
+from tfps.errors import ConfigError
+from tfps.placement.policy import Newcomer, Placement
 from tfps.runtime.attendance import Attendance
 from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
 from tfps.runtime.data_plane import DataPlane
@@ -116,11 +117,20 @@ class Runtime(Storage):
     def ticket_server(self) -> Server:
         return self.servers[0]
 
-    def choose_device(self, variables_placed: int) -> str:
-        """The server of the next variable, by the placement policy."""
+    def choose_device(self, newcomer: Newcomer, *, variables_placed: int) -> str:
+        """The server of a variable, by the placement policy.
+
+        Raises:
+            ConfigError: the policy names a server that is not there.
+        """
         index = self.placement.choose(
-            bytes_per_server=self.plan.bytes_per_server, variables_placed=variables_placed
+            newcomer, bytes_per_server=self.bytes_per_server, variables_placed=variables_placed
         )
+        if not 0 <= index < len(self.servers):
+            raise ConfigError(
+                f"placement: received server {index!r} for {newcomer.path} from "
+                f"{self.placement!r}; expected 0 to {len(self.servers) - 1}"
+            )
         return self.servers[index].device
 
     def collect(self) -> None:

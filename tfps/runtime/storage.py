@@ -35,6 +35,17 @@ class Storage:
         self._resources: dict[str, NamedResource] = {}
         self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
         self._forgotten: deque[str] = deque()
+        self._bytes = [0] * number_of_servers  # of all views
+
+    @property
+    def bytes_per_server(self) -> tuple[int, ...]:
+        """What the servers hold; known without going through thousands of variables."""
+        loads = list(self._bytes)
+        for name in set(self._forgotten.copy()):
+            view = self._views.get(name)
+            if view is not None:
+                loads[view.server] -= view.size_bytes
+        return tuple(loads)
 
     @property
     def plan(self) -> Plan:
@@ -45,7 +56,13 @@ class Storage:
         return Plan(servers=self._number_of_servers, views=tuple(views))
 
     def create_variable(
-        self, initial_value: Any, *, device: str, planned: bool = True, **options: Any
+        self,
+        initial_value: Any,
+        *,
+        device: str,
+        planned: bool = True,
+        path: str | None = None,
+        **options: Any,
     ) -> ServerVariable:
         """A named variable on a server.
 
@@ -53,6 +70,7 @@ class Storage:
             initial_value: a tensor, an array or a callable that returns one.
             device: the server.
             planned: enter it in the plan; what belongs to the transport is not.
+            path: what the plan calls it; None: by its name.
             options: of `ServerVariable`.
         """
         name = options.get("name") or "variable"
@@ -69,8 +87,8 @@ class Storage:
         dtype = variable.dtype.name
         self._resources[shared_name] = variable.resource
         if planned:
-            self._views[shared_name] = View(
-                variable=name,
+            view = View(
+                variable=path or name,
                 server=self.index_of(device),
                 slab=shared_name,
                 offset_items=0,
@@ -78,6 +96,8 @@ class Storage:
                 dtype=dtype,
                 item_bytes=ITEM_BYTES.get(dtype, variable.dtype.size),
             )
+            self._views[shared_name] = view
+            self._bytes[view.server] += view.size_bytes
         self._finalizers[shared_name] = weakref.finalize(variable, self._forget, shared_name)
         return variable
 
@@ -136,7 +156,9 @@ class Storage:
         while self._forgotten:
             shared_name = self._forgotten.popleft()
             self._finalizers.pop(shared_name, None)
-            self._views.pop(shared_name, None)
+            view = self._views.pop(shared_name, None)
+            if view is not None:
+                self._bytes[view.server] -= view.size_bytes
             resource = self._resources.pop(shared_name, None)
             if resource is not None:
                 self._free(resource)

@@ -78,7 +78,9 @@ def check_arguments(
         connect_timeout_s=checked(_check_timeout, CONNECT_TIMEOUT_S),
     )
     if arguments.consistency is not None and arguments.spec is not None:
-        checked(_check_backup(len(arguments.spec.jobs.get("worker", ()))), arguments.consistency)
+        checked(_check_backup(arguments.spec.count("worker")), arguments.consistency)
+    if arguments.placement is not None and arguments.spec is not None:
+        checked(_check_servers(arguments.spec.count("ps")), arguments.placement)
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -114,6 +116,17 @@ def _check_backup(workers: int) -> Callable[[modes.Mode], None]:
         problem = backup_problem(mode.backup_workers, workers=workers)
         if problem:
             raise ConfigError(f"consistency: {problem}")
+
+    return check
+
+
+def _check_servers(servers: int) -> Callable[[policy.Placement], None]:
+    """A check that a policy names no server that is not there."""
+
+    def check(placement: policy.Placement) -> None:
+        problems = policy.server_problems(placement, servers=servers)
+        if problems:
+            raise ConfigError(problems)
 
     return check
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any, cast
 
 import tensorflow as tf
@@ -10,6 +11,8 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_patches import variable_under_construction
 from tfps.bridge.step_scope import StepScope, current_step
+from tfps.placement.policy import Newcomer
+from tfps.placement.slab import ITEM_BYTES
 from tfps.runtime.devices import DividedFunction, device_of_thread
 from tfps.training.feeder import CHIEF_DEVICE
 
@@ -43,7 +46,10 @@ class Extended(private.ParameterServerStrategyExtended):
             device = reference.device
         else:
             self._say_whole(kwargs)
-            device = self._tfps_runtime.choose_device(self._variable_count)
+            device = self._tfps_runtime.choose_device(
+                _newcomer(keras_variable, kwargs.get("initial_value")),
+                variables_placed=self._variable_count,
+            )
         self._variable_count += 1
         self._tfps_register(keras_variable.path, keras_variable)
         return self._tfps_runtime.create_variable(
@@ -52,6 +58,7 @@ class Extended(private.ParameterServerStrategyExtended):
             trainable=kwargs.get("trainable", True),
             dtype=kwargs.get("dtype"),
             name=kwargs.get("name"),
+            path=keras_variable.path,
             synchronization=kwargs.get("synchronization"),
             aggregation=kwargs.get("aggregation"),
             distribute_strategy=self._container_strategy(),
@@ -95,3 +102,11 @@ class Extended(private.ParameterServerStrategyExtended):
                 "does.",
                 kwargs.get("name"),
             )
+
+
+def _newcomer(keras_variable: Any, initial_value: Any) -> Newcomer:
+    # Keras notes the shape before it calls an initializer, and after it has taken a value.
+    shape = getattr(keras_variable, "_shape", None)
+    shape = tuple(initial_value.shape) if shape is None else shape
+    item_bytes = ITEM_BYTES.get(keras_variable._dtype, 1)
+    return Newcomer(keras_variable.path, math.prod(shape) * item_bytes)

@@ -10,14 +10,26 @@ import pytest
 from hypothesis import given
 
 from tfps.errors import ConfigError
-from tfps.placement.policy import ALIASES, LeastLoaded, Placement, RoundRobin, resolve
+from tfps.placement.policy import (
+    ALIASES,
+    ByRule,
+    LeastLoaded,
+    Newcomer,
+    Placement,
+    RoundRobin,
+    resolve,
+    server_problems,
+)
 
 
 def _place(policy: Placement, sizes: Sequence[int], servers: int) -> tuple[list[int], list[int]]:
     """The server of each variable, and the bytes of each server at the end."""
     loads, places = [0] * servers, []
     for placed, size in enumerate(sizes):
-        places.append(policy.choose(bytes_per_server=tuple(loads), variables_placed=placed))
+        newcomer = Newcomer(f"variable_{placed}", size)
+        places.append(
+            policy.choose(newcomer, bytes_per_server=tuple(loads), variables_placed=placed)
+        )
         loads[places[-1]] += size
     return places, loads
 
@@ -51,7 +63,9 @@ def test_nothing_is_least_loaded() -> None:
 
 def test_any_object_that_chooses_is_a_policy() -> None:
     class LastServer:
-        def choose(self, *, bytes_per_server: Sequence[int], variables_placed: int) -> int:
+        def choose(
+            self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
+        ) -> int:
             return len(bytes_per_server) - 1
 
     policy = LastServer()
@@ -65,3 +79,46 @@ def test_anything_else_is_refused(wrong: Any) -> None:
     message = str(caught.value)
     assert message.startswith(f"placement: received {wrong!r}, expected ")
     assert all(repr(alias) in message for alias in ALIASES)
+
+
+def _by(placement: Placement, path: str, loads: Sequence[int] = (9, 0, 5)) -> int:
+    newcomer = Newcomer(path, 4)
+    return placement.choose(newcomer, bytes_per_server=loads, variables_placed=3)
+
+
+def test_the_first_rule_that_is_found_in_the_path_decides() -> None:
+    placement = ByRule({"embedding/": 2, "^tower_b/": RoundRobin(), "kernel$": 0})
+    assert _by(placement, "model/embedding/embeddings") == 2
+    assert _by(placement, "tower_b/dense/kernel") == 0  # the third of three, by count
+    assert _by(placement, "tower_a/dense/kernel") == 0
+    assert _by(placement, "tower_a/dense/bias") == 1  # the one that holds least
+    assert _by(ByRule({}, otherwise=ByRule({"": 2})), "anything") == 2
+    assert resolve(placement) is placement
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ({"(": 0}, "'(': received no regular expression"),
+        ({"a": -1}, "'a': received -1, expected the index of a server, from 0, or a policy"),
+        ({"a": "least_loaded"}, "'a': received 'least_loaded', expected the index"),
+        ({"a": True}, "'a': received True"),
+        ({"a": RoundRobin}, "'a': received <class"),
+    ],
+)
+def test_a_rule_that_is_none(rules: Any, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ByRule(rules)
+    (problem,) = caught.value.problems
+    assert problem.startswith(expected)
+
+
+def test_rules_for_servers_that_are_not_there() -> None:
+    placement = ByRule({"a": 1, "b": 2, "c": ByRule({"d": 5})})
+    assert server_problems(placement, servers=6) == []
+    assert server_problems(LeastLoaded(), servers=1) == []
+    problems = server_problems(placement, servers=2)
+    assert [problem.split(";")[0] for problem in problems] == [
+        "placement: received server 2 for 'b' with 2 parameter servers",
+        "placement: received server 5 for 'd' with 2 parameter servers",
+    ]

@@ -66,7 +66,7 @@ class Consistency:
 
     def quick(self) -> Consistency:
         """Give a version that shows whether everything works, with numbers of little worth."""
-        return replace(self, repetitions=1, train_s=2.0, free_s=1.0, examples=12_800)
+        return replace(self, repetitions=1, train_s=3.0, free_s=1.0, examples=12_800)
 
     def as_json(self) -> dict[str, Any]:
         """The form in the report."""

@@ -60,21 +60,31 @@ class ConsistencyCase(Case):
     batch_size: int
     runs: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
+    def rates(self, count: str) -> dict[int, float]:
+        """How often something was counted in a second, by seed.
+
+        Args:
+            count: such as ``"updates"``; ``"examples"`` are those of gradients that were applied.
+        """
+        pairs = zip(self.runs.items(), self.samples, strict=True)
+        return {
+            seed: self._count(run, sample.steps, count) / sample.seconds
+            for (seed, run), sample in pairs
+        }
+
     def per_second(self, count: str) -> Spread:
-        """How often something was counted in a second, such as `updates`."""
-        pairs = zip(self.runs.values(), self.samples, strict=True)
-        return Spread.of([run[count] / sample.seconds for run, sample in pairs])
+        """As `rates`, of all seeds."""
+        return Spread.of(list(self.rates(count).values()))
 
     @property
     def examples_per_s(self) -> Spread:
         """Of gradients that were applied, not of those that were dropped."""
-        pairs = zip(self.runs.values(), self.samples, strict=True)
-        return Spread.of(
-            [
-                self.batch_size * (sample.steps - run["dropped"]) / sample.seconds
-                for run, sample in pairs
-            ]
-        )
+        return self.per_second("examples")
+
+    def _count(self, run: Mapping[str, Any], steps: int, count: str) -> int:
+        if count == "examples":  # while the clock ran; the run has those of the whole training
+            return int(self.batch_size * (steps - run["dropped"]))
+        return int(run[count])
 
     @property
     def goal_s(self) -> dict[int, float]:
@@ -195,7 +205,8 @@ class Results:
         ]
         adaptive = MODES[ADAPTIVE].title
         name = f"constant straggler, {adaptive}: examples/s over its own without one"
-        bars.append(Bar(name, self._adaptive_ratio(), ADAPTIVE_AIM))
+        ratio = self._ratio((CONSTANT, ADAPTIVE), (EVEN, ADAPTIVE), "examples")
+        bars.append(Bar(name, ratio, ADAPTIVE_AIM))
         for other in (ASYNCHRONOUS, SYNCHRONOUS):
             name = f"{GOAL:g} test accuracy, {backup} over {MODES[other].title}"
             ratio = self._goal_ratio(CONSTANT, BACKUP, other)
@@ -229,10 +240,7 @@ class Results:
         return bars
 
     def _free_bar(self) -> Bar:
-        ours, theirs = (self._cases.get((FREE, mode)) for mode in (SYNCHRONOUS, ASYNCHRONOUS))
-        value = None
-        if ours and theirs:
-            value = ours.examples_per_s.median / theirs.examples_per_s.median
+        value = self._ratio((FREE, SYNCHRONOUS), (FREE, ASYNCHRONOUS), "examples")
         return Bar("no waits, synchronous: examples/s over asynchronous", value, 0.75)
 
     def _traffic_bar(self) -> Bar:
@@ -245,18 +253,16 @@ class Results:
         name = f"no waits, {title}: bytes per example over asynchronous"
         return Bar(name, value, TRAFFIC_AIM, is_cost=True)
 
-    def _adaptive_ratio(self) -> float | None:
-        slow, own = (self._cases.get((scenario, ADAPTIVE)) for scenario in (CONSTANT, EVEN))
-        if slow is None or own is None:
-            return None
-        return slow.examples_per_s.median / own.examples_per_s.median
-
-    def _ratio(self, key: tuple[str, str], to: tuple[str, str]) -> float | None:
-        """Of the medians of updates/s."""
+    def _ratio(
+        self, key: tuple[str, str], to: tuple[str, str], count: str = "updates"
+    ) -> float | None:
+        """The median of the ratios per second, seed by seed: both have met the same delays."""
         ours, theirs = self._cases.get(key), self._cases.get(to)
         if ours is None or theirs is None:
             return None
-        return ours.per_second("updates").median / theirs.per_second("updates").median
+        rates, others = (case.rates(count) for case in (ours, theirs))
+        seeds = sorted(set(rates) & set(others))
+        return statistics.median(rates[seed] / others[seed] for seed in seeds) if seeds else None
 
     def _goal_ratio(self, scenario: str, mode: str, over: str) -> float | None:
         """The median of the ratios, seed by seed; who does not arrive does so at the very end.

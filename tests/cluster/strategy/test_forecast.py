@@ -1,0 +1,82 @@
+"""What is forecast without a cluster is where variables lie when there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfps
+from tfps.errors import ConfigError
+from tfps.launch import LocalCluster
+from tfps.placement import ByRule, LeastLoaded, RoundRobin
+from tfps.placement.forecast import Forecast
+from tfps.strategy.rehearsal import Rehearsal
+
+pytestmark = pytest.mark.timeout(180)
+
+BY_RULE = ByRule({"embedding/": 1, "dense/bias": 1}, otherwise=RoundRobin())
+
+
+def _model() -> keras.Model:
+    layers = [
+        keras.Input((4,)),
+        keras.layers.Embedding(50, 8, name="embedding"),
+        keras.layers.Flatten(),
+        keras.layers.Dropout(0.1),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dense(16, name="dense"),
+        keras.layers.Dense(3, name="head"),
+    ]
+    model = keras.Sequential(layers, name="model")
+    optimizer = keras.optimizers.Adam(0.01, name="adam")
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def _fit(model: Any) -> None:
+    model.fit(np.ones([8, 4], "int32"), np.zeros([8], "int32"), batch_size=4, verbose=0)
+
+
+@pytest.mark.parametrize("placement", [LeastLoaded(), BY_RULE], ids=["least_loaded", "by_rule"])
+def test_a_forecast_comes_true(cluster: Callable[..., LocalCluster], placement: Any) -> None:
+    keras.utils.clear_session()  # names begin anew, as in a process of its own
+    rehearsal = Rehearsal()
+    with rehearsal.scope():
+        rehearsed = _model()
+    forecast = Forecast.of(rehearsal.wanted(rehearsed), servers=2, placement=placement)
+    keras.utils.clear_session()
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=1, ps=2).cluster_resolver, placement=placement
+    )
+    with strategy.scope():
+        model = _model()
+    _fit(model)
+    expected = {v.path: p for v, p in zip(forecast.wanted, forecast.places, strict=True)}
+    found = {view.variable: view.server for view in strategy.plan.views}
+    assert found == expected
+    assert strategy.plan.bytes_per_server == forecast.bytes_per_server
+    strategy.close()
+
+
+def test_a_rule_for_a_server_that_is_not_there(cluster: Callable[..., LocalCluster]) -> None:
+    with pytest.raises(ConfigError, match="received server 2 for 'table' with 2 parameter"):
+        tfps.ParameterServerStrategy(
+            cluster(workers=1, ps=2).cluster_resolver, placement=ByRule({"table": 2})
+        )
+
+
+def test_a_policy_that_names_no_server(cluster: Callable[..., LocalCluster]) -> None:
+    class Wrong:
+        def choose(self, *_: Any, **__: Any) -> int:
+            return 7
+
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=1, ps=2).cluster_resolver, placement=Wrong()
+    )
+    with strategy.scope(), pytest.raises(ConfigError, match="received server 7 for weight from"):
+        keras.Variable([1.0], name="weight")
+    strategy.close()

@@ -1,0 +1,48 @@
+"""`tfps plan`: what lies where, before anything starts."""
+
+from __future__ import annotations
+
+import json
+
+CLUSTER = {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "p:2", "p:3"]}
+SUBSET = ("--set", "data.source=subset")
+
+
+def test_a_plan_names_every_variable_and_starts_nothing(tfps, tmp_path):
+    result = tfps("plan", *SUBSET, "--set", "cluster.ps=2", "--set", "model.name=mlp")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    kernels = [line.split()[1] for line in lines if "/kernel " in line]
+    assert kernels == ["784x256", "256x128", "128x10"]
+    assert lines[-1].startswith("imbalance (largest / mean): bytes ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_servers_are_those_of_tf_config_and_rules_are_followed(tfps):
+    task = {"type": "worker", "index": 0}
+    rules = 'placement.rules={"kernel" = 2, "nowhere" = 0}'
+    config = json.dumps({"cluster": CLUSTER, "task": task})
+    result = tfps("plan", *SUBSET, "--set", rules, TF_CONFIG=config)
+    assert result.returncode == 0, result.stderr
+    kernels = [line.split() for line in result.stdout.splitlines() if "/kernel " in line]
+    assert len(kernels) == 4
+    assert {line[2] for line in kernels} == {"2"}
+    assert "no variable has 'nowhere' in its path" in result.stdout
+
+
+def test_a_server_that_would_run_out_of_memory(tfps):
+    result = tfps("plan", *SUBSET, "--ps-memory-gib", "0.25")
+    assert result.returncode == 1
+    assert "parameter server 0 needs 0.5" in result.stderr
+    assert "GiB at least and has 0.25" in result.stderr
+
+
+def test_mistakes_are_those_of_check(tfps):
+    result = tfps("plan", *SUBSET, "--set", 'placement.rules={"(" = 5}', "--set", "cluster.ps=0")
+    assert result.returncode == 1
+    assert "cluster.ps: received 0; expected a whole number, at least 1" in result.stderr
+    assert "placement.rules: '(': received no regular expression" in result.stderr
+    result = tfps("plan", *SUBSET, "--set", 'placement.rules={"conv" = 1}')
+    assert result.returncode == 1
+    assert "received server 1 for 'conv' with 1 parameter servers; expected 0 to 0" in result.stderr

@@ -1,0 +1,53 @@
+"""A rehearsal: a model's variables in the order of a strategy, without their memory."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+from tfps.errors import ConfigError
+from tfps.strategy.rehearsal import Rehearsal
+
+
+def test_a_table_larger_than_any_machine() -> None:
+    rehearsal = Rehearsal()
+    with rehearsal.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((4,)),
+                keras.layers.Embedding(10**10, 64, name="table"),
+                keras.layers.Flatten(),
+                keras.layers.Dropout(0.5),
+                keras.layers.BatchNormalization(name="norm"),
+                keras.layers.Dense(3, name="dense"),
+            ],
+            name="model",
+        )
+        model.compile("adam", "mse", metrics=["accuracy"])
+    wanted = rehearsal.wanted(model)
+    named = {each.path: each for each in wanted}
+    table = named["model/table/embeddings"]
+    assert (table.shape, table.size_bytes) == ((10**10, 64), 256 * 10**10)
+    assert (table.is_pulled, table.is_trained) == (True, True)
+    mean = named["model/norm/moving_mean"]
+    assert (mean.is_pulled, mean.is_trained) == (True, False)
+    momentum = named["adam/model_table_embeddings_momentum"]
+    assert momentum.beside is not None
+    assert wanted[momentum.beside] is table
+    assert not momentum.is_pulled
+    # The states of seeds and counts of steps lie on servers too; those of metrics do not.
+    alone = [each.path for each in wanted if each.beside is None and not each.is_pulled]
+    assert alone == [
+        "seed_generator/seed_generator_state",
+        "adam/iteration",
+        "adam/learning_rate",
+    ]
+
+
+def test_a_model_without_variables_yet() -> None:
+    rehearsal = Rehearsal()
+    with rehearsal.scope():
+        model = keras.Sequential([keras.layers.Dense(3)], name="empty")
+        model.compile("sgd", "mse")
+    with pytest.raises(ConfigError, match="empty: received a model whose variables are made from"):
+        rehearsal.wanted(model)

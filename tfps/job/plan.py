@@ -1,0 +1,92 @@
+"""`tfps plan`: which server takes which variable of a job, before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfps.config import JobConfig
+from tfps.errors import ConfigError
+from tfps.job.check import check_job
+from tfps.job.consistency import mode_of
+from tfps.job.job import build_model
+from tfps.job.placement import placement_of, placement_problems
+from tfps.placement.forecast import Forecast
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What a job will have where.
+
+    Args:
+        path: of its file.
+        config: with defaults and overrides.
+        workers: of the cluster.
+        forecast: which server takes what.
+    """
+
+    path: Path
+    config: JobConfig
+    workers: int
+    forecast: Forecast
+
+    @property
+    def memory_bytes_per_server(self) -> tuple[int, ...]:
+        """What each server's process will need at least."""
+        mode = mode_of(self.config.consistency)
+        return self.forecast.memory_bytes_per_server(
+            workers=self.workers, has_rounds=mode.backup_workers is not None
+        )
+
+    def memory_problems(self, *, ps_memory_gib: float) -> list[str]:
+        """Say which servers would run out of memory.
+
+        Args:
+            ps_memory_gib: of each server.
+        """
+        return [
+            f"parameter server {server} needs {needed / GIB:.2f} GiB at least and has "
+            f"{ps_memory_gib:g}: take more servers, or an optimizer with fewer slots"
+            for server, needed in enumerate(self.memory_bytes_per_server)
+            if needed > ps_memory_gib * GIB
+        ]
+
+    def unused_rules(self) -> list[str]:
+        """Rules of the placement that no variable follows; often a slip of the pen."""
+        paths = [variable.path for variable in self.forecast.wanted if variable.beside is None]
+        return [
+            rule
+            for rule in self.config.placement.rules
+            if not any(re.search(rule, path) for path in paths)
+        ]
+
+
+def plan_job(config_argument: str | None, overrides: Sequence[str] = ()) -> JobPlan:
+    """Make a job's model without values, and ask the placement for each of its variables.
+
+    Args:
+        config_argument: path of the file, or name of a shipped one; None is the reference job.
+        overrides: ``key=value`` each.
+
+    Raises:
+        ConfigError: everything that is wrong with the job, at once.
+    """
+    from tfps.strategy.rehearsal import Rehearsal
+
+    checked = check_job(config_argument, overrides)
+    config, spec = checked.config, checked.spec
+    workers = config.cluster.workers if spec is None else spec.count("worker")
+    servers = config.cluster.ps if spec is None else spec.count("ps")
+    if problems := placement_problems(config.placement, servers=servers):
+        raise ConfigError(problems, source=str(checked.path))
+    rehearsal = Rehearsal()
+    # How long the training is changes the learning rate and no variable.
+    model = build_model(config, steps=1, strategy=rehearsal)
+    forecast = Forecast.of(
+        rehearsal.wanted(model), servers=servers, placement=placement_of(config.placement)
+    )
+    return JobPlan(checked.path, config, workers, forecast)

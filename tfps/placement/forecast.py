@@ -1,0 +1,148 @@
+"""What a plan will be, from the variables that a program makes. Pure: no TensorFlow, no server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfps.placement.policy import Newcomer, Placement
+from tfps.placement.slab import ITEM_BYTES
+
+# What a parameter server's process takes with TensorFlow and no variable, rounded up.
+PROCESS_BYTES = 512 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A variable that a program makes, in the order in which it makes them.
+
+    Args:
+        path: of Keras.
+        shape: fully known.
+        dtype: of `ITEM_BYTES`.
+        beside: the position of the variable that it belongs to, such as the weight of a slot.
+        follows: the position of the variable beside which it is moved once all are there, such as
+            an optimizer's count of steps.
+        is_pulled: workers compute with it, so it travels to them at each step.
+        is_trained: they send a gradient for it.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    beside: int | None = None
+    follows: int | None = None
+    is_pulled: bool = False
+    is_trained: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * ITEM_BYTES.get(self.dtype, 1)
+
+    @property
+    def step_bytes(self) -> int:
+        """What a step of one worker moves: the value to the worker, and what it sends back."""
+        return 2 * self.size_bytes if self.is_pulled else 0
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Which server takes which variable.
+
+    Args:
+        servers: how many.
+        wanted: the variables.
+        places: the server of each.
+
+    Example:
+
+    >>> from tfps.placement import LeastLoaded
+    >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
+    >>> bias = Wanted("dense/bias", (128,), "float32", is_pulled=True, is_trained=True)
+    >>> momentum = Wanted("sgd/kernel_momentum", (784, 128), "float32", beside=0)
+    >>> forecast = Forecast.of([kernel, bias, momentum], servers=2, placement=LeastLoaded())
+    >>> forecast.places
+    (0, 1, 0)
+    >>> forecast.bytes_per_server
+    (802816, 512)
+    """
+
+    servers: int
+    wanted: tuple[Wanted, ...]
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, wanted: Sequence[Wanted], *, servers: int, placement: Placement) -> Forecast:
+        """Ask a policy for each variable, as a strategy does when the variable is made."""
+        loads = [0] * servers
+        places: list[int] = []
+        for number, variable in enumerate(wanted):
+            if variable.beside is not None:
+                server = places[variable.beside]
+            else:
+                server = placement.choose(
+                    Newcomer(variable.path, variable.size_bytes),
+                    bytes_per_server=tuple(loads),
+                    variables_placed=number,
+                )
+            places.append(server)
+            loads[server] += variable.size_bytes
+        homes = [
+            place if variable.follows is None else places[variable.follows]
+            for variable, place in zip(wanted, places, strict=True)
+        ]
+        return cls(servers, tuple(wanted), tuple(homes))
+
+    @property
+    def bytes_per_server(self) -> tuple[int, ...]:
+        """Values and slots."""
+        return self._totals([variable.size_bytes for variable in self.wanted])
+
+    @property
+    def step_bytes_per_server(self) -> tuple[int, ...]:
+        """What a step of one worker moves to and from each."""
+        return self._totals([variable.step_bytes for variable in self.wanted])
+
+    def memory_bytes_per_server(self, *, workers: int, has_rounds: bool) -> tuple[int, ...]:
+        """What each server's process will need at least.
+
+        The process, its variables, a request and a reply of every worker at once, and, where rounds
+        are applied as one, the sums of their gradients.
+
+        Args:
+            workers: that exchange with it.
+            has_rounds: of synchronous modes.
+        """
+        pulled = self._totals([v.size_bytes if v.is_pulled else 0 for v in self.wanted])
+        trained = self._totals([v.size_bytes if v.is_trained else 0 for v in self.wanted])
+        return tuple(
+            PROCESS_BYTES + held + workers * (replies + requests) + (requests if has_rounds else 0)
+            for held, replies, requests in zip(self.bytes_per_server, pulled, trained, strict=True)
+        )
+
+    def beside(self) -> tuple[int, ...]:
+        """Bytes of what belongs to each variable."""
+        totals = [0] * len(self.wanted)
+        for variable in self.wanted:
+            if variable.beside is not None:
+                totals[variable.beside] += variable.size_bytes
+        return tuple(totals)
+
+    def _totals(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        totals = [0] * self.servers
+        for server, size in zip(self.places, sizes, strict=True):
+            totals[server] += size
+        return tuple(totals)
+
+
+def imbalance(totals: Sequence[int]) -> float:
+    """The largest over the mean; 1.0 is perfect, and that of nothing.
+
+    Example:
+
+    >>> imbalance([30, 10])
+    1.5
+    """
+    mean = sum(totals) / len(totals)
+    return max(totals) / mean if mean else 1.0

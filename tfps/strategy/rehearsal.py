@@ -1,0 +1,98 @@
+"""Which variables a program makes, found out without a cluster and without their memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.errors import ConfigError
+from tfps.placement.forecast import Wanted
+from tfps.runtime.program import is_seed
+
+
+class _Made(NamedTuple):
+    variable: Any  # what Keras holds as the value
+    reference: Any  # of the variable that it belongs to
+
+
+class Rehearsal:
+    """Stands in for a strategy while a model is made and compiled; starts nothing.
+
+    Variables get a shape and no value, so a model may be larger than this machine.
+
+    Example:
+
+    >>> import keras
+    >>> rehearsal = Rehearsal()
+    >>> with rehearsal.scope():
+    ...     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)], name="small")
+    ...     model.compile(keras.optimizers.SGD(0.1))
+    >>> [variable.shape for variable in rehearsal.wanted(model)][:2]
+    [(4, 3), (3,)]
+    """
+
+    def __init__(self) -> None:
+        self._strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
+        self._made: list[_Made] = []
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """As that of a strategy."""
+        with self._strategy.scope(), tf.variable_creator_scope(self._create):
+            yield
+
+    def wanted(self, model: Any) -> list[Wanted]:
+        """The variables of a compiled model and its optimizer, in the order of a strategy.
+
+        Raises:
+            ConfigError: the model has no variables yet.
+        """
+        if not model.built:
+            raise ConfigError(
+                f"{model.name}: received a model whose variables are made from its first batch, "
+                "expected one that has them: add a keras.Input, or call model.build(shape)"
+            )
+        if not model.optimizer.built:
+            with self.scope():
+                model.optimizer.build(model.trainable_variables)
+        weights = {id(v) for v in model.variables if not is_seed(v)}
+        trained = {id(v) for v in model.trainable_variables}
+        by_value = {id(v._value): v for v in [*model.optimizer.variables, *model.variables]}
+        # What nobody holds any more is not on a server either.
+        kept = [made for made in self._made if id(made.variable) in by_value]
+        numbers = {id(made.variable): number for number, made in enumerate(kept)}
+        first = numbers[id(model.optimizer._trainable_variables[0]._value)]
+        counts = {id(v) for v in model.optimizer.variables if v.shape == ()}
+        return [
+            Wanted(
+                path=variable.path,
+                shape=tuple(variable.shape),
+                dtype=str(variable._dtype),
+                beside=numbers.get(id(made.reference)),
+                follows=first if id(variable) in counts else None,
+                is_pulled=id(variable) in weights,
+                is_trained=id(variable) in trained,
+            )
+            for made in kept
+            for variable in [by_value[id(made.variable)]]
+        ]
+
+    def _create(self, next_creator: Any, **options: Any) -> Any:
+        if options.get("synchronization") == tf.VariableSynchronization.ON_READ:
+            return next_creator(**options)  # of a metric: the chief has it
+        reference, value = options.get("colocate_with"), options.get("initial_value")
+        if callable(value):
+            with tf.Graph().as_default():
+                shape = value().shape  # nothing is computed
+            dtype = tf.as_dtype(options.get("dtype"))
+            variable = private.anonymous_variable(shape=shape, dtype=dtype)
+            # Keras asks the strategy for a place beside it.
+            variable._distribute_strategy = self._strategy
+        else:
+            variable = next_creator(**options)
+        self._made.append(_Made(variable, reference))
+        return variable
