@@ -38,7 +38,7 @@ _HOMES = {
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
 }
-_MODULES = ("errors", "metrics", "optimizers", "placement")
+_MODULES = ("errors", "metrics", "optimizers", "partitioners", "placement")
 
 __all__ = [
     "Asynchronous",
@@ -54,6 +54,7 @@ __all__ = [
     "errors",
     "metrics",
     "optimizers",
+    "partitioners",
     "placement",
 ]
 

@@ -207,6 +207,26 @@ def batch(
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
+@_benchmark
+def placement(*, quick: bool, output: Path, repetitions: int | None) -> None:
+    """How evenly servers are filled, for four models and up to 64 servers; nothing is started.
+
+    Bytes and traffic of the fullest server over the mean, against TensorFlow's round-robin, and the
+    seconds that a plan takes: half a minute.
+    """
+    from tfps.bench.placement.benchmark import Placing, run
+    from tfps.bench.placement.plot import write_plot
+    from tfps.bench.placement.table import tables
+    from tfps.launch.noise import install_noise_filter
+
+    # Models are made in this process.
+    (output / "logs").mkdir(parents=True, exist_ok=True)
+    install_noise_filter(output / "logs" / "placement.log")
+    settings = _settings(Placing(), quick=quick, repetitions=repetitions)
+    results = _followed(run, settings, output=output)
+    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
+
+
 def _settings(default: Any, *, quick: bool, **given: object) -> Any:
     """A benchmark's settings with what was given on the command line."""
     named = {name: value for name, value in given.items() if value is not None}

@@ -26,6 +26,7 @@ class Wanted:
             an optimizer's count of steps.
         is_pulled: workers compute with it, so it travels to them at each step.
         is_trained: they send a gradient for it.
+        rows_per_step: how many rows a step asks for, where it asks for rows only; None: for all.
     """
 
     path: str
@@ -35,6 +36,7 @@ class Wanted:
     follows: int | None = None
     is_pulled: bool = False
     is_trained: bool = False
+    rows_per_step: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -43,7 +45,11 @@ class Wanted:
     @property
     def step_bytes(self) -> int:
         """What a step of one worker moves: the value to the worker, and what it sends back."""
-        return 2 * self.size_bytes if self.is_pulled else 0
+        if not self.is_pulled:
+            return 0
+        if self.rows_per_step is None or not self.shape or not self.shape[0]:
+            return 2 * self.size_bytes
+        return 2 * min(self.rows_per_step, self.shape[0]) * self.size_bytes // self.shape[0]
 
 
 @dataclass(frozen=True)

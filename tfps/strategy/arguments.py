@@ -12,6 +12,7 @@ from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.consistency import modes
 from tfps.consistency.synchronous import backup_problem
 from tfps.errors import ConfigError, TfpsError, UnsupportedError
+from tfps.partitioners import Partitioner
 from tfps.placement import policy
 from tfps.runtime.data_plane import TRANSPORTS
 from tfps.training.batch_callbacks import check_setting
@@ -102,6 +103,12 @@ def _check_cluster(resolver: Any) -> ClusterSpec:
 
 
 def _check_partitioner(partitioner: Any) -> None:
+    if isinstance(partitioner, Partitioner):
+        raise UnsupportedError(
+            f"variable_partitioner: received {partitioner!r}, expected a partitioner of "
+            "tf.distribute.experimental.partitioners, for raw variables, or None: this version "
+            "places every Keras variable whole. `tfps plan` and placement= say where."
+        )
     if partitioner is not None and not callable(partitioner):
         raise ConfigError(
             f"variable_partitioner: received {partitioner!r}, expected a partitioner of "

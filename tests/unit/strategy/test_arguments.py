@@ -107,3 +107,14 @@ def test_a_wrong_transport_of_the_environment(monkeypatch: pytest.MonkeyPatch) -
 def test_a_local_cluster_is_no_resolver() -> None:
     with pytest.raises(ConfigError, match=r"cluster_resolver: .* has one: \.cluster_resolver"):
         check_arguments(**{**GOOD, "cluster_resolver": object()})
+
+
+def test_partitioners_of_ours_are_plans_so_far() -> None:
+    with pytest.raises(UnsupportedError, match="this version places every Keras variable whole"):
+        check_arguments(**{**GOOD, "variable_partitioner": tfps.partitioners.Balanced()})
+
+
+def test_a_rule_for_a_server_that_is_not_there() -> None:
+    placement = tfps.placement.ByRule({"table": 1})
+    with pytest.raises(ConfigError, match="received server 1 for 'table' with 1 parameter servers"):
+        check_arguments(**{**GOOD, "placement": placement})

@@ -1,0 +1,140 @@
+"""Partitioners: TensorFlow's numbers of shards, balance, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import tensorflow as tf
+from hypothesis import given
+
+from tfps import partitioners
+from tfps.errors import ConfigError
+from tfps.partitioners import (
+    Balanced,
+    ByRule,
+    FixedShardsPartitioner,
+    MaxSizePartitioner,
+    MinSizePartitioner,
+    Parameter,
+    Partitioner,
+    RowHash,
+    RowModulo,
+    Whole,
+)
+
+stock = tf.distribute.experimental.partitioners
+SHAPES = st.lists(st.integers(1, 300), min_size=1, max_size=3).map(tuple)
+SIZES = st.integers(1, 1 << 20)
+COUNTS = st.integers(1, 9)
+
+
+def _stock_shards(partitioner: Any, shape: tuple[int, ...]) -> int:
+    counts = partitioner(tf.TensorShape(shape), tf.float32)
+    assert set(counts[1:]) <= {1}
+    return int(counts[0])
+
+
+@given(shape=SHAPES, shards=COUNTS)
+def test_fixed_shards_are_tensorflows(shape: tuple[int, ...], shards: int) -> None:
+    ours = FixedShardsPartitioner(shards).divide(Parameter("v", shape), servers=3)
+    assert ours.shards == _stock_shards(stock.FixedShardsPartitioner(shards), shape)
+
+
+@given(shape=SHAPES, size=SIZES, most=COUNTS)
+def test_smallest_shards_are_tensorflows(shape: tuple[int, ...], size: int, most: int) -> None:
+    theirs = _stock_shards(stock.MinSizePartitioner(size, max_shards=most), shape)
+    assert MinSizePartitioner(size, most).divide(Parameter("v", shape), servers=3).shards == theirs
+    by_servers = MinSizePartitioner(size).divide(Parameter("v", shape), servers=most)
+    assert by_servers.shards == theirs
+
+
+@given(shape=SHAPES, size=SIZES, most=st.none() | COUNTS)
+def test_largest_shards_are_tensorflows(
+    shape: tuple[int, ...], size: int, most: int | None
+) -> None:
+    ours = MaxSizePartitioner(size, most).divide(Parameter("v", shape), servers=3)
+    assert ours.shards == _stock_shards(stock.MaxSizePartitioner(size, max_shards=most), shape)
+
+
+EVERY = [
+    Balanced(),
+    Balanced(min_shard_bytes=1),
+    ByRule({"v": RowHash()}),
+    FixedShardsPartitioner(3),
+    MaxSizePartitioner(100),
+    MinSizePartitioner(100),
+    RowHash(),
+    RowModulo(),
+    Whole(),
+]
+
+
+@pytest.mark.parametrize("partitioner", EVERY, ids=repr)
+@given(shape=st.lists(st.integers(0, 40), max_size=3).map(tuple), servers=COUNTS)
+def test_shards_are_the_variable(
+    partitioner: Partitioner, shape: tuple[int, ...], servers: int
+) -> None:
+    sharding = partitioner.divide(Parameter("v", shape), servers=servers)
+    assert sharding.shards >= 1
+    if sharding.shards == 1:
+        assert sharding.shapes == (shape,)
+    else:
+        assert sum(part[0] for part in sharding.shapes) == shape[0]
+        assert all(part[0] >= 1 and part[1:] == shape[1:] for part in sharding.shapes)
+    assert f"{sharding.shards} shard" in str(sharding)
+
+
+@given(shape=SHAPES, servers=COUNTS, size=SIZES)
+def test_balanced_leaves_small_ones_whole_and_divides_the_others_evenly(
+    shape: tuple[int, ...], servers: int, size: int
+) -> None:
+    parameter = Parameter("v", shape)
+    sharding = Balanced(min_shard_bytes=size).divide(parameter, servers=servers)
+    if sharding.shards > 1:
+        assert parameter.size_bytes >= 2 * size
+        assert sharding.shards <= min(servers, shape[0])
+        # Rounding to rows apart, none is smaller than asked for.
+        assert min(math.prod(s) for s in sharding.shapes) * 4 >= size - parameter.row_bytes
+
+
+def test_rules_choose_by_path_in_their_order() -> None:
+    partitioner = ByRule({"embedding/": RowModulo(), "^head/": FixedShardsPartitioner(2)})
+    table = Parameter("model/embedding/embeddings", (100, 8))
+    assert str(partitioner.divide(table, servers=4)).endswith("4 shards, modulo")
+    assert partitioner.divide(Parameter("head/kernel", (8, 4)), servers=4).shards == 2
+    assert partitioner.divide(Parameter("dense/kernel", (8, 4)), servers=4).shards == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: FixedShardsPartitioner(0), "num_shards: received 0, expected a whole number"),
+        (lambda: MinSizePartitioner(0.5), "min_shard_bytes: received 0.5"),  # type: ignore[arg-type]
+        (lambda: MinSizePartitioner(1, 0), "max_shards: received 0"),
+        (lambda: MaxSizePartitioner(True), "max_shard_bytes: received True"),
+        (lambda: RowHash(0), "shards: received 0, expected a whole number from 1, or None"),
+        (lambda: RowModulo("2"), "shards: received '2'"),  # type: ignore[arg-type]
+        (lambda: Balanced(-1), "min_shard_bytes: received -1"),
+        (lambda: ByRule({"(": Whole()}), "'(': received no regular expression"),
+        (lambda: ByRule({"a": Whole}), "'a': received <class"),  # type: ignore[dict-item]
+        (lambda: ByRule({}, otherwise=2), "otherwise: received 2, expected a partitioner"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: Any, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    (problem,) = caught.value.problems
+    assert problem.startswith(expected)
+
+
+def test_more_shards_than_rows_are_refused_where_they_were_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"bias: received shards=4 for a variable of shape \(3,"):
+        RowHash(4).divide(Parameter("bias", (3,)), servers=8)
+    assert RowHash().divide(Parameter("bias", (3,)), servers=8).shards == 3
+
+
+def test_all_of_them_are_known_by_name() -> None:
+    assert all(hasattr(partitioners, name) for name in partitioners.__all__)

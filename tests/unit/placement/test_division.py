@@ -1,0 +1,71 @@
+"""Variables as shards: nothing is lost, and slots lie beside their shards."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from tfps.partitioners import Balanced, MinSizePartitioner, RowHash, Whole
+from tfps.placement.division import divided
+from tfps.placement.forecast import Forecast, Wanted, imbalance
+from tfps.placement.policy import LeastLoaded
+
+
+def _program(shapes: list[tuple[int, ...]]) -> list[Wanted]:
+    """A count, weights, and for each a slot of its shape and one of another."""
+    count = Wanted("iteration", (), "int64", follows=1)
+    weights = [
+        Wanted(f"layer_{k}/kernel", shape, "float32", is_pulled=True, is_trained=True)
+        for k, shape in enumerate(shapes)
+    ]
+    slots = [
+        Wanted(f"slot_{k}_{kind}", slot_shape, "float32", beside=k + 1)
+        for k, shape in enumerate(shapes)
+        for kind, slot_shape in (("momentum", shape), ("row", shape[:1]))
+    ]
+    return [count, *weights, *slots]
+
+
+SHAPES = st.lists(st.tuples(st.integers(1, 60), st.integers(2, 9)), min_size=1, max_size=8)
+PARTITIONERS = st.sampled_from(
+    [Whole(), RowHash(), Balanced(min_shard_bytes=64), MinSizePartitioner(64)]
+)
+
+
+@given(shapes=SHAPES, partitioner=PARTITIONERS, servers=st.integers(1, 5))
+def test_nothing_is_lost_and_slots_lie_beside_their_shards(
+    shapes: list[tuple[int, ...]], partitioner: Balanced, servers: int
+) -> None:
+    wanted = _program(shapes)
+    shards = divided(wanted, partitioner, servers=servers)
+    assert sum(s.size_bytes for s in shards) == sum(w.size_bytes for w in wanted)
+    assert len({s.path for s in shards}) == len(shards)
+    for shard in shards:
+        if shard.beside is not None and len(shard.shape) == 2:
+            owner = shards[shard.beside]
+            assert owner.shape == shard.shape
+            assert owner.is_trained
+    forecast = Forecast.of(shards, servers=servers, placement=LeastLoaded())
+    assert sum(forecast.bytes_per_server) == sum(w.size_bytes for w in wanted)
+    assert sum(forecast.step_bytes_per_server) == sum(w.step_bytes for w in wanted)
+
+
+def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
+    table = Wanted(
+        "table", (1000, 4), "float32", is_pulled=True, is_trained=True, rows_per_step=100
+    )
+    assert table.step_bytes == 2 * 100 * 4 * 4
+    shards = divided([table], RowHash(), servers=4)
+    assert [shard.rows_per_step for shard in shards] == [25] * 4
+    forecast = Forecast.of(shards, servers=4, placement=LeastLoaded())
+    assert imbalance(forecast.step_bytes_per_server) == 1.0
+
+
+def test_a_large_variable_among_small_ones_fills_all_servers_alike() -> None:
+    wanted = _program([(4000, 9), (10, 9), (20, 9), (5, 9)])
+    whole = Forecast.of(wanted, servers=4, placement=LeastLoaded())
+    shards = divided(wanted, Balanced(min_shard_bytes=1000), servers=4)
+    balanced = Forecast.of(shards, servers=4, placement=LeastLoaded())
+    assert imbalance(whole.bytes_per_server) > 3
+    # What Adafactor-like slots of another shape take lies with the first shard.
+    assert imbalance(balanced.bytes_per_server) < 1.2

@@ -1,0 +1,1 @@
+"""`tfps bench placement`: how evenly servers are filled, planned and not started."""

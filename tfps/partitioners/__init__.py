@@ -1,0 +1,31 @@
+"""How variables are divided into shards: rules for rows, and who decides. No TensorFlow."""
+
+from tfps.partitioners.balanced import Balanced
+from tfps.partitioners.by_rule import ByRule
+from tfps.partitioners.by_size import (
+    FixedShardsPartitioner,
+    MaxSizePartitioner,
+    MinSizePartitioner,
+)
+from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, Scattered
+from tfps.partitioners.row_spread import RowHash, RowModulo
+from tfps.partitioners.sharding import Parameter, Partitioner, Sharding
+from tfps.partitioners.whole import Whole
+
+__all__ = [
+    "Balanced",
+    "ByRule",
+    "Contiguous",
+    "FixedShardsPartitioner",
+    "MaxSizePartitioner",
+    "MinSizePartitioner",
+    "Modulo",
+    "Parameter",
+    "Partitioner",
+    "RowHash",
+    "RowModulo",
+    "RowRule",
+    "Scattered",
+    "Sharding",
+    "Whole",
+]

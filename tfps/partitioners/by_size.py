@@ -1,0 +1,118 @@
+"""TensorFlow's three partitioners: neighbouring rows, as many shards as a number or a size says.
+
+Source: `tf.distribute.experimental.partitioners`, whose names and numbers of shards they have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfps.errors import ConfigError
+from tfps.partitioners.row_rule import Contiguous
+from tfps.partitioners.sharding import Parameter, Sharding
+
+# Of TensorFlow: below it, a message costs more than its bytes.
+MIN_SHARD_BYTES = 256 << 10
+
+
+@dataclass(frozen=True)
+class FixedShardsPartitioner:
+    """As many shards as are asked for, of every variable; fewer where there are fewer rows.
+
+    Args:
+        num_shards: how many.
+
+    Raises:
+        ConfigError: no whole number from 1.
+
+    Example:
+
+    >>> FixedShardsPartitioner(2).divide(Parameter("kernel", (784, 128)), servers=4).shapes
+    ((392, 128), (392, 128))
+    """
+
+    num_shards: int
+
+    def __post_init__(self) -> None:
+        _refuse(num_shards=self.num_shards)
+
+    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
+        return _contiguous(parameter, self.num_shards)
+
+
+@dataclass(frozen=True)
+class MinSizePartitioner:
+    """As many shards as can be, none of which is smaller than a size.
+
+    Args:
+        min_shard_bytes: of a shard, but for rounding.
+        max_shards: at most; None: as many as there are servers.
+
+    Raises:
+        ConfigError: no whole numbers from 1.
+
+    Example:
+
+    >>> partitioner = MinSizePartitioner(min_shard_bytes=100_000)
+    >>> partitioner.divide(Parameter("kernel", (784, 128)), servers=2).shards
+    2
+    >>> partitioner.divide(Parameter("bias", (128,)), servers=2).shards
+    1
+    """
+
+    min_shard_bytes: int = MIN_SHARD_BYTES
+    max_shards: int | None = None
+
+    def __post_init__(self) -> None:
+        _refuse(min_shard_bytes=self.min_shard_bytes, max_shards=self.max_shards)
+
+    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
+        most = servers if self.max_shards is None else self.max_shards
+        return _contiguous(parameter, min(most, -(-parameter.size_bytes // self.min_shard_bytes)))
+
+
+@dataclass(frozen=True)
+class MaxSizePartitioner:
+    """As few shards as can be, none of which is larger than a size, or than one row.
+
+    Args:
+        max_shard_bytes: of a shard.
+        max_shards: at most, however large they are then; None: as many as it takes.
+
+    Raises:
+        ConfigError: no whole numbers from 1.
+
+    Example:
+
+    >>> partitioner = MaxSizePartitioner(max_shard_bytes=100_000)
+    >>> partitioner.divide(Parameter("kernel", (784, 128)), servers=2).shards
+    5
+    """
+
+    max_shard_bytes: int
+    max_shards: int | None = None
+
+    def __post_init__(self) -> None:
+        _refuse(max_shard_bytes=self.max_shard_bytes, max_shards=self.max_shards)
+
+    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
+        rows_per_shard = max(1, self.max_shard_bytes // max(1, parameter.row_bytes))
+        shards = -(-parameter.rows // rows_per_shard)
+        return _contiguous(parameter, min(shards, self.max_shards or shards))
+
+
+def _contiguous(parameter: Parameter, shards: int) -> Sharding:
+    # A scalar has no axis to divide, and what has no rows one shard of none.
+    most = parameter.rows if parameter.shape else 1
+    return Sharding(parameter, Contiguous(parameter.rows, max(1, min(shards, most))))
+
+
+def _refuse(**numbers: int | None) -> None:
+    problems = [
+        f"{name}: received {number!r}, expected a whole number from 1"
+        for name, number in numbers.items()
+        if number is not None
+        and (not isinstance(number, int) or isinstance(number, bool) or number < 1)
+    ]
+    if problems:
+        raise ConfigError(problems)

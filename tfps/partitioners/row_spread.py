@@ -1,0 +1,86 @@
+"""Partitioners for tables: rows that are asked for often do not lie on one shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfps.errors import ConfigError
+from tfps.partitioners.row_rule import Modulo, Scattered
+from tfps.partitioners.sharding import Parameter, Sharding
+
+
+@dataclass(frozen=True)
+class RowModulo:
+    """Row i goes to shard i mod n.
+
+    For tables whose low numbers are asked for most, such as words by frequency: with neighbouring
+    rows together they would all be on the first server.
+
+    Args:
+        shards: how many; None: as many as there are servers.
+
+    Raises:
+        ConfigError: no whole number from 1; when it divides, more shards than rows.
+
+    Example:
+
+    >>> print(RowModulo().divide(Parameter("table", (1000, 8)), servers=4))
+    table (1000, 8): 4 shards, modulo
+    """
+
+    shards: int | None = None
+
+    def __post_init__(self) -> None:
+        _refuse(self.shards)
+
+    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
+        shards = _shards(self.shards, parameter, servers=servers)
+        return Sharding(parameter, Modulo(parameter.rows, shards))
+
+
+@dataclass(frozen=True)
+class RowHash:
+    """Rows are scattered over the shards by a fixed rule.
+
+    As `RowModulo`, and also for tables in which the busy rows have regular distances, such as the
+    first row of every country.
+
+    Args:
+        shards: how many; None: as many as there are servers.
+
+    Raises:
+        ConfigError: no whole number from 1; when it divides, more shards than rows.
+
+    Example:
+
+    >>> print(RowHash(2).divide(Parameter("table", (1000, 8)), servers=4))
+    table (1000, 8): 2 shards, hash
+    """
+
+    shards: int | None = None
+
+    def __post_init__(self) -> None:
+        _refuse(self.shards)
+
+    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
+        shards = _shards(self.shards, parameter, servers=servers)
+        return Sharding(parameter, Scattered(parameter.rows, shards))
+
+
+def _refuse(shards: int | None) -> None:
+    if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool)):
+        raise ConfigError(f"shards: received {shards!r}, expected a whole number from 1, or None")
+    if shards is not None and shards < 1:
+        raise ConfigError(f"shards: received {shards}, expected a whole number from 1, or None")
+
+
+def _shards(asked: int | None, parameter: Parameter, *, servers: int) -> int:
+    if asked is None:
+        return max(1, min(servers, parameter.rows))
+    if asked > parameter.rows:
+        raise ConfigError(
+            f"{parameter.path}: received shards={asked} for a variable of shape "
+            f"{parameter.shape}, expected at most its {parameter.rows} rows. Leave shards out, or "
+            "take tfps.partitioners.ByRule to divide large tables only"
+        )
+    return asked

@@ -1,0 +1,24 @@
+"""No division: each variable lies on one server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfps.partitioners.sharding import Parameter, Sharding
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Divides nothing.
+
+    The default, and the exception in `ByRule`: for layers that must not be divided, and for models
+    whose largest variable is small against a server.
+
+    Example:
+
+    >>> print(Whole().divide(Parameter("kernel", (784, 128)), servers=4))
+    kernel (784, 128): 1 shard, whole
+    """
+
+    def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
+        return Sharding.whole(parameter)

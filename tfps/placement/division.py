@@ -1,0 +1,86 @@
+"""The variables of a program as shards. Pure: no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tfps.partitioners.row_rule import rows_per_shard
+from tfps.partitioners.sharding import Parameter, Partitioner, Sharding
+from tfps.placement.forecast import Wanted
+from tfps.placement.slab import ITEM_BYTES
+
+
+def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int) -> list[Wanted]:
+    """Each variable as its shards; what belongs to it and has its shape is divided alike.
+
+    Only what workers train is divided: all else is small, or of another shape.
+
+    Args:
+        wanted: the variables of a program.
+        partitioner: decides how.
+        servers: that the shards are for.
+
+    Example:
+
+    >>> from tfps.partitioners import RowModulo
+    >>> kernel = Wanted("table", (5, 2), "float32", is_pulled=True, is_trained=True)
+    >>> slot = Wanted("table_momentum", (5, 2), "float32", beside=0)
+    >>> [(s.path, s.shape, s.beside) for s in divided([kernel, slot], RowModulo(), servers=2)]
+    [('table/0', (3, 2), None), ('table/1', (2, 2), None), ('table_momentum/0', (3, 2), 0), \
+('table_momentum/1', (2, 2), 1)]
+    """
+    shards: list[Wanted] = []
+    first: list[int] = []  # the position of each variable's first shard
+    shardings: list[Sharding] = []
+    for variable in wanted:
+        sharding = _sharding(variable, wanted, shardings, partitioner, servers=servers)
+        begin = None if variable.beside is None else first[variable.beside]
+        alike = variable.beside is not None and sharding.shards > 1
+        first.append(len(shards))
+        shardings.append(sharding)
+        for number, shape in enumerate(sharding.shapes):
+            shards.append(
+                replace(
+                    variable,
+                    path=f"{variable.path}/{number}" if sharding.shards > 1 else variable.path,
+                    shape=shape,
+                    beside=begin + number if alike and begin is not None else begin,
+                    rows_per_step=_share(variable, sharding, number),
+                )
+            )
+    # What it follows may come after it.
+    return [
+        shard if shard.follows is None else replace(shard, follows=first[shard.follows])
+        for shard in shards
+    ]
+
+
+def _sharding(
+    variable: Wanted,
+    wanted: Sequence[Wanted],
+    shardings: Sequence[Sharding],
+    partitioner: Partitioner,
+    *,
+    servers: int,
+) -> Sharding:
+    parameter = Parameter(
+        variable.path,
+        variable.shape,
+        ITEM_BYTES.get(variable.dtype, 1),
+        rows_per_step=variable.rows_per_step,
+    )
+    if variable.is_trained:
+        return partitioner.divide(parameter, servers=servers)
+    owner = variable.beside
+    if owner is not None and wanted[owner].shape == variable.shape:
+        return replace(shardings[owner], parameter=parameter)
+    return Sharding.whole(parameter)
+
+
+def _share(variable: Wanted, sharding: Sharding, number: int) -> int | None:
+    """The rows of a shard among those that a step asks for, if all are asked for alike."""
+    if variable.rows_per_step is None:
+        return None
+    rows = rows_per_shard(sharding.rule)[number]
+    return -(-variable.rows_per_step * rows // max(1, sharding.parameter.rows))
