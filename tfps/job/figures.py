@@ -1,8 +1,8 @@
-"""The two pictures of a run: training curves and the confusion matrix."""
+"""The pictures of a run: training curves, the confusion matrix and how stale gradients were."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,33 @@ def draw_confusion(matrix: np.ndarray, path: Path, *, classes: Sequence[str], ti
             fontsize=9,
             color="white" if share > LIGHT_TEXT_FROM else INK,
         )
+    _write(figure, path)
+
+
+def draw_staleness(counts: Mapping[int, int], path: Path, *, title: str) -> None:
+    """Write how many updates gradients lacked when they were applied, as a PNG.
+
+    Args:
+        counts: staleness -> number of gradients.
+        path: the file.
+        title: above the bars.
+    """
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    total = max(1, sum(counts.values()))
+    axes.bar(list(counts), [count / total for count in counts.values()], 0.8, color=TRAINING)
+    axes.set_title(title, color=INK, fontsize=12)
+    axes.set_xlabel("staleness of a gradient, in updates", color=INK)
+    axes.set_ylabel("share of gradients", color=INK)
+    axes.set_xlim(-0.6, max(counts, default=0) + 0.6)
+    axes.set_ylim(0, 1.05 * max((count / total for count in counts.values()), default=1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=None))
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, labelcolor=INK)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(GRID)
     _write(figure, path)
 
 

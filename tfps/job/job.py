@@ -29,6 +29,7 @@ RESULT_FILES = (
     "model.keras",
     "training_curves.png",
     "confusion_matrix.png",
+    "staleness.png",
     "config.toml",
     "result.json",
 )
@@ -92,6 +93,8 @@ def run_job(
         pull_seconds=_plain(stats.pull_seconds),
         push_seconds=_plain(stats.push_seconds),
         update_seconds=_plain(stats.update_seconds),
+        gradient_staleness_updates=stats.gradient_staleness_updates,
+        gradients_dropped=stats.gradients_dropped,
         data_source=inputs.source,
         package_versions=package_versions(),
     )
@@ -192,7 +195,7 @@ def _train(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> Curv
 def _draw(
     config: JobConfig, inputs: Inputs, *, curves: Curves, matrix: np.ndarray, result: Result
 ) -> None:
-    from tfps.job.figures import draw_confusion, draw_curves
+    from tfps.job.figures import draw_confusion, draw_curves, draw_staleness
 
     output = Path(config.training.output)
     title = f"{config.example}, {config.model.name}: test accuracy {result.test_accuracy:.1%}"
@@ -202,6 +205,12 @@ def _draw(
         output / "confusion_matrix.png",
         classes=bundle.example(config.example).model.CLASSES,
         title=f"{title} of {len(inputs.y_test):,} images",
+    )
+    counts = result.gradient_staleness_updates or {}
+    draw_staleness(
+        counts,
+        output / "staleness.png",
+        title=f"{config.consistency.mode}: {sum(counts.values()):,} gradients",
     )
 
 

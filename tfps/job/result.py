@@ -28,6 +28,8 @@ class Result:
         pull_seconds: quantiles of a pull's round trip.
         push_seconds: quantiles of a push's round trip.
         update_seconds: quantiles of the optimizer's time on a server.
+        gradient_staleness_updates: staleness -> number of gradients that were applied.
+        gradients_dropped: those that were refused.
         data_source: where the data came from, in words.
         package_versions: of what computed the numbers.
     """
@@ -40,6 +42,8 @@ class Result:
     pull_seconds: Any
     push_seconds: Any
     update_seconds: Any
+    gradient_staleness_updates: Any
+    gradients_dropped: int | None
     data_source: str
     package_versions: dict[str, str]
 

@@ -31,6 +31,7 @@ RESULTS = {
     "logs",
     "model.keras",
     "result.json",
+    "staleness.png",
     "training_curves.png",
 }
 
@@ -55,6 +56,8 @@ def test_reference_job_reaches_its_accuracy(reference):
     assert result["steps_per_s"] == pytest.approx(6 * 149 / result["train_seconds"], rel=1e-3)
     assert result["data_source"] == "shipped subset (10,000 + 3,000 images)"
     assert set(result["package_versions"]) >= {"tfps", "tensorflow", "keras"}
+    assert sum(result["gradient_staleness_updates"].values()) == 6 * 149
+    assert result["gradients_dropped"] == 0
     for name in ("pull_seconds", "push_seconds", "update_seconds"):
         assert 0 < result[name]["p50"] <= result[name]["p99"] < 60
 

@@ -10,7 +10,7 @@ import pytest
 from tfps.errors import ConfigError, DataError
 from tfps.job.bundle import example
 from tfps.job.curves import Curves
-from tfps.job.figures import draw_confusion, draw_curves
+from tfps.job.figures import draw_confusion, draw_curves, draw_staleness
 from tfps.job.inputs import split
 from tfps.job.job import RESULT_FILES, prepare_output
 from tfps.job.result import Result, package_versions
@@ -37,6 +37,12 @@ def test_pictures_are_written(tmp_path, validation):
     assert (tmp_path / "matrix.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.parametrize("counts", [{}, {0: 7}, {0: 3, 1: 9, 17: 1}])
+def test_staleness_is_drawn(tmp_path, counts):
+    draw_staleness(counts, tmp_path / "staleness.png", title="title")
+    assert (tmp_path / "staleness.png").read_bytes().startswith(PNG)
+
+
 def test_result_has_the_fields_of_the_contract(tmp_path):
     result = Result(
         test_accuracy=0.91234567,
@@ -47,6 +53,8 @@ def test_result_has_the_fields_of_the_contract(tmp_path):
         pull_seconds={"p50": 0.001, "p99": None},
         push_seconds=None,
         update_seconds=None,
+        gradient_staleness_updates={0: 3, 2: 1},
+        gradients_dropped=0,
         data_source="here",
         package_versions=package_versions(),
     )
@@ -61,10 +69,13 @@ def test_result_has_the_fields_of_the_contract(tmp_path):
         "pull_seconds",
         "push_seconds",
         "update_seconds",
+        "gradient_staleness_updates",
+        "gradients_dropped",
         "data_source",
         "package_versions",
     ]
     assert written["test_accuracy"] == 0.912346
+    assert written["gradient_staleness_updates"] == {"0": 3, "2": 1}
     assert written["pull_seconds"] == {"p50": 0.001, "p99": None}
     assert set(written["package_versions"]) >= {"python", "tfps", "tensorflow", "keras"}
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
