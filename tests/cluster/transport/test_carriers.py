@@ -71,6 +71,7 @@ class EchoServer:
             Reply.NEXT_TICKET: ticket + 1,
             Reply.AHEAD_TICKET: ticket + 2,
             Reply.CLOCK: 0,
+            Reply.NEXT_BATCHES: ticket + 3,
         }
         tensors = unpack(LAYOUT, payload)
         doubled = {

@@ -10,6 +10,7 @@ from tfps.strategy.rehearsal import Rehearsal
 
 
 def test_a_table_larger_than_any_machine() -> None:
+    keras.utils.clear_session()  # names begin anew
     rehearsal = Rehearsal()
     with rehearsal.scope():
         model = keras.Sequential(
