@@ -3,6 +3,7 @@
 #   make train                              the reference job on a local cluster
 #   make train ARGS="--set training.epochs=5"
 #   make test ARGS="tests/unit -k spec"     some of the tests
+#   make test ARGS="-n 2 --dist loadgroup"  in two processes: a third less time
 
 ARGS ?=
 PYTHON ?=
@@ -27,7 +28,7 @@ train: ## Train the reference job on a local cluster: 1 chief, 2 workers, 1 para
 
 test: ## Run the tests, without those that take minutes.
 	@.ci/environment test 4
-	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (about 40 minutes on 2 cores)' \
+	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (30 to 45 minutes on 2 cores)' \
 		$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 # What trains on a cluster; the rest of tests/cluster is about processes or names its carrier.

@@ -67,8 +67,19 @@ def _leave_variants_to_test_all(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{test}: quick({pattern!r}) names none of its variants.")
 
 
+def _group(item: pytest.Item) -> str:
+    """What stays in one process of pytest-xdist where there are several, in its order.
+
+    A unit test fails in a process that has connected to a cluster, and a cluster costs seconds to
+    start; commands are processes of their own, and a file of them shares what it has run.
+    """
+    level = _level(item)
+    return str(item.path) if level == "integration" else level
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(_level(item))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     _leave_variants_to_test_all(items)
     items.sort(key=lambda item: LEVELS.index(_level(item)))

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tfps.consistency.ledger import STALENESS_BINS
 from tfps.optimizers import (
     DANA,
     AdaptiveRevision,
@@ -98,10 +99,13 @@ def test_in_fit_the_distance_is_the_staleness(
         for slot, variable in zip(model.optimizer.moved, model.trainable_variables, strict=True)
         if "task:0" in variable._value.device
     ]
-    expected = _staleness(strategy)
-    assert expected > 20
-    assert on_ticket_server == [expected] * len(on_ticket_server)
+    expected, counts = _staleness(strategy), strategy.stats().gradient_staleness_updates
     strategy.close()
+    assert expected > 20
+    if max(counts) < STALENESS_BINS - 1:
+        assert on_ticket_server == [expected] * len(on_ticket_server)
+    else:  # a worker stood still for a while, and the last bin does not say for how long
+        assert min(on_ticket_server) == max(on_ticket_server) >= expected
 
 
 def _trained_by(
