@@ -70,8 +70,8 @@ def run_job(
         ConfigError: the output folder cannot be written.
     """
     output = prepare_output(Path(config.training.output), say=say)
+    steps = config.training.epochs * inputs.steps_per_epoch(config.data.batch_size)
     with connect() as strategy:
-        steps = config.training.epochs * inputs.steps_per_epoch(config.data.batch_size)
         model = build_model(config, steps=steps, strategy=strategy)
         say(f"model    {config.model.name}, {model.count_params():,} parameters")
         started = time.monotonic()
@@ -83,7 +83,6 @@ def run_job(
         # Only now: the results of an earlier run survive one that fails.
         (output / "result.json").unlink(missing_ok=True)
         model.save(output / "model.keras")
-    steps = config.training.epochs * inputs.steps_per_epoch(config.data.batch_size)
     result = Result(
         test_accuracy=accuracy,
         test_loss=loss,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfps.errors import ConfigError
 from tfps.partitioners.by_size import MIN_SHARD_BYTES
+from tfps.partitioners.counts import refuse_no_counts
 from tfps.partitioners.row_rule import Contiguous, Modulo
 from tfps.partitioners.sharding import Parameter, Sharding
 
@@ -37,9 +37,7 @@ class Balanced:
     min_shard_bytes: int = MIN_SHARD_BYTES
 
     def __post_init__(self) -> None:
-        size = self.min_shard_bytes
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ConfigError(f"min_shard_bytes: received {size!r}, expected a whole number from 1")
+        refuse_no_counts(min_shard_bytes=self.min_shard_bytes)
 
     def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
         if not parameter.shape or parameter.size_bytes < 2 * self.min_shard_bytes:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfps.errors import ConfigError
+from tfps.partitioners.counts import refuse_no_counts
 from tfps.partitioners.row_rule import Contiguous
 from tfps.partitioners.sharding import Parameter, Sharding
 
 # Of TensorFlow: below it, a message costs more than its bytes.
 MIN_SHARD_BYTES = 256 << 10
+OPTIONAL = frozenset({"max_shards"})
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class FixedShardsPartitioner:
     num_shards: int
 
     def __post_init__(self) -> None:
-        _refuse(num_shards=self.num_shards)
+        refuse_no_counts(num_shards=self.num_shards)
 
     def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
         return _contiguous(parameter, self.num_shards)
@@ -64,7 +65,9 @@ class MinSizePartitioner:
     max_shards: int | None = None
 
     def __post_init__(self) -> None:
-        _refuse(min_shard_bytes=self.min_shard_bytes, max_shards=self.max_shards)
+        refuse_no_counts(
+            optional=OPTIONAL, min_shard_bytes=self.min_shard_bytes, max_shards=self.max_shards
+        )
 
     def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
         most = servers if self.max_shards is None else self.max_shards
@@ -93,7 +96,9 @@ class MaxSizePartitioner:
     max_shards: int | None = None
 
     def __post_init__(self) -> None:
-        _refuse(max_shard_bytes=self.max_shard_bytes, max_shards=self.max_shards)
+        refuse_no_counts(
+            optional=OPTIONAL, max_shard_bytes=self.max_shard_bytes, max_shards=self.max_shards
+        )
 
     def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
         rows_per_shard = max(1, self.max_shard_bytes // max(1, parameter.row_bytes))
@@ -105,14 +110,3 @@ def _contiguous(parameter: Parameter, shards: int) -> Sharding:
     # A scalar has no axis to divide, and what has no rows one shard of none.
     most = parameter.rows if parameter.shape else 1
     return Sharding(parameter, Contiguous(parameter.rows, max(1, min(shards, most))))
-
-
-def _refuse(**numbers: int | None) -> None:
-    problems = [
-        f"{name}: received {number!r}, expected a whole number from 1"
-        for name, number in numbers.items()
-        if number is not None
-        and (not isinstance(number, int) or isinstance(number, bool) or number < 1)
-    ]
-    if problems:
-        raise ConfigError(problems)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfps.errors import ConfigError
+from tfps.partitioners.counts import refuse_no_counts
 from tfps.partitioners.row_rule import Modulo, Scattered
 from tfps.partitioners.sharding import Parameter, Sharding
+
+OPTIONAL = frozenset({"shards"})
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class RowModulo:
     shards: int | None = None
 
     def __post_init__(self) -> None:
-        _refuse(self.shards)
+        refuse_no_counts(optional=OPTIONAL, shards=self.shards)
 
     def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
         shards = _shards(self.shards, parameter, servers=servers)
@@ -60,18 +63,11 @@ class RowHash:
     shards: int | None = None
 
     def __post_init__(self) -> None:
-        _refuse(self.shards)
+        refuse_no_counts(optional=OPTIONAL, shards=self.shards)
 
     def divide(self, parameter: Parameter, *, servers: int) -> Sharding:
         shards = _shards(self.shards, parameter, servers=servers)
         return Sharding(parameter, Scattered(parameter.rows, shards))
-
-
-def _refuse(shards: int | None) -> None:
-    if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool)):
-        raise ConfigError(f"shards: received {shards!r}, expected a whole number from 1, or None")
-    if shards is not None and shards < 1:
-        raise ConfigError(f"shards: received {shards}, expected a whole number from 1, or None")
 
 
 def _shards(asked: int | None, parameter: Parameter, *, servers: int) -> int:

@@ -38,12 +38,6 @@ class Parameter:
     def row_bytes(self) -> int:
         return math.prod(self.shape[1:]) * self.item_bytes
 
-    @property
-    def step_bytes(self) -> int:
-        """What a step of one worker moves: pulled, and pushed as a gradient."""
-        rows = self.rows if self.rows_per_step is None else min(self.rows, self.rows_per_step)
-        return 2 * rows * self.row_bytes
-
 
 @dataclass(frozen=True)
 class Sharding:
