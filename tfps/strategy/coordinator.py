@@ -74,6 +74,11 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
 
         Returns:
             A `RemoteValue`.
+
+        Raises:
+            Exception: what another scheduled function has raised. All that is scheduled or runs is
+                cancelled then; an iterator that was just being asked for a batch on some worker has
+                ended there for good, which is tf.data's way: make the iterators anew.
         """
         if not getattr(self.strategy, "_is_tfps_strategy", False):
             return super().schedule(fn, args=args, kwargs=kwargs)
