@@ -22,6 +22,7 @@ from keras.src.optimizers import base_optimizer, loss_scale_optimizer, multi_opt
 from keras.src.utils import traceback_utils as keras_tracebacks
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.checkpoint_slices import bring_all_slices
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import current_step
 
@@ -89,6 +90,11 @@ class TrainerHooks(Protocol):
         """An optimizer call in a scheduled function; False leaves it to Keras."""
 
 
+def initializer_under_construction() -> Any:
+    """What makes the first value of the Keras variable that this thread is creating, or None."""
+    return getattr(_building, "initializer", None)
+
+
 def variable_under_construction() -> Any:
     """The Keras variable that this thread is creating, or None for a raw `tf.Variable`."""
     return getattr(_building, "variable", None)
@@ -113,6 +119,7 @@ def install(hooks: TrainerHooks) -> None:
     _patch_callbacks(hooks)
     _patch_tracebacks()
     private.give_traces_their_own_functions(current_step)
+    bring_all_slices()
 
 
 def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
@@ -135,6 +142,13 @@ def _patch_variables() -> None:
         finally:
             _building.variable = previous
 
+    def initialize_with(original: Any, self: Any, initializer: Any) -> Any:
+        _building.initializer = initializer
+        try:
+            return original(self, initializer)
+        finally:
+            _building.initializer = None
+
     def atomically(operation: str) -> Callable[..., Any]:
         def change(original: Any, self: Any, value: Any) -> Any:
             native = self._value
@@ -148,6 +162,7 @@ def _patch_variables() -> None:
         return change
 
     _wrap(keras_core.Variable, "_initialize", initialize)
+    _wrap(keras_core.Variable, "_initialize_with_initializer", initialize_with)
     base = keras_core.Variable.__mro__[1]  # the class that defines assign_add for all backends
     for operation in ("assign_add", "assign_sub"):
         _wrap(base, operation, atomically(operation))

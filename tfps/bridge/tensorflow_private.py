@@ -21,14 +21,14 @@ from tensorflow.python.eager.polymorphic_function import atomic_function, polymo
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util_v2, resource_variable_ops, script_ops
 from tensorflow.python.saved_model import save_context
+from tensorflow.python.training.saving import saveable_object_util
 
 SUPPORTED_TENSORFLOW = "2.21"
 
 if not tf.__version__.startswith(SUPPORTED_TENSORFLOW + "."):
     raise ImportError(
         f"tfps uses private names of TensorFlow {SUPPORTED_TENSORFLOW} and was imported with "
-        f"TensorFlow {tf.__version__}. Install a matching one: "
-        f"pip install 'tensorflow=={SUPPORTED_TENSORFLOW}.*'"
+        f"TensorFlow {tf.__version__}; pip install 'tensorflow=={SUPPORTED_TENSORFLOW}.*'"
     )
 
 BaseResourceVariable = resource_variable_ops.BaseResourceVariable
@@ -39,6 +39,7 @@ RemoteValue = cluster_coordinator.RemoteValue
 ClosureInputError = cluster_coordinator.ClosureInputError
 CoordinatedClosureQueue = cluster_coordinator._CoordinatedClosureQueue
 Closure = cluster_coordinator.Closure
+TrackableSaveable = saveable_object_util.TrackableSaveable
 RPC_ERROR_FROM_SERVER = cluster_coordinator._RPC_ERROR_FROM_PS
 is_worker_failure = cluster_coordinator._is_worker_failure
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     help="Memory of each parameter server: say which ones would run out of it.",
 )
 def plan(config: str | None, overrides: tuple[str, ...], ps_memory_gib: float | None) -> None:
-    """Show which parameter server takes which variable of the job that CONFIG describes.
+    """Show which parameter server takes which variable or shard of the job of CONFIG.
 
     Nothing is started, and no variable gets a value: a model may be larger than this machine.
     Slots: what the optimizer keeps beside a variable. Per step: what one worker moves,
@@ -44,8 +44,8 @@ def plan(config: str | None, overrides: tuple[str, ...], ps_memory_gib: float | 
     console = Console(highlight=False)
     console.print(_variables(made), _servers(made), sep="\n\n")
     console.print(_imbalance(made))
-    for rule in made.unused_rules():
-        console.print(f"placement.rules: no variable has {rule!r} in its path.")
+    for section, rule in made.unused_rules():
+        console.print(f"{section}.rules: no variable has {rule!r} in its path.")
     problems = [] if ps_memory_gib is None else made.memory_problems(ps_memory_gib=ps_memory_gib)
     if problems:
         raise click.ClickException("\n".join(problems))

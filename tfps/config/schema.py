@@ -145,6 +145,29 @@ class ConsistencySection(Section):
     warm_up_steps: Annotated[int, Field(ge=0)] = 0  # of any mode
 
 
+# Of tfps.partitioners; a test compares them with what makes them.
+PARTITIONERS = (
+    "whole",
+    "balanced",
+    "fixed_shards",
+    "min_size",
+    "max_size",
+    "row_modulo",
+    "row_hash",
+)
+
+
+class PartitionerSection(Section):
+    """``[partitioner]``: how variables are divided into shards (`tfps.partitioners`)."""
+
+    name: Literal[PARTITIONERS] = "whole"  # type: ignore[valid-type]
+    shards: Count | None = None  # of all but whole and balanced; as many as there are servers
+    min_shard_bytes: Count = 256 << 10  # of balanced and min_size
+    max_shard_bytes: Count = 64 << 20  # of max_size
+    # A pattern that is found in a variable's path, and the name of its partitioner.
+    rules: dict[Text, Literal[PARTITIONERS]] = {}  # type: ignore[valid-type]
+
+
 class PlacementSection(Section):
     """``[placement]``: which parameter server takes a variable."""
 
@@ -176,5 +199,6 @@ class JobConfig(Section):
     cluster: ClusterSection = ClusterSection()
     training: TrainingSection = TrainingSection()
     consistency: ConsistencySection = ConsistencySection()
+    partitioner: PartitionerSection = PartitionerSection()
     placement: PlacementSection = PlacementSection()
     transport: TransportSection = TransportSection()

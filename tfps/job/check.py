@@ -13,6 +13,7 @@ from tfps.errors import ConfigError, DataError
 from tfps.job import bundle
 from tfps.job.consistency import consistency_problems
 from tfps.job.optimizer import argument_problems, staleness_problems
+from tfps.job.partitioner import partitioner_problems
 from tfps.job.placement import placement_problems
 
 
@@ -67,6 +68,8 @@ def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Che
         problems += staleness_problems(config.training)
     if not _touches(wrong, "consistency", "training.loop"):
         problems += consistency_problems(config)
+    if not _touches(wrong, "partitioner"):
+        problems += partitioner_problems(config.partitioner)
     if not _touches(wrong, "placement"):
         problems += placement_problems(config.placement)
     if not _touches(wrong, "training.output"):

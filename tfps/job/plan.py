@@ -12,7 +12,9 @@ from tfps.errors import ConfigError
 from tfps.job.check import check_job
 from tfps.job.consistency import mode_of
 from tfps.job.job import build_model
+from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of, placement_problems
+from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast
 
 GIB = 1 << 30
@@ -55,18 +57,19 @@ class JobPlan:
             if needed > ps_memory_gib * GIB
         ]
 
-    def unused_rules(self) -> list[str]:
-        """Rules of the placement that no variable follows; often a slip of the pen."""
+    def unused_rules(self) -> list[tuple[str, str]]:
+        """Section and rule of what no variable follows; often a slip of the pen."""
         paths = [variable.path for variable in self.forecast.wanted if variable.beside is None]
         return [
-            rule
-            for rule in self.config.placement.rules
+            (section, rule)
+            for section in ("partitioner", "placement")
+            for rule in getattr(self.config, section).rules
             if not any(re.search(rule, path) for path in paths)
         ]
 
 
 def plan_job(config_argument: str | None, overrides: Sequence[str] = ()) -> JobPlan:
-    """Make a job's model without values, and ask the placement for each of its variables.
+    """Make a job's model without values, divide it, and ask the placement for each shard.
 
     Args:
         config_argument: path of the file, or name of a shipped one; None is the reference job.
@@ -86,7 +89,7 @@ def plan_job(config_argument: str | None, overrides: Sequence[str] = ()) -> JobP
     rehearsal = Rehearsal()
     # How long the training is changes the learning rate and no variable.
     model = build_model(config, steps=1, strategy=rehearsal)
-    forecast = Forecast.of(
-        rehearsal.wanted(model), servers=servers, placement=placement_of(config.placement)
-    )
+    shards = divided(rehearsal.wanted(model), partitioner_of(config.partitioner), servers=servers)
+    placement = placement_of(config.placement)
+    forecast = Forecast.of(shards, servers=servers, placement=placement)
     return JobPlan(checked.path, config, workers, forecast)

@@ -25,6 +25,7 @@ from tfps.job import bundle
 from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
 from tfps.job.job import load_inputs, run_job
 from tfps.job.optimizer import argument_problems, staleness_problems
+from tfps.job.partitioner import partitioner_of, partitioner_problems
 from tfps.job.placement import placement_of, placement_problems
 from tfps.launch import LocalCluster, serve
 from tfps.launch.data_plane import DATA_PORT
@@ -103,6 +104,7 @@ def _load(config_argument: str | None, overrides: Sequence[str]) -> JobConfig:
         *argument_problems(config.training.optimizer),
         *staleness_problems(config.training),
         *consistency_problems(config),
+        *partitioner_problems(config.partitioner),
         *placement_problems(config.placement),
     ]
     if problems:
@@ -159,6 +161,7 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
 
     strategy = tfps.ParameterServerStrategy(
         resolver,
+        partitioner_of(config.partitioner),
         placement=placement_of(config.placement),
         consistency=mode_of(config.consistency),
         transport=config.transport.carrier,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +14,10 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.pieces import cut, pieces_of, rule_of
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import ConfigError, UnsupportedError
+from tfps.optimizers.by_shard import refuse_inexact_on_shards
 from tfps.optimizers.corrected import Corrected, Memories
 from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled
@@ -90,6 +92,7 @@ class ServerUpdate:
     ) -> None:
         self.optimizer = optimizer
         self._storage = storage
+        refuse_inexact_on_shards(optimizer)
         for member in members(optimizer):
             member.__dict__["_distribution_strategy"] = strategy
             self._settle(member)
@@ -192,7 +195,7 @@ class ServerUpdate:
             return
         if isinstance(optimizer, MultiOptimizer):
             for inner in optimizer.optimizers:
-                if inner.built and _on(device, inner._trainable_variables):
+                if inner.built and device in devices_of(inner):
                     self._apply(inner, gradients, push)
             if device == optimizer._iterations._value.device:
                 optimizer._iterations._value.assign_add(1)
@@ -249,24 +252,41 @@ class ServerUpdate:
         variables = member._trainable_variables
         if not variables:
             return
-        homes = [variable._value.device for variable in variables]
-        devices = tuple(dict.fromkeys(homes))
+        devices = tuple(devices_of(member))
         for value in list(member.__dict__.values()):
             if isinstance(value, keras.Variable) and value.shape == ():
                 self._move(value, devices[0])
                 value._value.mirror_on(devices)
         for _, slots in slot_lists(member):
-            for slot, home in zip(slots, homes, strict=True):
+            for slot, variable in zip(slots, variables, strict=True):
                 if slot is not None:
-                    self._move(slot, home)
+                    self._move_beside(slot, variable)
+
+    def _move_beside(self, slot: Any, variable: Any) -> None:
+        """Let a slot be divided as its variable is, shard beside shard."""
+        devices = [piece._value.device for piece in pieces_of(variable)]
+        if len(devices) == 1:
+            self._move(slot, devices[0])
+            return
+        if [piece._value.device for piece in pieces_of(slot)] == devices:
+            return
+        rule = rule_of(variable)
+        self._replace(
+            slot,
+            lambda value, **options: self._storage.create_sharded(
+                cut(value, rule), rule=rule, device_of=devices.__getitem__, **options
+            ),
+        )
 
     def _move(self, variable: Any, device: str) -> None:
         old = variable._value
-        if isinstance(old, ServerVariable) and old.device == device:
-            return
-        variable._value = self._storage.create_variable(
+        if not isinstance(old, ServerVariable) or old.device != device:
+            self._replace(variable, functools.partial(self._storage.create_variable, device=device))
+
+    def _replace(self, variable: Any, create: Callable[..., ServerVariable]) -> None:
+        old = variable._value
+        variable._value = create(
             old.numpy(),
-            device=device,
             dtype=variable._dtype,
             trainable=False,
             name=variable.name,
@@ -297,10 +317,6 @@ class ServerUpdate:
                     "tfps.DynamicBoundedStaleness(min, max), or another optimizer, such as "
                     "keras.optimizers.SGD(momentum=0.9, nesterov=True)"
                 )
-
-
-def _on(device: str, variables: Sequence[Any]) -> list[Any]:
-    return [variable for variable in variables if variable._value.device == device]
 
 
 def _is_worth_compiling(units: Sequence[Unit]) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
+from tfps.bridge.pieces import pieces_of
 from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.sharded_variable import ShardedVariable
 from tfps.bridge.view_variable import SlabVariable, ViewVariable
 from tfps.optimizers.elementwise import may_share_slabs
 from tfps.optimizers.wrapped import is_decayed, leaves
+from tfps.partitioners.row_rule import RowRule
 from tfps.placement.slab import ITEM_BYTES, Candidate, SlabLayout, lay_out
 
 
@@ -20,6 +23,17 @@ class Storage(Protocol):
 
     def create_variable(self, initial_value: Any, *, device: str, **options: Any) -> ServerVariable:
         """A named variable of its own."""
+
+    def create_sharded(
+        self,
+        parts: Sequence[Any],
+        *,
+        rule: RowRule,
+        device_of: Callable[[int], str],
+        path: str,
+        **options: Any,
+    ) -> ShardedVariable:
+        """A variable whose rows lie on several servers."""
 
     def create_slab(
         self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool
@@ -45,6 +59,16 @@ def can_share(variable: Any) -> bool:
     )
 
 
+def owned_pieces(variable: Any) -> tuple[Any, ...]:
+    """The pieces of a variable, with what Keras has said of it since it was made."""
+    pieces = pieces_of(variable)
+    for piece in pieces:
+        if piece is not variable:
+            piece.constraint = variable.constraint
+            piece.overwrite_with_gradient = variable.overwrite_with_gradient
+    return pieces
+
+
 def layouts_for(calls: Sequence[OptimizerCall]) -> list[tuple[SlabLayout, list[Any]]]:
     """The slabs that a program's optimizer calls ask for and that do not exist yet.
 
@@ -56,7 +80,8 @@ def layouts_for(calls: Sequence[OptimizerCall]) -> list[tuple[SlabLayout, list[A
         calls: of a program, in their order.
 
     Returns:
-        Each new slab's layout, and its Keras variables in that order.
+        Each new slab's layout, and its Keras variables in that order; of a variable that is divided
+        those that stand for its shards.
     """
     marks: dict[int, list[Hashable]] = {}
     found: dict[int, Any] = {}
@@ -66,10 +91,12 @@ def layouts_for(calls: Sequence[OptimizerCall]) -> list[tuple[SlabLayout, list[A
                 continue
             trained = {id(variable) for variable in leaf._trainable_variables}
             for variable in variables:
-                if id(variable) in trained and can_share(variable):
-                    found[id(variable)] = variable
-                    decays = leaf.weight_decay is not None and is_decayed(leaf, variable)
-                    marks.setdefault(id(variable), []).append((number, position, decays))
+                if id(variable) not in trained:
+                    continue
+                decays = leaf.weight_decay is not None and is_decayed(leaf, variable)
+                for piece in filter(can_share, owned_pieces(variable)):
+                    found[id(piece)] = piece
+                    marks.setdefault(id(piece), []).append((number, position, decays))
     for variable in list(found.values()):
         for neighbour in _sharing(variable):
             found.setdefault(id(neighbour), neighbour)

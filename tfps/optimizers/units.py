@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfps.bridge.pieces import pieces_of
+from tfps.bridge.sharded_variable import keras_variable_over
 from tfps.bridge.view_variable import SlabVariable, piece_of
 from tfps.optimizers.elementwise import may_share_slabs
-from tfps.optimizers.slabs import Storage, can_share
+from tfps.optimizers.slabs import Storage, can_share, owned_pieces
 from tfps.optimizers.wrapped import is_decayed, slot_lists, wrappers_over
 
 
 class Unit(NamedTuple):
-    """A Keras variable to an optimizer: one of the model's, or one whose value is a slab.
+    """A Keras variable to an optimizer: one of the model's, its shard, or one over a slab.
 
     Args:
         variable: what the optimizer updates.
@@ -60,16 +62,18 @@ class Units:
 
     def __init__(self, optimizer: Any, leaf: Any, *, storage: Storage) -> None:
         self._leaf = leaf
-        self._natives = [weakref.ref(v._value) for v in leaf._trainable_variables]
-        self._slots = dict(slot_lists(leaf))
+        owners = leaf._trainable_variables
+        self._pieces = [piece for owner in owners for piece in owned_pieces(owner)]
+        self._owners = [owner for owner in owners for _ in pieces_of(owner)]
+        self._natives = [weakref.ref(piece._value) for piece in self._pieces]
+        self._slots = {name: _in_pieces(slots, owners) for name, slots in slot_lists(leaf)}
         for number, wrapper in enumerate(wrappers_over(optimizer, leaf)):
             names = [v._value.shared_name for v in wrapper._trainable_variables]
             for name, values in slot_lists(wrapper):
                 by_name = dict(zip(names, values, strict=True))
-                self._slots[_prefix(number) + name] = [
-                    by_name[v._value.shared_name] for v in leaf._trainable_variables
-                ]
-        self._positions = {v._value.shared_name: i for i, v in enumerate(leaf._trainable_variables)}
+                slots = [by_name[owner._value.shared_name] for owner in owners]
+                self._slots[_prefix(number) + name] = _in_pieces(slots, owners)
+        self._positions = {piece._value.shared_name: i for i, piece in enumerate(self._pieces)}
         self._slabs: dict[str, Unit] = {}
         if may_share_slabs(optimizer, leaf):
             slabs = {v._value.slab.shared_name: v._value.slab for v in self._views()}
@@ -80,12 +84,12 @@ class Units:
     @property
     def are_current(self) -> bool:
         """Whether all variables still lie where they lay."""
-        variables = self._leaf._trainable_variables
-        return all(v._value is native() for v, native in zip(variables, self._natives, strict=True))
+        pieces = self._pieces
+        return all(p._value is native() for p, native in zip(pieces, self._natives, strict=True))
 
     def all(self) -> list[Unit]:
-        """Every variable once, those of a slab that the optimizer sees whole together."""
-        units = [self._slabs.get(_slab_name(v) or "") or self._single(v) for v in self._variables()]
+        """Every piece once, those of a slab that the optimizer sees whole together."""
+        units = [self._slabs.get(_slab_name(p) or "") or self._single(p) for p in self._pieces]
         return list({unit.name: unit for unit in units}.values())
 
     def on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[Unit]:
@@ -96,11 +100,11 @@ class Units:
             gradients: by the name of a variable, or of a slab if all of its variables have one.
         """
         units: dict[str, Unit] = {}
-        for variable in self._leaf._trainable_variables:
-            if variable._value.device != device:
+        for piece in self._pieces:
+            if piece._value.device != device:
                 continue
-            unit = self._single(variable)
-            slab = variable._value.slab
+            unit = self._single(piece)
+            slab = piece._value.slab
             if slab is not None:
                 whole = self._slabs.get(slab.shared_name)
                 parts = any(name in gradients for name in slab.layout.names)
@@ -121,29 +125,26 @@ class Units:
         return known
 
     def _views(self) -> list[Any]:
-        return [v for v in self._variables() if v._value.slab is not None]
+        return [piece for piece in self._pieces if piece._value.slab is not None]
 
-    def _variables(self) -> list[Any]:
-        variables: list[Any] = self._leaf._trainable_variables
-        return variables
-
-    def _single(self, variable: Any) -> Unit:
-        position = self._positions[variable._value.shared_name]
+    def _single(self, piece: Any) -> Unit:
+        position = self._positions[piece._value.shared_name]
         slots = {name: values[position] for name, values in self._slots.items()}
-        return Unit(variable, slots, self._decays(variable), is_slab=False)
+        return Unit(piece, slots, self._decays(position), is_slab=False)
 
-    def _decays(self, variable: Any) -> bool:
-        return self._leaf.weight_decay is not None and is_decayed(self._leaf, variable)
+    def _decays(self, position: int) -> bool:
+        owner = self._owners[position]
+        return self._leaf.weight_decay is not None and is_decayed(self._leaf, owner)
 
     def _holds(self, slab: SlabVariable) -> bool:
         """Whether the optimizer does the same to all of a slab, with slots of the same shapes."""
         if not all(name in self._positions for name in slab.layout.names):
             return False
         members = [self._positions[name] for name in slab.layout.names]
-        variables = [self._leaf._trainable_variables[i] for i in members]
+        variables = [self._pieces[i] for i in members]
         return (
             all(can_share(variable) for variable in variables)
-            and len({self._decays(variable) for variable in variables}) == 1
+            and len({self._decays(i) for i in members}) == 1
             and all(
                 slots[i] is not None
                 and tuple(slots[i].shape) == tuple(variable.shape)
@@ -156,11 +157,25 @@ class Units:
     def _unit_of(self, slab: SlabVariable, storage: Storage) -> Unit:
         members = [self._positions[name] for name in slab.layout.names]
         slots = {
-            name: _slab_of([values[i] for i in members], slab, name, storage).as_keras_variable()
+            name: _over(_slab_of([values[i] for i in members], slab, name, storage))
             for name, values in self._slots.items()
         }
-        first = self._single(self._leaf._trainable_variables[members[0]])
-        return Unit(slab.as_keras_variable(), slots, first.decays, is_slab=True)
+        first = self._single(self._pieces[members[0]])
+        return Unit(_over(slab), slots, first.decays, is_slab=True)
+
+
+def _in_pieces(slots: Sequence[Any], owners: Sequence[Any]) -> list[Any]:
+    """The slot of each piece; None where an optimizer has none for the variable."""
+    return [
+        piece
+        for slot, owner in zip(slots, owners, strict=True)
+        for piece in (pieces_of(slot) if slot is not None else [None] * len(pieces_of(owner)))
+    ]
+
+
+def _over(slab: SlabVariable) -> Any:
+    """A Keras variable whose value is the whole vector, for an optimizer to update."""
+    return keras_variable_over(slab, path=slab.shared_name)
 
 
 def _slab_name(variable: Any) -> str | None:

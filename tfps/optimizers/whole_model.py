@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras.src.optimizers.base_optimizer import clip_by_global_norm
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from tfps.bridge.pieces import pieces_of
 from tfps.optimizers.elementwise import clips_on_worker
 from tfps.optimizers.wrapped import bare, devices_of, leaves
 
@@ -48,19 +49,26 @@ def for_whole_model(
     for leaf in leaves(optimizer):
         if leaf.global_clipnorm and len(devices_of(leaf)) > 1:
             gradients = _clipped_together(leaf, gradients, variables=variables, scale=scale)
+        if leaf.clipnorm and any(len(pieces_of(v)) > 1 for v in leaf._trainable_variables):
+            # The server finds no shard's norm to be larger.
+            gradients = _clipped_together(leaf, gradients, variables=variables, scale=scale)
     return gradients
 
 
 def _clipped_together(
     leaf: Any, gradients: list[tf.Tensor], *, variables: Sequence[Any], scale: Any
 ) -> list[tf.Tensor]:
-    """Clip the gradients of one optimizer, of several perhaps, by their global norm."""
+    """Clip the gradients of one optimizer, of several perhaps, by their norms."""
     own = {id(variable) for variable in leaf._trainable_variables}
     positions = [i for i, variable in enumerate(variables) if id(variable) in own]
     clipped = _unscaled(
         [gradients[i] for i in positions],
         scale if leaf.loss_scale_factor is None else leaf.loss_scale_factor,
-        lambda each: clip_by_global_norm(each, leaf.global_clipnorm),
+        lambda each: (
+            clip_by_global_norm(each, leaf.global_clipnorm)
+            if leaf.global_clipnorm
+            else leaf._clip_gradients(each)
+        ),
     )
     result = list(gradients)
     for i, gradient in zip(positions, clipped, strict=True):

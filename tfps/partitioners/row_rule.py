@@ -1,4 +1,7 @@
-"""Which shard has a row of a variable, and where in it. Pure: NumPy."""
+"""Which shard has a row of a variable, and where in it.
+
+Pure arithmetic on int64, so that NumPy's arrays and TensorFlow's tensors go through the same lines.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,20 @@ class RowRule(Protocol):
     def place_of(self, rows: Any) -> Any:
         """Which row of its shard each row is."""
 
-    def rows_of(self, shard: int) -> np.ndarray[Any, Any]:
-        """The logical numbers of a shard's rows, in the order in which it holds them."""
+    def row_at(self, shard: Any, places: Any) -> Any:
+        """The logical number of what a shard holds at each place."""
+
+
+def rows_of(rule: RowRule, shard: int) -> np.ndarray[Any, Any]:
+    """The logical numbers of a shard's rows, in the order in which it holds them.
+
+    Example:
+
+    >>> rows_of(Modulo(rows=10, shards=3), 1)
+    array([1, 4, 7])
+    """
+    rows: np.ndarray[Any, Any] = rule.row_at(shard, np.arange(rows_per_shard(rule)[shard]))
+    return rows
 
 
 def rows_per_shard(rule: RowRule) -> tuple[int, ...]:
@@ -69,19 +84,21 @@ class Contiguous:
     def __str__(self) -> str:
         return "contiguous" if self.shards > 1 else "whole"
 
-    @functools.cached_property
-    def offsets(self) -> np.ndarray[Any, Any]:
-        """The first row of each shard, and the end."""
-        return np.concatenate([[0], np.cumsum(rows_per_shard(self))])
+    def begin_of(self, shards: Any) -> Any:
+        """The first row of each shard."""
+        least, longer = divmod(self.rows, self.shards)
+        return shards * least + _smaller(shards, longer)
 
     def shard_of(self, rows: Any) -> Any:
-        return np.searchsorted(self.offsets, rows, side="right") - 1
+        least, longer = divmod(self.rows, self.shards)
+        # As if all were as long as the first ones, or as if those were as short as the others.
+        return _larger(rows // (least + 1), (rows - longer) // max(1, least))
 
     def place_of(self, rows: Any) -> Any:
-        return rows - self.offsets[self.shard_of(rows)]
+        return rows - self.begin_of(self.shard_of(rows))
 
-    def rows_of(self, shard: int) -> np.ndarray[Any, Any]:
-        return np.arange(self.offsets[shard], self.offsets[shard + 1])
+    def row_at(self, shard: Any, places: Any) -> Any:
+        return self.begin_of(shard) + places
 
 
 @dataclass(frozen=True)
@@ -92,8 +109,8 @@ class Modulo:
 
     Example:
 
-    >>> Modulo(rows=10, shards=3).rows_of(1)
-    array([1, 4, 7])
+    >>> Modulo(rows=10, shards=3).shard_of(np.arange(6))
+    array([0, 1, 2, 0, 1, 2])
     """
 
     rows: int
@@ -111,8 +128,8 @@ class Modulo:
     def place_of(self, rows: Any) -> Any:
         return rows // self.shards
 
-    def rows_of(self, shard: int) -> np.ndarray[Any, Any]:
-        return np.arange(shard, self.rows, self.shards)
+    def row_at(self, shard: Any, places: Any) -> Any:
+        return places * self.shards + shard
 
 
 @dataclass(frozen=True)
@@ -148,7 +165,9 @@ class Scattered:
 
     @functools.cached_property
     def multiplier(self) -> int:
-        """Without a common divisor with the number of rows."""
+        """Without a common divisor with the number of rows; one shard holds them in order."""
+        if self.shards == 1:
+            return 1
         near = max(1, round(self.rows * GOLDEN_RATIO))
         return next(m for m in range(near, near + self.rows + 1) if math.gcd(m, self.rows) == 1)
 
@@ -162,9 +181,17 @@ class Scattered:
     def place_of(self, rows: Any) -> Any:
         return self._divided.place_of(rows * self.multiplier % self.rows)
 
-    def rows_of(self, shard: int) -> np.ndarray[Any, Any]:
+    def row_at(self, shard: Any, places: Any) -> Any:
         inverse = pow(self.multiplier, -1, self.rows) if self.rows > 1 else 0
-        return self._divided.rows_of(shard) * inverse % self.rows
+        return self._divided.row_at(shard, places) * inverse % max(1, self.rows)
+
+
+def _larger(one: Any, other: Any) -> Any:
+    return (one + other + abs(one - other)) // 2
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return (one + other - abs(one - other)) // 2
 
 
 def _check(rows: int, shards: int) -> None:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import is_task_failure
+from tfps.bridge.pieces import all_pieces
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.local_loop import LocalLoop
 from tfps.runtime.pipelined_loop import PipelinedLoop
@@ -42,7 +43,7 @@ class CompiledProgram:
     ) -> None:
         self.program, self.source = program, source
         self._data_plane = runtime.data_plane
-        self._places = [weakref.ref(variable._value) for variable in program.variables]
+        self._places = [weakref.ref(piece._value) for piece in all_pieces(program.variables)]
         self.servers = [
             ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
             for server in runtime.servers
@@ -66,8 +67,8 @@ class CompiledProgram:
     @property
     def is_current(self) -> bool:
         """Whether the program's variables lie where they lay when it was traced."""
-        pairs = zip(self.program.variables, self._places, strict=True)
-        return all(variable._value is place() for variable, place in pairs)
+        pairs = zip(all_pieces(self.program.variables), self._places, strict=True)
+        return all(piece._value is place() for piece, place in pairs)
 
     def trace(self, *arguments: Any) -> None:
         """Trace the closure; on the main thread, where Keras's own state is."""

@@ -13,7 +13,7 @@ from tfps.consistency.admission import Counted, count_update
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.optimizers.wrapped import drop_above_of
+from tfps.optimizers.wrapped import devices_of, drop_above_of
 from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
@@ -27,6 +27,7 @@ from tfps.runtime.wire import (
     parameter_layout,
     parameters_on,
     parts_of,
+    pieces_on,
 )
 from tfps.runtime.worker_index import COORDINATOR
 from tfps.transport.carrier import Message, ServerCall
@@ -102,7 +103,7 @@ class CustomServer:
         self.job_id = runtime.job_id
         self._held = parts_of(parameters_on(program, server.device))
         self.parameters, self.parameter_layout = self._held.variables, self._held.layout
-        self.state = tuple(v for v in program.state if v._value.device == server.device)
+        self.state = pieces_on(program.state, server.device)
         self.state_layout = parameter_layout(self.state)
         self.wires = [self._wire(stage.variables) for stage in program.stages]
         text = repr((next(_numbers), self.parameter_layout, self.wires)).encode()
@@ -181,7 +182,7 @@ class CustomServer:
         runtime.forget_with(self, [(self.server.index, self.plan_id)])
 
     def _wire(self, variables: Sequence[Any]) -> StageWire:
-        here = parts_of(v for v in variables if v._value.device == self.server.device)
+        here = parts_of(pieces_on(variables, self.server.device))
         return StageWire(
             gradients=here,
             state=(),
@@ -247,8 +248,7 @@ class CustomServer:
         counted: Counted,
         sender: WorkerAt,
     ) -> None:
-        trained = optimizer._trainable_variables
-        if not any(v._value.device == self.server.device for v in trained):
+        if self.server.device not in devices_of(optimizer):
             return
 
         def apply() -> tf.Tensor:

@@ -16,12 +16,12 @@ from tfps.runtime.program import Program
 from tfps.runtime.round_agreement import Found
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.shares import gradients_together
-from tfps.runtime.wire import gradient_name, name_of
+from tfps.runtime.wire import gradient_name, in_pieces, name_of
 from tfps.runtime.worker_copies import WorkerCopies
 from tfps.runtime.worker_index import worker_of_call
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
-from tfps.transport.packing import pack, unpack
+from tfps.transport.packing import pack
 
 
 class CustomStep:
@@ -103,6 +103,7 @@ class CustomStep:
             value_of=self.value_of,
         )
         named = {gradient_name(v): g for g, v in zip(values, variables, strict=True)}
+        named = in_pieces(named, variables, name=gradient_name)
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         caller = self._who_pushes()
         calls = {
@@ -120,10 +121,9 @@ class CustomStep:
 
     def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
         """Go on with what a push was answered with."""
-        for p, server in enumerate(self.servers):
-            new = unpack(server.wires[stage].reply, replies[p].payload)
-            for variable in server.wires[stage].parameters:
-                self.copies.load(variable, new[name_of(variable)])
+        layouts = [server.wires[stage].reply for server in self.servers]
+        payloads = [replies[p].payload for p in range(len(self.servers))]
+        self.copies.load_all(self.program.variables, layouts, payloads)
         self._versions.assign(versions_of(replies), read_value=False)
 
     def pull(self) -> None:
@@ -149,18 +149,18 @@ class CustomStep:
 
     def _load(self, found: Found) -> None:
         """Take over all variables of all servers."""
-        for server, payload in zip(self.servers, found.payloads, strict=True):
-            values = unpack(server.parameter_layout, payload)
-            for variable in server.parameters:
-                self.copies.load(variable, values[name_of(variable)])
+        layouts = [server.parameter_layout for server in self.servers]
+        self.copies.load_all(self.program.variables, layouts, found.payloads)
         self._versions.assign(tf.stack(found.versions), read_value=False)
 
     def write_back(self) -> None:
         """Send home what the function assigned: the difference to what was pulled."""
         calls = {}
+        state = self.program.state
+        changes = {name_of(v): self._change(v) for v in state}
+        changes = in_pieces(changes, state, name=name_of)
         for p, server in enumerate(self.servers):
             if server.state:
-                changes = {name_of(v): self._change(v) for v in server.state}
                 calls[p] = server.call(Kind.WRITE_BACK, pack(server.state_layout, changes))
         if calls:
             replies = self.runtime.carrier.exchange(calls)

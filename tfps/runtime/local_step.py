@@ -11,7 +11,7 @@ from tfps.bridge.kept_variable import KeptVariable
 from tfps.optimizers.local_update import apply_locally
 from tfps.runtime.period_step import PeriodStep
 from tfps.runtime.shares import gradients_together
-from tfps.runtime.wire import count_name, gradient_name, name_of
+from tfps.runtime.wire import count_name, gradient_name, of_variables
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import Kind
 from tfps.transport.packing import unpack
@@ -115,10 +115,11 @@ class LocalStep(PeriodStep):
                 for p, server in enumerate(self.servers)
             }
         )
+        values: dict[str, tf.Tensor] = {}
         for p, server in enumerate(self.servers):
-            values = unpack(server.slot_layout, replies[p].payload)
-            for variable in server.slots:
-                self._kept[id(variable)].load(values[name_of(variable)])
+            values.update(unpack(server.slot_layout, replies[p].payload))
+        for variable, value in of_variables(values, self.program.local.slots):
+            self._kept[id(variable)].load(value)
         for count in self._counts:
             self._kept[id(count)].load(tf.zeros([], count._dtype))
         return tf.constant(0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tfps.runtime.pushed import NOT_MEASURED, Pushed
-from tfps.runtime.wire import name_of
+from tfps.runtime.wire import in_pieces, name_of
 from tfps.runtime.worker_step import WorkerStep
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
@@ -48,11 +47,12 @@ class PipelinedStep(WorkerStep):
 
     def send_nothing(self, *, versions: tf.Tensor, next_ticket: tf.Tensor) -> Pushed:
         """In the place of the push before the first one: the parameters stay as they are."""
+        variables = self.program.variables
+        values = in_pieces(
+            {name_of(v): self.copies.read(v) for v in variables}, variables, name=name_of
+        )
         return Pushed(
-            payloads=[
-                pack(s.parameter_layout, {name_of(v): self._value(v) for v in s.parameters})
-                for s in self.servers
-            ],
+            payloads=[pack(s.parameter_layout, values) for s in self.servers],
             versions=tf.unstack(versions, num=len(self.servers)),
             accepted=tf.constant(True),
             next_ticket=next_ticket,
@@ -66,6 +66,3 @@ class PipelinedStep(WorkerStep):
     def load(self, payloads: Sequence[tf.Tensor]) -> None:
         """Take over the parameters of all servers' replies."""
         self._load(0, payloads)
-
-    def _value(self, variable: Any) -> tf.Tensor:
-        return self.copies.read(variable)

@@ -29,7 +29,7 @@ from tfps.runtime.server_function import server_function
 from tfps.runtime.server_push import Push
 from tfps.runtime.server_round import RoundPush, RoundRequest
 from tfps.runtime.server_stage import ServerStage, count_durations
-from tfps.runtime.wire import parameters_on, parts_of, report_layout, stage_wire
+from tfps.runtime.wire import parameters_on, parts_of, pieces_on, report_layout, stage_wire
 from tfps.transport.carrier import Message
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 from tfps.transport.packing import pack, unpack
@@ -83,7 +83,7 @@ class ServerProgram:
         optimizers = {id(call.optimizer): call.optimizer for call in calls}
         self._updates = [update_of(optimizer) for optimizer in optimizers.values()]
         slots = () if program.local is None else program.local.slots
-        self._slots = parts_of(v for v in slots if v._value.device == server.device)
+        self._slots = parts_of(pieces_on(slots, server.device))
         self.slots, self.slot_layout = self._slots.variables, self._slots.layout
         self.join = self._function(self._join)
         self.pushes = [self._function(self._push(k).trace) for k in range(len(program.stages))]

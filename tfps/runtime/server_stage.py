@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.consistency.ledger import Entries
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
+from tfps.optimizers.wrapped import devices_of
 from tfps.runtime.server import Server
 from tfps.runtime.wire import StageWire, gradient_of, name_of
 from tfps.transport.message import Request
@@ -101,7 +102,7 @@ class ServerStage:
         natives = self.wire.gradients.natives
         gradients = {native.shared_name: tensors[gradient_of(native)] for native in natives}
         optimizer, device = self.optimizer, self.server.device
-        if any(v._value.device == device for v in optimizer._trainable_variables):
+        if device in devices_of(optimizer):
             self._update_of(optimizer).apply(gradients, device=device, **options)
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.server_variable import NamedResource, ServerVariable
+from tfps.bridge.sharded_variable import ShardedVariable
 from tfps.bridge.view_variable import SlabVariable, ViewVariable
+from tfps.partitioners.row_rule import RowRule
 from tfps.placement.plan import Plan, View
 from tfps.placement.slab import ITEM_BYTES, SlabLayout
 from tfps.transport.chunk import chunk_bytes_from_environment
@@ -100,6 +102,49 @@ class Storage:
             self._bytes[view.server] += view.size_bytes
         self._finalizers[shared_name] = weakref.finalize(variable, self._forget, shared_name)
         return variable
+
+    def create_sharded(
+        self,
+        parts: Sequence[Any],
+        *,
+        rule: RowRule,
+        device_of: Callable[[int], str],
+        path: str,
+        **options: Any,
+    ) -> ShardedVariable:
+        """A variable whose rows lie on several servers.
+
+        Args:
+            parts: the initial value of each shard: a tensor, an array or a callable.
+            rule: which row lies where.
+            device_of: the server of a shard, asked in their order.
+            path: of the Keras variable.
+            options: of `ServerVariable`.
+        """
+        name = options.pop("name", None) or "variable"
+        trainable = options.pop("trainable", True)
+        natives = [
+            self.create_variable(
+                part,
+                device=device_of(number),
+                path=f"{path}/{number}",
+                name=f"{name}_{number}",
+                trainable=False,  # tapes watch the whole
+                **options,
+            )
+            for number, part in enumerate(parts)
+        ]
+        return ShardedVariable(
+            natives,
+            rule=rule,
+            unique_id=f"{name}_{next(self._names)}",
+            path=path,
+            name=name,
+            trainable=trainable,
+            synchronization=options.get("synchronization"),
+            aggregation=options.get("aggregation"),
+            distribute_strategy=options.get("distribute_strategy"),
+        )
 
     def create_slab(
         self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
+from tfps.bridge.pieces import all_pieces, cut, joined, pieces_of, rule_of
 from tfps.runtime.program import Program
 from tfps.transport.layout import Layout
 
@@ -19,7 +22,7 @@ class Parts(NamedTuple):
     the worker lie end to end in its place: the bytes are the same.
     """
 
-    variables: tuple[Any, ...]  # of Keras, in the order of the worker's segments
+    variables: tuple[Any, ...]  # of Keras or shards of such, in the worker's order
     natives: tuple[Any, ...]  # what the server reads and writes: slabs, and variables outside them
 
     @property
@@ -48,7 +51,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(variables: Iterable[Any]) -> Parts:
-    """Put the variables of a slab next to each other, if all of them are there."""
+    """Put the pieces of a slab next to each other, if all of them are there."""
     by_name = {name_of(variable): variable for variable in variables}
     ordered: dict[str, Any] = {}
     natives = []
@@ -70,7 +73,7 @@ class StageWire:
     """The messages of one stage with one server."""
 
     gradients: Parts  # what gradients go up for
-    state: tuple[Any, ...]  # Keras variables whose new values go up
+    state: tuple[Any, ...]  # pieces whose new values go up
     counts: tuple[Any, ...]  # of updates, whose increases go up
     values: Parts  # what comes down
     request: Layout
@@ -80,7 +83,7 @@ class StageWire:
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """The Keras variables whose values come down."""
+        """The pieces whose values come down."""
         return self.values.variables
 
 
@@ -105,8 +108,43 @@ def count_name(variable: Any) -> str:
 
 
 def parameters_on(program: Program, device: str) -> tuple[Any, ...]:
-    """A program's variables on one server, in the order of their first use."""
-    return tuple(v for v in program.variables if v._value.device == device)
+    """What of a program's variables lies on one server, in the order of their first use."""
+    return pieces_on(program.variables, device)
+
+
+def pieces_on(variables: Iterable[Any], device: str) -> tuple[Any, ...]:
+    """What of some variables lies on one server."""
+    return tuple(piece for piece in all_pieces(variables) if piece._value.device == device)
+
+
+def in_pieces(
+    tensors: Mapping[str, tf.Tensor], variables: Iterable[Any], *, name: Callable[[Any], str]
+) -> dict[str, tf.Tensor]:
+    """Tensors of variables as those of their pieces.
+
+    Args:
+        tensors: by name.
+        variables: whose tensors they are; of some there may be none.
+        name: of a variable's or a piece's tensor.
+    """
+    cut_up: dict[str, tf.Tensor] = {}
+    for variable in variables:
+        if name(variable) in tensors:
+            parts = cut(tensors[name(variable)], rule_of(variable))
+            cut_up.update(zip(map(name, pieces_of(variable)), parts, strict=True))
+    return cut_up
+
+
+def of_variables(
+    tensors: Mapping[str, tf.Tensor], variables: Iterable[Any]
+) -> list[tuple[Any, tf.Tensor]]:
+    """Variables and their values, from those of their pieces on all servers; by `name_of`."""
+    found = []
+    for variable in variables:
+        names = [name_of(piece) for piece in pieces_of(variable)]
+        if names[0] in tensors:
+            found.append((variable, joined([tensors[n] for n in names], rule_of(variable))))
+    return found
 
 
 def parameter_layout(variables: Iterable[Any]) -> Layout:
@@ -134,9 +172,9 @@ def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> S
         reports: the server takes the report of the step before (the ticket server does).
     """
     is_last = stage == len(program.stages) - 1
-    gradients = parts_of(v for v in program.stages[stage].variables if v._value.device == device)
+    gradients = parts_of(pieces_on(program.stages[stage].variables, device))
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
-    state = tuple(v for v in program.state if device in v._value.resource.devices)
+    state = tuple(p for p in all_pieces(program.state) if device in p._value.resource.devices)
     state = state if is_last else ()
     local = program.local
     counts = local.counts if local is not None and local.adds_counts else ()

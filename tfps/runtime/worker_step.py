@@ -18,11 +18,11 @@ from tfps.runtime.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.round_agreement import Found, RoundAgreement
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.shares import gradients_together
-from tfps.runtime.wire import METRICS, OUTPUTS, gradient_name, name_of
+from tfps.runtime.wire import METRICS, OUTPUTS, gradient_name, in_pieces, name_of
 from tfps.runtime.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import PROTOCOL, Kind, Reply, Request
-from tfps.transport.packing import pack, unpack
+from tfps.transport.packing import pack
 
 
 class WorkerStep:
@@ -141,10 +141,8 @@ class WorkerStep:
 
     def _take(self, found: Found) -> None:
         """All parameters of all servers, such as a join brings."""
-        for server, payload in zip(self.servers, found.payloads, strict=True):
-            values = unpack(server.parameter_layout, payload)
-            for variable in server.parameters:
-                self.copies.load(variable, values[name_of(variable)])
+        layouts = [server.parameter_layout for server in self.servers]
+        self.copies.load_all(self.program.variables, layouts, found.payloads)
         self.versions = list(found.versions)
 
     def run(
@@ -242,14 +240,14 @@ class WorkerStep:
 
     def _payloads(self, stage: int, gradients: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """What a stage sends to each server."""
-        payloads = []
-        for server in self.servers:
-            wire = server.wires[stage]
-            tensors = dict(gradients)
-            tensors.update((name_of(v), self._new_state(v)) for v in wire.state)
-            tensors.update(self.report)
-            payloads.append(pack(wire.request, tensors))
-        return payloads
+        wires = [server.wires[stage] for server in self.servers]
+        variables, state = self.program.stages[stage].variables, self.program.state
+        tensors = {**gradients, **in_pieces(gradients, variables, name=gradient_name)}
+        if any(wire.state for wire in wires):
+            new = {name_of(v): self._new_state(v) for v in state}
+            tensors.update(in_pieces(new, state, name=name_of))
+        tensors.update(self.report)
+        return [pack(wire.request, tensors) for wire in wires]
 
     def _push(self, stage: int, payloads: Sequence[tf.Tensor]) -> Pushed:
         """Send payloads to all servers and wait for the replies."""
@@ -291,10 +289,8 @@ class WorkerStep:
 
     def _load(self, stage: int, payloads: Sequence[tf.Tensor]) -> None:
         """Take over the parameters of all servers' replies."""
-        for server, payload in zip(self.servers, payloads, strict=True):
-            values = unpack(server.wires[stage].reply, payload)
-            for variable in server.wires[stage].parameters:
-                self.copies.load(variable, values[name_of(variable)])
+        layouts = [server.wires[stage].reply for server in self.servers]
+        self.copies.load_all(self.program.variables, layouts, payloads)
 
     def _header(self, kind: Kind, stage: int = 0, *, version: Any = None) -> Any:
         def of(server: int) -> tf.Tensor:

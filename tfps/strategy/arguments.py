@@ -103,13 +103,8 @@ def _check_cluster(resolver: Any) -> ClusterSpec:
 
 
 def _check_partitioner(partitioner: Any) -> None:
-    if isinstance(partitioner, Partitioner):
-        raise UnsupportedError(
-            f"variable_partitioner: received {partitioner!r}, expected a partitioner of "
-            "tf.distribute.experimental.partitioners, for raw variables, or None: this version "
-            "places every Keras variable whole. `tfps plan` and placement= say where."
-        )
-    if partitioner is not None and not callable(partitioner):
+    is_ours = isinstance(partitioner, Partitioner) and not isinstance(partitioner, type)
+    if partitioner is not None and not is_ours and not callable(partitioner):
         raise ConfigError(
             f"variable_partitioner: received {partitioner!r}, expected a partitioner of "
             "tf.distribute.experimental.partitioners, or None to split nothing"

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import logging
+import functools
 import math
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_patches import variable_under_construction
+from tfps.bridge.block_draw import WHOLE_BYTES, BlockDraw, may_draw_blocks, seed_of
+from tfps.bridge.keras_patches import (
+    initializer_under_construction,
+    variable_under_construction,
+)
+from tfps.bridge.pieces import cut
+from tfps.bridge.sharded_variable import ShardedVariable
 from tfps.bridge.step_scope import StepScope, current_step
+from tfps.partitioners import Parameter, RowRule, Sharding
+from tfps.partitioners.row_rule import rows_per_shard
 from tfps.placement.policy import Newcomer
 from tfps.placement.slab import ITEM_BYTES
 from tfps.runtime.devices import DividedFunction, device_of_thread
 from tfps.training.feeder import CHIEF_DEVICE
 
-logger = logging.getLogger(__name__)
+
+class _Place(NamedTuple):
+    """Where a variable goes."""
+
+    rule: RowRule
+    device_of: Callable[[int], str]  # of each shard, asked in their order
 
 
 class Extended(private.ParameterServerStrategyExtended):
@@ -28,8 +42,8 @@ class Extended(private.ParameterServerStrategyExtended):
 
     _tfps_runtime: Any = None
     _tfps_register: Any = None
+    _tfps_partitioning: Any = None
     _tfps_worker_devices: tuple[str, ...] = ()
-    _tfps_said_whole = False
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
         keras_variable = variable_under_construction()
@@ -41,28 +55,71 @@ class Extended(private.ParameterServerStrategyExtended):
         if kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ:
             with private.placed_on(CHIEF_DEVICE):
                 return next_creator(**kwargs)
+        self._tfps_register(keras_variable.path, keras_variable)
+        value = kwargs.get("initial_value")
+        options = {
+            "trainable": kwargs.get("trainable", True),
+            "dtype": kwargs.get("dtype"),
+            "name": kwargs.get("name"),
+            "path": keras_variable.path,
+            "synchronization": kwargs.get("synchronization"),
+            "aggregation": kwargs.get("aggregation"),
+            "distribute_strategy": self._container_strategy(),
+        }
+        parameter = _parameter(keras_variable, value)
+        place = self._place_of(parameter, keras_variable, kwargs)
+        draw = _draw_of(parameter, keras_variable._dtype)
+        if draw is not None:
+            return self._drawn(draw, place, options)
+        if place.rule.shards == 1:
+            device = place.device_of(0)
+            return self._tfps_runtime.create_variable(value, device=device, **options)
+        whole = value() if callable(value) else value
+        return self._tfps_runtime.create_sharded(
+            cut(whole, place.rule), rule=place.rule, device_of=place.device_of, **options
+        )
+
+    def _drawn(self, draw: BlockDraw, place: _Place, options: dict[str, Any]) -> Any:
+        """A variable whose value is made on its servers, and is never whole anywhere else."""
+        begins = [functools.partial(draw.begin, rows) for rows in rows_per_shard(place.rule)]
+        runtime = self._tfps_runtime
+        if place.rule.shards == 1:
+            variable = runtime.create_variable(begins[0], device=place.device_of(0), **options)
+            natives = [variable]
+        else:
+            variable = runtime.create_sharded(
+                begins, rule=place.rule, device_of=place.device_of, **options
+            )
+            natives = variable.natives
+        for shard, native in enumerate(natives):
+            draw.fill(native, rule=place.rule, shard=shard)
+        return variable
+
+    def _place_of(
+        self, parameter: Parameter, keras_variable: Any, kwargs: dict[str, Any]
+    ) -> _Place:
+        """Beside what it belongs to and divided alike, else where partitioner and policy say."""
         reference = kwargs.get("colocate_with")
         if reference is not None and "/job:ps" in reference.device:
-            device = reference.device
-        else:
-            self._say_whole(kwargs)
-            device = self._tfps_runtime.choose_device(
-                _newcomer(keras_variable, kwargs.get("initial_value")),
-                variables_placed=self._variable_count,
-            )
-        self._variable_count += 1
-        self._tfps_register(keras_variable.path, keras_variable)
-        return self._tfps_runtime.create_variable(
-            kwargs.get("initial_value"),
-            device=device,
-            trainable=kwargs.get("trainable", True),
-            dtype=kwargs.get("dtype"),
-            name=kwargs.get("name"),
-            path=keras_variable.path,
-            synchronization=kwargs.get("synchronization"),
-            aggregation=kwargs.get("aggregation"),
-            distribute_strategy=self._container_strategy(),
+            if isinstance(reference, ShardedVariable) and parameter.shape == reference.shape:
+                self._variable_count += reference.rule.shards
+                return _Place(reference.rule, lambda shard: reference.natives[shard].device)
+            self._variable_count += 1
+            return _Place(Sharding.whole(parameter).rule, lambda _: reference.device)
+        sharding = self._tfps_partitioning.of(
+            parameter, dtype=keras_variable._dtype, is_trained=kwargs.get("trainable", True)
         )
+
+        def choose(shard: int) -> str:
+            size_bytes = math.prod(sharding.shapes[shard]) * parameter.item_bytes
+            path = parameter.path if sharding.shards == 1 else f"{parameter.path}/{shard}"
+            device: str = self._tfps_runtime.choose_device(
+                Newcomer(path, size_bytes), variables_placed=self._variable_count
+            )
+            self._variable_count += 1
+            return device
+
+        return _Place(sharding.rule, choose)
 
     def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
         step = current_step()
@@ -93,20 +150,17 @@ class Extended(private.ParameterServerStrategyExtended):
     def _num_replicas_in_sync(self) -> int:
         return len(self._tfps_worker_devices)
 
-    def _say_whole(self, kwargs: dict[str, Any]) -> None:
-        if self._variable_partitioner is not None and not self._tfps_said_whole:
-            self._tfps_said_whole = True
-            logger.warning(
-                "variable_partitioner does not split Keras variables yet: %s and the others are "
-                "placed whole, by the placement policy. Raw tf.Variables are split as TensorFlow "
-                "does.",
-                kwargs.get("name"),
-            )
+
+def _draw_of(parameter: Parameter, dtype: str) -> BlockDraw | None:
+    """How a variable is made that is too large to be made on the chief."""
+    initializer = initializer_under_construction()
+    if parameter.size_bytes <= WHOLE_BYTES or not may_draw_blocks(initializer):
+        return None
+    return BlockDraw(initializer, seed_of(initializer), parameter.shape, dtype)
 
 
-def _newcomer(keras_variable: Any, initial_value: Any) -> Newcomer:
+def _parameter(keras_variable: Any, initial_value: Any) -> Parameter:
     # Keras notes the shape before it calls an initializer, and after it has taken a value.
     shape = getattr(keras_variable, "_shape", None)
-    shape = tuple(initial_value.shape) if shape is None else shape
-    item_bytes = ITEM_BYTES.get(keras_variable._dtype, 1)
-    return Newcomer(keras_variable.path, math.prod(shape) * item_bytes)
+    shape = tuple(initial_value.shape) if shape is None else tuple(shape)
+    return Parameter(keras_variable.path, shape, ITEM_BYTES.get(keras_variable._dtype, 1))

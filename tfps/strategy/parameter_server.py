@@ -42,6 +42,7 @@ from tfps.runtime.update_operations import UpdateOperation, update_operations
 from tfps.strategy.arguments import check_arguments
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.extended import Extended
+from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives
 from tfps.strategy.stats import Stats, take_stats
 from tfps.training.trainer import Trainer
@@ -62,7 +63,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     Args:
         cluster_resolver: any `tf.distribute.cluster_resolver.ClusterResolver`; None reads
             ``TF_CONFIG``.
-        variable_partitioner: as in TensorFlow, for raw variables.
+        variable_partitioner: how variables are divided into shards along their first axis: of
+            `tfps.partitioners`, of `tf.distribute.experimental.partitioners`, or None for none.
         placement: which server takes a Keras variable; `LeastLoaded()` when None.
         consistency: `tfps.Asynchronous()` when None; `tfps.Asynchronous(pipeline_steps=1)` hides
             exchanges behind the computation.
@@ -119,7 +121,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         prepare_process("chief")
         _set_threads(spec)
         wait_for_tasks(spec, timeout_s=arguments.connect_timeout_s, report=logger.warning)
-        super().__init__(cluster_resolver, variable_partitioner)
+        servers = len(spec.jobs["ps"])
+        raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
+        super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
         self.active_round: Any = None
         self.last_round: Any = None
@@ -147,6 +151,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._extended._tfps_worker_devices = names
         self.devices: Devices = SeveralDevices(self, names) if len(names) > 1 else OneDevice()
         self._extended._tfps_runtime = self.runtime
+        self._extended._tfps_partitioning = Partitioning(variable_partitioner, servers=servers)
         self._primitives = Primitives(
             self.runtime,
             update_of=_weak_method(self, "update_of"),

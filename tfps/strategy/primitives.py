@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import lost_servers_as_unavailable
+from tfps.bridge.pieces import all_pieces
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import current_step, refuse_later
 from tfps.consistency.modes import lets_workers_wait
@@ -20,7 +21,7 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.custom_server import NOBODY, Caller, CustomServer
 from tfps.runtime.program import Program, Stage
 from tfps.runtime.runtime import Runtime
-from tfps.runtime.wire import gradient_name, name_of
+from tfps.runtime.wire import gradient_name, in_pieces, of_variables
 from tfps.runtime.worker_index import worker_of_call
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
@@ -63,7 +64,7 @@ class Descent:
         staleness: tf.Tensor,
         sender: WorkerAt | None = None,
     ) -> None:
-        natives = [parameter._value for parameter in self._trainable_variables]
+        natives = [piece._value for piece in all_pieces(self._trainable_variables)]
         slabs = [native.slab for native in natives if native.slab is not None]
         for name, native in {each.shared_name: each for each in (*natives, *slabs)}.items():
             if name in gradients and native.device == device:
@@ -277,7 +278,8 @@ class Primitives:
         tensors: dict[str, tf.Tensor] = {}
         for p, server in enumerate(servers):
             tensors.update(unpack(server.parameter_layout, replies[p].payload))
-        values = {parameter.path: tensors[name_of(parameter)] for parameter in parameters}
+        found = of_variables(tensors, parameters)
+        values = {parameter.path: value for parameter, value in found}
         return values, _column(replies, Reply.VERSION)
 
     def _push(
@@ -296,6 +298,7 @@ class Primitives:
                 value_of=lambda variable: variable._value,
             )
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
+        named = in_pieces(named, parameters, name=gradient_name)
         caller = _caller(servers)
         calls = {
             p: s.call(Kind.PUSH, pack(s.wires[0].request, named), version=version[p], caller=caller)

@@ -12,7 +12,9 @@ import pytest
 import tfps
 from tfps.errors import ConfigError
 from tfps.launch import LocalCluster
+from tfps.partitioners import Balanced, FixedShardsPartitioner, Whole
 from tfps.placement import ByRule, LeastLoaded, RoundRobin
+from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast
 from tfps.strategy.rehearsal import Rehearsal
 
@@ -41,16 +43,28 @@ def _fit(model: Any) -> None:
     model.fit(np.ones([8, 4], "int32"), np.zeros([8], "int32"), batch_size=4, verbose=0)
 
 
-@pytest.mark.parametrize("placement", [LeastLoaded(), BY_RULE], ids=["least_loaded", "by_rule"])
-def test_a_forecast_comes_true(cluster: Callable[..., LocalCluster], placement: Any) -> None:
+@pytest.mark.parametrize(
+    ("placement", "partitioner"),
+    [
+        (LeastLoaded(), Whole()),
+        (BY_RULE, Whole()),
+        (LeastLoaded(), Balanced(min_shard_bytes=64)),
+        (RoundRobin(), FixedShardsPartitioner(3)),
+    ],
+    ids=["least_loaded", "by_rule", "balanced", "fixed"],
+)
+def test_a_forecast_comes_true(
+    cluster: Callable[..., LocalCluster], placement: Any, partitioner: Any
+) -> None:
     keras.utils.clear_session()  # names begin anew, as in a process of its own
     rehearsal = Rehearsal()
     with rehearsal.scope():
         rehearsed = _model()
-    forecast = Forecast.of(rehearsal.wanted(rehearsed), servers=2, placement=placement)
+    wanted = divided(rehearsal.wanted(rehearsed), partitioner, servers=2)
+    forecast = Forecast.of(wanted, servers=2, placement=placement)
     keras.utils.clear_session()
     strategy = tfps.ParameterServerStrategy(
-        cluster(workers=1, ps=2).cluster_resolver, placement=placement
+        cluster(workers=1, ps=2).cluster_resolver, partitioner, placement=placement
     )
     with strategy.scope():
         model = _model()

@@ -46,3 +46,18 @@ def test_mistakes_are_those_of_check(tfps):
     result = tfps("plan", *SUBSET, "--set", 'placement.rules={"conv" = 1}')
     assert result.returncode == 1
     assert "received server 1 for 'conv' with 1 parameter servers; expected 0 to 0" in result.stderr
+
+
+def test_a_plan_of_shards(tfps):
+    result = tfps(
+        "plan", *SUBSET, "--set", "cluster.ps=2", "--set", "partitioner.name=balanced",
+        "--set", 'partitioner.rules={"dense/kernel" = "row_hash", "nowhere" = "whole"}',
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    shards = [line.split() for line in result.stdout.splitlines() if "dense/kernel/" in line]
+    assert sorted(line[2] for line in shards) == ["0", "1"]
+    assert len({line[1] for line in shards}) == 1
+    assert "partitioner.rules: no variable has 'nowhere' in its path" in result.stdout
+    result = tfps("plan", *SUBSET, "--set", 'partitioner.rules={"(" = "whole"}')
+    assert result.returncode == 1
+    assert "partitioner.rules: '(': received no regular expression" in result.stderr

@@ -73,7 +73,8 @@ def test_all_mistakes_are_reported_at_once(tmp_path):
         (
             {"batch_size": 4},
             "batch_size: unknown key; did you mean data.batch_size? "
-            "allowed: example, model, data, cluster, training, consistency, placement, transport",
+            "allowed: example, model, data, cluster, training, consistency, partitioner, "
+            "placement, transport",
         ),
         ({"model": {"name": "resnet"}}, "model.name: received 'resnet'; expected one of cnn, mlp"),
         (

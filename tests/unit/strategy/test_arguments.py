@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,9 +110,12 @@ def test_a_local_cluster_is_no_resolver() -> None:
         check_arguments(**{**GOOD, "cluster_resolver": object()})
 
 
-def test_partitioners_of_ours_are_plans_so_far() -> None:
-    with pytest.raises(UnsupportedError, match="this version places every Keras variable whole"):
-        check_arguments(**{**GOOD, "variable_partitioner": tfps.partitioners.Balanced()})
+def test_partitioners_of_both_kinds_are_taken() -> None:
+    stock = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
+    for partitioner in (tfps.partitioners.Balanced(), stock, lambda shape, dtype: [1]):
+        check_arguments(**{**GOOD, "variable_partitioner": partitioner})
+    with pytest.raises(ConfigError, match="variable_partitioner: received 'x'"):
+        check_arguments(**{**GOOD, "variable_partitioner": "x"})
 
 
 def test_a_rule_for_a_server_that_is_not_there() -> None:

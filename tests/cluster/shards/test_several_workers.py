@@ -1,0 +1,79 @@
+"""Divided variables under the other modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.keras.comparison import BATCH, LABELS, LOCAL, X, assert_same, fit
+from tests.cluster.shards.partitioned import PARTITIONERS, small, strategy_with
+from tfps.launch import LocalCluster
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def _adam() -> Any:
+    return keras.optimizers.Adam(0.01)
+
+
+@pytest.mark.quick("hash")
+@pytest.mark.parametrize("name", ["hash", "fixed"])
+def test_synchronous_workers_give_the_numbers_of_one_process(
+    name: str, cluster: Callable[..., LocalCluster]
+) -> None:
+    running = cluster(workers=2, ps=2)
+    keras.utils.set_random_seed(1)
+    options = {"consistency": tfps.Synchronous()}
+    with strategy_with(running, PARTITIONERS[name], **options) as strategy:
+        with strategy.scope():
+            model = small(_adam)
+        begin = model.get_weights()
+        fit(model, batch_size=BATCH)
+        found = model.get_weights()
+        assert int(model.optimizer.iterations.numpy()) == 4
+    with tf.device(LOCAL):
+        local = small(_adam)
+    local.set_weights(begin)
+    fit(local, batch_size=2 * BATCH)  # the union of two workers' batches
+    assert_same(found, local.get_weights(), tolerance=2e-6)
+
+
+MODES = {
+    "bounded": tfps.BoundedStaleness(bound_steps=1),
+    "local": tfps.LocalSteps(period_steps=3),
+    "elastic": tfps.LocalSteps(period_steps=2, elasticity=0.4),
+    "local rounds": tfps.LocalSteps(period_steps=2, synchronous=True),
+    "adaptive": tfps.Synchronous(adaptive_batches=2),
+    "pipelined": tfps.Asynchronous(pipeline_steps=1),
+    "warm-up": tfps.Asynchronous(warm_up_steps=2),
+}
+
+
+@pytest.mark.quick("local", "pipelined")
+@pytest.mark.parametrize("name", MODES)
+def test_modes(name: str, cluster: Callable[..., LocalCluster]) -> None:
+    running = cluster(workers=2, ps=2)
+    with strategy_with(running, PARTITIONERS["modulo"], consistency=MODES[name]) as strategy:
+        with strategy.scope():
+            model = small(_adam)
+        history = fit(model, np.tile(X, (4, 1)), np.tile(LABELS, 4), epochs=4)
+        assert history["loss"][-1] < history["loss"][0]
+        assert strategy.stats().fallback_steps == 0
+
+
+def test_wrappers_that_remember_what_each_worker_knows(
+    cluster: Callable[..., LocalCluster],
+) -> None:
+    running = cluster(workers=2, ps=2)
+    with strategy_with(running, PARTITIONERS["hash"]) as strategy:
+        with strategy.scope():
+            inner = keras.optimizers.SGD(0.05)
+            model = small(lambda: tfps.optimizers.DelayCompensated(inner, lambda_=0.1))
+        history = fit(model, epochs=4)
+        assert history["loss"][-1] < history["loss"][0]

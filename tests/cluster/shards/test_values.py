@@ -1,0 +1,150 @@
+"""Whoever looks at a divided variable sees one tensor, in its logical order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.keras.comparison import LABELS, X, assert_same, cross_entropy, fit
+from tests.cluster.shards.partitioned import small
+from tfps.bridge.pieces import pieces_of, rule_of
+from tfps.errors import UnsupportedError
+from tfps.partitioners.row_rule import rows_of
+
+pytestmark = pytest.mark.timeout(180)
+
+TABLE = np.arange(33, dtype="float32").reshape(11, 3)
+
+
+@pytest.fixture
+def table(strategy: tfps.ParameterServerStrategy) -> Any:
+    """A Keras variable whose rows lie on both servers."""
+    with strategy.scope():
+        return keras.Variable(TABLE, name="table")
+
+
+def test_reads_and_writes(table: Any) -> None:
+    np.testing.assert_array_equal(table.numpy(), TABLE)
+    np.testing.assert_array_equal(tf.convert_to_tensor(table), TABLE)
+    np.testing.assert_array_equal(keras.ops.take(table, [7, 0], axis=0), TABLE[[7, 0]])
+    np.testing.assert_array_equal(tf.gather(table.value, [7, 0]), TABLE[[7, 0]])
+    np.testing.assert_array_equal(table[2:5], TABLE[2:5])
+    table.assign(TABLE * 2)
+    table.assign_add(TABLE)
+    table.assign_sub(tf.ones([3]))
+    np.testing.assert_array_equal(table.numpy(), 3 * TABLE - 1)
+    table.value.scatter_update(tf.IndexedSlices(tf.zeros([2, 3]), [10, 1]))
+    expected = 3 * TABLE - 1
+    expected[[10, 1]] = 0
+    np.testing.assert_array_equal(table.numpy(), expected)
+    with pytest.raises(ValueError, match=r"cannot assign.*received a value of shape \(2, 3\)"):
+        table.value.assign(tf.zeros([2, 3]))
+    with pytest.raises(UnsupportedError, match="is divided into 2 shards; use assign"):
+        table.value.scatter_mul(tf.IndexedSlices(tf.zeros([1, 3]), [0]))
+
+
+def test_shards_hold_the_rows_that_their_rule_says(table: Any) -> None:
+    pieces, rule = pieces_of(table), rule_of(table)
+    assert len({piece.value.device for piece in pieces}) == rule.shards == 2
+    for number, piece in enumerate(pieces):
+        np.testing.assert_array_equal(piece.numpy(), TABLE[rows_of(rule, number)])
+
+
+def test_a_tape_on_the_chief(table: Any) -> None:
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.gather(table, [1, 1, 4]) ** 2)
+    expected = np.zeros_like(TABLE)
+    expected[1], expected[4] = 4 * TABLE[1], 2 * TABLE[4]
+    np.testing.assert_array_equal(tf.convert_to_tensor(tape.gradient(loss, table.value)), expected)
+
+
+def test_slots_are_divided_alike_and_lie_beside(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        model = small(lambda: keras.optimizers.Adam(0.01, name="beside"))
+    fit(model)
+    kernel = model.layers[0].kernel
+    slots = [v for v in model.optimizer.variables if v.shape == kernel.shape]
+    assert len(slots) == 2
+    for slot in slots:
+        assert rule_of(slot) == rule_of(kernel)
+        assert [p.value.device for p in pieces_of(slot)] == [
+            p.value.device for p in pieces_of(kernel)
+        ]
+    views = {view.variable: view for view in strategy.plan.views}
+    assert views[f"{kernel.path}/1"].shape == (4, 6)
+    assert {views[f"{kernel.path}/{k}"].server for k in (0, 1)} == {0, 1}
+
+
+def test_weights_are_set_and_read_in_logical_order(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        model = small(keras.optimizers.SGD)
+    weights = [np.random.default_rng(3).normal(size=w.shape) for w in model.get_weights()]
+    model.set_weights(weights)
+    assert_same(model.get_weights(), weights, tolerance=1e-7)
+
+
+def test_pull_and_push(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        variable = keras.Variable(TABLE, name="pulled")
+    values, version = strategy.pull([variable.path])
+    np.testing.assert_array_equal(values[variable.path], TABLE)
+    strategy.push({variable.path: TABLE / 2}, version)
+    np.testing.assert_array_equal(variable.numpy(), TABLE / 2)
+
+
+def test_a_loop_of_ones_own(strategy: tfps.ParameterServerStrategy) -> None:
+    keras.utils.set_random_seed(2)
+    with strategy.scope():
+        model = small(lambda: keras.optimizers.Adam(0.05))
+    loss_function = cross_entropy()
+
+    @tf.function
+    def step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = loss_function(LABELS, model(tf.constant(X), training=True))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    losses = [strategy.coordinator.schedule(step) for _ in range(5)]
+    strategy.coordinator.join()
+    found = [float(loss.fetch()) for loss in losses]
+    assert found == sorted(found, reverse=True)
+    assert strategy.stats().fallback_steps == 0
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "lamb": (keras.optimizers.Lamb, "Lamb may need all of a variable"),
+    "muon": (keras.optimizers.Muon, "Muon may need all of a variable"),
+    "adafactor": (keras.optimizers.Adafactor, "Adafactor may need all of a variable"),
+    "accumulated and clipped": (
+        lambda: keras.optimizers.SGD(clipnorm=1.0, gradient_accumulation_steps=2),
+        "clips the accumulated gradient of a variable",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_optimizers_that_need_whole_variables_are_refused(
+    name: str, strategy: tfps.ParameterServerStrategy
+) -> None:
+    make, message = REFUSED[name]
+    with strategy.scope():
+        model = small(make)
+    with pytest.raises(UnsupportedError, match=f"kernel is divided into 2 shards, and .*{message}"):
+        fit(model)
+
+
+def test_a_constraint_across_rows_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        constraint = keras.constraints.MaxNorm(1.0, axis=0)
+        layer = keras.layers.Dense(3, kernel_constraint=constraint, use_bias=False)
+        model = keras.Sequential([keras.Input((8,)), layer])
+        model.compile("sgd", cross_entropy())
+    with pytest.raises(UnsupportedError, match="its constraint MaxNorm needs all of a variable"):
+        fit(model)

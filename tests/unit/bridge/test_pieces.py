@@ -1,0 +1,26 @@
+"""What is cut up by a rule comes together again, as arrays and as tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+
+from tfps.bridge.pieces import cut, joined
+from tfps.partitioners.row_rule import Contiguous, Modulo, Scattered, rows_of
+
+
+@pytest.mark.parametrize("kind", [Contiguous, Modulo, Scattered])
+@given(data=st.data(), rows=st.integers(1, 60))
+def test_cut_and_joined(kind: Any, data: Any, rows: int) -> None:
+    rule = kind(rows, data.draw(st.integers(1, rows)))
+    table = np.arange(2.0 * rows).reshape(rows, 2)
+    parts = cut(tf.constant(table), rule)
+    np.testing.assert_array_equal(joined(parts, rule), table)
+    for shard, (part, array) in enumerate(zip(parts, cut(table, rule), strict=True)):
+        np.testing.assert_array_equal(part, array)
+        np.testing.assert_array_equal(array, table[rows_of(rule, shard)])

@@ -1,0 +1,33 @@
+"""A partitioner from a job file."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfps import partitioners
+from tfps.config.schema import PARTITIONERS, PartitionerSection
+from tfps.job.partitioner import MAKERS, partitioner_of, partitioner_problems
+
+
+def test_every_name_makes_one() -> None:
+    assert tuple(MAKERS) == PARTITIONERS
+    for name in PARTITIONERS:
+        section = PartitionerSection(name=name)
+        assert isinstance(partitioner_of(section), partitioners.Partitioner)
+
+
+def test_numbers_and_rules_are_passed_on() -> None:
+    section = PartitionerSection(
+        name="min_size", shards=3, min_shard_bytes=8, rules={"table": "row_modulo"}
+    )
+    assert partitioner_of(section) == partitioners.ByRule(
+        {"table": partitioners.RowModulo(3)}, otherwise=partitioners.MinSizePartitioner(8, 3)
+    )
+    assert partitioner_of(PartitionerSection()) == partitioners.Whole()
+    with pytest.raises(ValueError, match="shards"):
+        PartitionerSection(shards=0)
+
+
+def test_a_rule_that_is_no_pattern() -> None:
+    (problem,) = partitioner_problems(PartitionerSection(rules={"(": "whole"}))
+    assert problem.startswith("partitioner.rules: '(': received no regular expression")

@@ -1,0 +1,35 @@
+"""Lets `tf.train.Checkpoint.restore` bring all slices of a variable; TensorFlow brings one."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tfps.bridge import tensorflow_private as private
+
+
+def bring_all_slices() -> None:
+    """Put the patch in; the second time does nothing.
+
+    TensorFlow saves what `_serialize_to_tensors` answers as slices, as it documents. On the way
+    back it pairs names with tensors one by one: a variable of several slices gets the first alone.
+    """
+    kind = private.TrackableSaveable
+    if getattr(kind, "_tfps_brings_all_slices", False):
+        return
+    kind._tfps_brings_all_slices = True
+    original = kind.restore
+
+    @functools.wraps(original)
+    def restore(self: Any, restored_tensors: Any, restored_shapes: Any) -> Any:
+        if len(self.specs) == len(self._local_names):
+            return original(self, restored_tensors, restored_shapes)
+        slices: dict[str, dict[str, Any]] = {}
+        for spec, tensor in zip(self.specs, restored_tensors, strict=True):
+            slices.setdefault(spec.name, {})[spec.slice_spec] = tensor
+        restored = dict(zip(self._local_names, slices.values(), strict=True))
+        return self._trackable._restore_from_tensors(
+            {name: of.get("", of) for name, of in restored.items()}
+        )
+
+    kind.restore = restore

@@ -1,0 +1,172 @@
+"""A variable whose rows lie on several servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.composed_variable import ComposedVariable
+from tfps.bridge.pieces import cut, joined
+from tfps.bridge.server_variable import ServerVariable
+from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_shard
+
+
+class ShardedVariable(ComposedVariable):
+    """Rows of one logical tensor, on several servers; users see the tensor.
+
+    TensorFlow's class of this name has no handle and no device, so no layer of Keras 3 can be built
+    with it.
+
+    Args:
+        natives: on the servers, in the order of the rule's shards.
+        rule: which row lies where.
+        unique_id: what programs and optimizers know the variable by.
+        path: of the Keras variable.
+        options: of a variable.
+    """
+
+    def __init__(
+        self,
+        natives: Sequence[ServerVariable],
+        *,
+        rule: RowRule,
+        unique_id: str,
+        path: str,
+        **options: Any,
+    ) -> None:
+        first = natives[0]
+        self.rule = rule
+        # As Keras variables, because optimizers on servers update those.
+        self.shards = tuple(
+            keras_variable_over(native, path=f"{path}/{number}")
+            for number, native in enumerate(natives)
+        )
+        self._tfps_container = first.resource.container
+        self._tfps_device = first.device  # what belongs to it and is no shard lies there
+        self._tfps_devices = list(dict.fromkeys(native.device for native in natives))
+        super().__init__(
+            shape=tf.TensorShape([rule.rows, *first.shape[1:]]),
+            dtype=first.dtype,
+            unique_id=unique_id,
+            handle_name=unique_id,
+            **options,
+        )
+
+    @property
+    def natives(self) -> list[ServerVariable]:
+        """What holds the shards: variables of their own, or views into slabs."""
+        return [shard._value for shard in self.shards]
+
+    def is_initialized(self, name: Any = None) -> tf.Tensor:
+        return tf.reduce_all([native.is_initialized(name) for native in self.natives])
+
+    def _compose(self, no_copy: bool = False) -> tf.Tensor:
+        return joined([native._read_variable_op(no_copy) for native in self.natives], self.rule)
+
+    def numpy(self) -> Any:
+        if not tf.executing_eagerly():
+            return super().numpy()
+        result = np.empty(tuple(self.shape), self.dtype.as_numpy_dtype)
+        for number, native in enumerate(self.natives):
+            result[rows_of(self.rule, number)] = native.numpy()
+        return result
+
+    def sparse_read(self, indices: Any, name: Any = None) -> tf.Tensor:
+        return tf.gather(tf.convert_to_tensor(self._read_variable_op()), indices, name=name)
+
+    def gather_nd(self, indices: Any, name: Any = None) -> tf.Tensor:
+        return tf.gather_nd(tf.convert_to_tensor(self._read_variable_op()), indices, name=name)
+
+    def assign(
+        self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
+    ) -> Any:
+        if isinstance(value, np.ndarray):  # a table may be too large for a tensor's message
+            self.shape.assert_is_compatible_with(value.shape)
+        else:
+            value = self._checked(value)
+        return self._change("assign", value, read_value)
+
+    def assign_add(
+        self, delta: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
+    ) -> Any:
+        return self._change("assign_add", self._broadcast(delta), read_value)
+
+    def assign_sub(
+        self, delta: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
+    ) -> Any:
+        return self._change("assign_sub", self._broadcast(delta), read_value)
+
+    def _broadcast(self, delta: Any) -> tf.Tensor:
+        return tf.broadcast_to(tf.convert_to_tensor(delta, dtype=self.dtype), self.shape)
+
+    def _change(self, operation: str, value: Any, read_value: bool) -> Any:
+        """Each shard by itself, in one operation; answers what TensorFlow's variables answer."""
+        parts = cut(value, self.rule)
+        done = [
+            getattr(native, operation)(part, read_value=False)
+            for native, part in zip(self.natives, parts, strict=True)
+        ]
+        if read_value:
+            return self
+        return None if tf.executing_eagerly() else tf.group(*done)
+
+    @property
+    def _whereabouts(self) -> str:
+        return f"is divided into {self.rule.shards} shards"
+
+    def _serialize_to_tensors(self) -> dict[str, Any]:
+        """Slices of the logical tensor, which any other sharding can be restored from."""
+        if not isinstance(self.rule, Contiguous):
+            saved: dict[str, Any] = super()._serialize_to_tensors()
+            return saved
+        slices = {}
+        for number, native in enumerate(self.natives):
+            with private.placed_on(native.device):
+                slices[self._slice(number)] = tf.identity(native._read_variable_op())
+        return {"VARIABLE_VALUE": slices}
+
+    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
+        saved = restored_tensors["VARIABLE_VALUE"]
+        if not isinstance(saved, dict):
+            return self.assign(saved, read_value=False)
+        done = [
+            native.assign(saved[self._slice(number)], read_value=False)
+            for number, native in enumerate(self.natives)
+        ]
+        return None if tf.executing_eagerly() else tf.group(*done)
+
+    def _slice(self, shard: int) -> str:
+        """TensorFlow's words for a shard: the whole shape, and begin and length of each axis."""
+        assert isinstance(self.rule, Contiguous)
+        begin, length = self.rule.begin_of(shard), rows_per_shard(self.rule)[shard]
+        rest = [f"0,{axis}" for axis in self.shape[1:]]
+        shape = " ".join(str(axis) for axis in self.shape)
+        return f"{shape} {':'.join([f'{begin},{length}', *rest])}"
+
+    def destroy(self) -> None:
+        """Free the shards."""
+        for native in self.natives:
+            native.destroy()
+
+
+def keras_variable_over(native: ServerVariable, *, path: str) -> Any:
+    """A Keras variable whose value is a variable that is there already.
+
+    Args:
+        native: the value.
+        path: that it gets.
+    """
+    with tf.variable_creator_scope(lambda *_, **__: native):
+        variable = keras.Variable(
+            tf.zeros,
+            shape=tuple(native.shape),
+            dtype=native.dtype.name,
+            name=native.shared_name.replace("/", "_"),
+        )
+    variable._path = path
+    return variable

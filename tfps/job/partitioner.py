@@ -1,0 +1,50 @@
+"""The partitioner that a job file describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tfps.config.schema import PartitionerSection
+from tfps.errors import ConfigError
+from tfps.partitioners import (
+    Balanced,
+    ByRule,
+    FixedShardsPartitioner,
+    MaxSizePartitioner,
+    MinSizePartitioner,
+    Partitioner,
+    RowHash,
+    RowModulo,
+    Whole,
+)
+
+# By the names of the job file; each takes from the section what concerns it.
+MAKERS: Mapping[str, Callable[[PartitionerSection], Partitioner]] = {
+    "whole": lambda _: Whole(),
+    "balanced": lambda section: Balanced(section.min_shard_bytes),
+    "fixed_shards": lambda section: FixedShardsPartitioner(section.shards or 2),
+    "min_size": lambda section: MinSizePartitioner(section.min_shard_bytes, section.shards),
+    "max_size": lambda section: MaxSizePartitioner(section.max_shard_bytes, section.shards),
+    "row_modulo": lambda section: RowModulo(section.shards),
+    "row_hash": lambda section: RowHash(section.shards),
+}
+
+
+def partitioner_of(section: PartitionerSection) -> Partitioner:
+    """Return the partitioner of ``[partitioner]``.
+
+    Raises:
+        ConfigError: a rule is no regular expression.
+    """
+    otherwise = MAKERS[section.name](section)
+    rules = {rule: MAKERS[name](section) for rule, name in section.rules.items()}
+    return ByRule(rules, otherwise=otherwise) if rules else otherwise
+
+
+def partitioner_problems(section: PartitionerSection) -> list[str]:
+    """Return a sentence for each rule that cannot be followed."""
+    try:
+        partitioner_of(section)
+    except ConfigError as error:
+        return [f"partitioner.rules: {problem}" for problem in error.problems]
+    return []
