@@ -30,6 +30,9 @@ class LocalSteps:
     Steps, epochs and the progress bar count every worker's steps. A worker holds the parameters
     twice, and the slots.
 
+    In a custom loop each optimizer call of a scheduled function is a step. A period ends after
+    ``period_steps`` of them, and with the function, which begins with the servers' weights.
+
     Source: Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019; Zhang, Choromanska
     and LeCun, "Deep Learning with Elastic Averaging SGD", NeurIPS 2015; Geo-SGD as in Paddle.
 

@@ -88,11 +88,6 @@ def _local_problems(section: ConsistencySection) -> list[str]:
 
 def _custom_loop_problems(section: ConsistencySection) -> list[str]:
     problems = []
-    if section.mode == "local_steps":
-        problems.append(
-            "training.loop: received 'custom' with consistency.mode = 'local_steps'; expected "
-            "'fit': a scheduled function is one call, with no next step to take before an exchange"
-        )
     if section.adaptive_batches > 1:
         problems.append(
             f"consistency.adaptive_batches: received {section.adaptive_batches} with "

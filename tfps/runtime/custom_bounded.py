@@ -14,7 +14,6 @@ from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.answers import Answers
 from tfps.runtime.custom_server import CustomServer, reply_header
 from tfps.runtime.joining import join_if_new
-from tfps.runtime.wire import gradient_of
 from tfps.transport.message import Request
 from tfps.transport.packing import pack, unpack
 
@@ -82,8 +81,7 @@ class BoundedServer(CustomServer):
                     drop_above=drop_above_of(optimizer),
                     alive=alive,
                 )
-                gradients = {n.shared_name: tensors[gradient_of(n)] for n in wire.gradients.natives}
-                self._apply(optimizer, gradients, counted, worker)
+                self._change(stage, tensors, counted, worker)
                 entries.count_traffic(
                     received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
                 )

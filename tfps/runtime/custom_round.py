@@ -101,6 +101,7 @@ class RoundServer(CustomServer):
     """
 
     takes_part = True
+    stage_kind = ServerStage
 
     def __init__(self, *arguments: Any, runtime: Runtime, **options: Any) -> None:
         self._runtime = runtime
@@ -144,7 +145,7 @@ class RoundServer(CustomServer):
     def _push_of(self, stage: int) -> Callable[..., Sequence[tf.Tensor]]:
         assert self.server.rounds is not None
         called = self.program.stages[stage]
-        made = ServerStage(
+        made = self.stage_kind(
             self.wires[stage],
             number=0,
             is_last=True,

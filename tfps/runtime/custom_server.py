@@ -224,9 +224,8 @@ class CustomServer:
                     base_version=header[Request.BASE_VERSION],
                     drop_above=drop_above_of(optimizer),
                 )
-                gradients = {n.shared_name: tensors[gradient_of(n)] for n in wire.gradients.natives}
                 sender = sender_of(header, header[Request.BASE_VERSION])
-                self._apply(optimizer, gradients, counted, sender)
+                self._change(stage, tensors, counted, sender)
                 entries.count_traffic(
                     received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
                 )
@@ -241,13 +240,20 @@ class CustomServer:
 
         return push
 
-    def _apply(
-        self,
-        optimizer: Any,
-        gradients: Mapping[str, tf.Tensor],
-        counted: Counted,
-        sender: WorkerAt,
+    def _change(
+        self, stage: int, tensors: Mapping[str, tf.Tensor], counted: Counted, sender: WorkerAt
     ) -> None:
+        """What a push does to the variables.
+
+        Args:
+            stage: which optimizer call.
+            tensors: of the request, by name.
+            counted: what the books say of it.
+            sender: whose it is.
+        """
+        optimizer = self.program.stages[stage].optimizer
+        natives = self.wires[stage].gradients.natives
+        gradients = {native.shared_name: tensors[gradient_of(native)] for native in natives}
         if self.server.device not in devices_of(optimizer):
             return
 

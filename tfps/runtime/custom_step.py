@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -102,8 +102,11 @@ class CustomStep:
             variables=variables,
             value_of=self.value_of,
         )
-        named = {gradient_name(v): g for g, v in zip(values, variables, strict=True)}
-        named = in_pieces(named, variables, name=gradient_name)
+        self._push(stage, {gradient_name(v): g for g, v in zip(values, variables, strict=True)})
+
+    def _push(self, stage: int, named: Mapping[str, tf.Tensor]) -> None:
+        variables = self.program.stages[stage].variables
+        named = {**named, **in_pieces(named, variables, name=gradient_name)}
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         caller = self._who_pushes()
         calls = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfps.consistency.local_steps import LocalSteps
 from tfps.errors import UnsupportedError
@@ -20,9 +21,33 @@ class Deltas:
 
     Args:
         elasticity: of `LocalSteps`.
+        optimizers: those.
     """
 
     elasticity: float | None
+    optimizers: tuple[Any, ...]
+
+    def sent(self, value: tf.Tensor, at_begin: tf.Tensor) -> tf.Tensor:
+        """What a worker tells of a weight, from its values now and at the period's begin."""
+        return value - at_begin if self.elasticity is None else value
+
+    def goes_on_with(self, mine: tf.Tensor, center: tf.Tensor) -> tf.Tensor:
+        """A worker's next value of a weight, from its own and the servers' that it is answered."""
+        if self.elasticity is None:
+            return center
+        # The center c has come nearer by a * (x - c); the worker does the same from where it was.
+        pull = self.elasticity / (1 - self.elasticity)
+        return mine - tf.cast(pull, mine.dtype) * (mine - center)
+
+
+@dataclass(frozen=True)
+class PeriodEnd(Stage):
+    """The one exchange of a period."""
+
+    @property
+    def identity(self) -> Hashable:
+        optimizers = tuple(id(optimizer) for optimizer in self.optimizer.optimizers)
+        return optimizers, tuple(id(variable) for variable in self.variables)
 
 
 @dataclass(frozen=True)
@@ -34,6 +59,7 @@ class LocalTraining:
         calls: of optimizers, in the order of the step.
         slots: what the optimizers keep on the worker, as Keras variables.
         counts: those of them that count their updates.
+        rates: the learning rates that are variables; the servers' are everybody's.
         adds_counts: the servers add what these have grown by.
     """
 
@@ -41,6 +67,7 @@ class LocalTraining:
     calls: tuple[Stage, ...]
     slots: tuple[Any, ...]
     counts: tuple[Any, ...]
+    rates: tuple[Any, ...]
     adds_counts: bool
 
 
@@ -72,10 +99,12 @@ def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = Tru
         calls=calls,
         slots=tuple(_unique([*counts, *slots])),
         counts=tuple(counts),
+        rates=tuple(rates),
         adds_counts=adds_counts,
     )
     weights = _unique(variable for call in calls for variable in call.variables)
-    program.stages = [Stage(Deltas(mode.elasticity), tuple(weights))]
+    deltas = Deltas(mode.elasticity, tuple(optimizers))
+    program.stages = [PeriodEnd(deltas, tuple(weights))]
     program.variables = list(_unique([*program.variables, *counts, *rates]))
 
 

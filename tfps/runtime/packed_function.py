@@ -15,11 +15,14 @@ from tfps.consistency.modes import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.custom_bounded import BoundedServer
+from tfps.runtime.custom_delta import DeltaRoundServer, DeltaServer
+from tfps.runtime.custom_local import LocalCalls, LocalRounds
 from tfps.runtime.custom_member import BoundedStep, RoundStep
 from tfps.runtime.custom_round import RoundServer
 from tfps.runtime.custom_server import CustomServer
 from tfps.runtime.custom_step import CustomStep
-from tfps.runtime.program import Discovery, Program
+from tfps.runtime.local_training import train_locally
+from tfps.runtime.program import Discovery, Program, refuse_strangers
 
 
 def trace_packed(
@@ -43,15 +46,15 @@ def trace_packed(
     program = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
-    handed = strategy.updates_of(program)
     server_kind, step_kind = _kinds(program, strategy.consistency)
+    handed = strategy.updates_of(program)
     servers = [
         server_kind(
             program,
             runtime=strategy.runtime,
             server=server,
             update_of=strategy.update_of,
-            handed=handed,
+            handed=handed if program.local is None else (),  # what workers update, no server does
             uses_replies=True,
         )
         for server in strategy.runtime.servers
@@ -67,21 +70,22 @@ def trace_packed(
 
 def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[CustomStep]]:
     """What a function is traced with: one that trains keeps to the mode, others just read."""
-    if program.stages and isinstance(mode, LocalSteps):
-        raise UnsupportedError(
-            f"consistency={mode!r}: a scheduled function is one call, with no next step that a "
-            "worker could take before it sends something. Train with model.fit(), or take several "
-            "steps in the function and call the optimizer once, under tfps.Asynchronous()."
-        )
-    if program.stages and adaptive_batches_of(mode) > 1:
+    if not program.stages:
+        return CustomServer, CustomStep
+    if adaptive_batches_of(mode) > 1:
         raise UnsupportedError(
             f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
             "it cannot be given more batches or fewer. Train with model.fit(), or leave "
             "adaptive_batches out."
         )
-    if program.stages and mode.backup_workers is not None:
+    meets = mode.backup_workers is not None
+    if isinstance(mode, LocalSteps):
+        train_locally(program, mode)
+        refuse_strangers(program.variables)
+        return (DeltaRoundServer, LocalRounds) if meets else (DeltaServer, LocalCalls)
+    if meets:
         return RoundServer, RoundStep
-    if program.stages and mode.bound_steps is not None:
+    if mode.bound_steps is not None:
         return BoundedServer, BoundedStep
     return CustomServer, CustomStep
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,11 @@ class Stage:
 
     optimizer: Any
     variables: tuple[Any, ...] = ()
+
+    @property
+    def identity(self) -> Hashable:
+        """The same for each trace of the call."""
+        return id(self.optimizer), tuple(id(variable) for variable in self.variables)
 
 
 @dataclass

@@ -30,8 +30,7 @@ class Units:
             call: a `program.Stage`.
             layouts: how often variables have moved: sums lie as the variables do.
         """
-        key = (id(call.optimizer), tuple(id(v) for v in call.variables), layouts)
-        return self._known.setdefault(key, next(self._next))
+        return self._known.setdefault((call.identity, layouts), next(self._next))
 
     def sums(self, unit: int, server: int, make: Callable[[], Any]) -> Any:
         """The sums of a unit on a server, made when nobody has them."""

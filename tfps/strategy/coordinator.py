@@ -28,7 +28,8 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
 
     Under `tfps.Synchronous` each optimizer call is a round, and under `tfps.BoundedStaleness` it is
     a step of the worker's clock. A worker takes part while it has functions to run, so that nobody
-    waits for one that has none.
+    waits for one that has none. Under `tfps.LocalSteps` calls change the worker's own copies; a
+    message back ends each period of them, and each function.
 
     Tasks are probed from the first `schedule` on. What a hung worker was running is run by another
     one as well, as if it had died; a hung parameter server makes `schedule`, `join` and `done`

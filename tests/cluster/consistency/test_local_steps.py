@@ -150,21 +150,6 @@ def test_averages_of_weights_are_refused(alone: tfps.ParameterServerStrategy) ->
         model.fit(*_examples(8), verbose=0)
 
 
-def test_scheduled_functions_that_train_are_refused(alone: tfps.ParameterServerStrategy) -> None:
-    with alone.scope():
-        model = _network("sgd")
-
-    @tf.function
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(tf.ones([2, 6])))
-        variables = model.trainable_variables
-        model.optimizer.apply(tape.gradient(loss, variables), variables)
-
-    with pytest.raises(UnsupportedError, match=r"model.fit\(\), or take several steps"):
-        tfps.ClusterCoordinator(alone).schedule(step)
-
-
 @pytest.mark.slow
 def test_slots_are_freed(cluster: Callable[..., LocalCluster]) -> None:
     strategy = tfps.ParameterServerStrategy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -85,6 +87,56 @@ def test_numbers_of_one_machine(strategy: tfps.ParameterServerStrategy, nested: 
     after = strategy.stats()
     assert after.fallback_steps == before.fallback_steps
     assert after.updates_applied - before.updates_applied == STEPS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nested", [False, True], ids=["function", "nested_tf_function"])
+def test_local_steps_on_two_devices(
+    cluster: Callable[..., LocalCluster], cluster_size: dict[str, int], nested: bool
+) -> None:
+    """Both devices go on from the same weights after each of their steps."""
+    period, steps_per_function = 4, 6
+    strategy = tfps.ParameterServerStrategy(
+        cluster(**cluster_size).cluster_resolver, consistency=tfps.LocalSteps(period)
+    )
+    x, y = (np.reshape(part, [STEPS, BATCH, -1]) for part in data())
+    local, local_optimizer = build()
+    for batch in zip(x, y, strict=True):
+        gradients, _ = gradients_of(local, *batch, global_batch=BATCH)
+        local_optimizer.apply(gradients, local.trainable_variables)
+
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        model, optimizer = build()
+
+    def replica_step(rows: tf.Tensor, targets: tf.Tensor) -> None:
+        gradients, _ = gradients_of(model, rows, targets, global_batch=BATCH)
+        optimizer.apply(gradients, model.trainable_variables)
+
+    run_on_replicas = tf.function(replica_step) if nested else replica_step
+
+    @tf.function
+    def steps(rows: tf.Tensor, targets: tf.Tensor) -> None:
+        half = BATCH // 2
+        for number in tf.range(steps_per_function):
+
+            def of_device(context: Any, number: tf.Tensor = number) -> tuple[tf.Tensor, tf.Tensor]:
+                begin = half * context.replica_id_in_sync_group
+                part = slice(begin, begin + half)
+                return rows[number][part], targets[number][part]
+
+            parts = strategy.experimental_distribute_values_from_function(of_device)
+            strategy.run(run_on_replicas, args=parts)
+
+    for first in range(0, STEPS, steps_per_function):
+        part = slice(first, first + steps_per_function)
+        coordinator.schedule(steps, args=(tf.constant(x[part]), tf.constant(y[part])))
+    coordinator.join()
+    for one, two in zip(local.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(two, one, atol=1e-6)
+    assert int(optimizer.iterations.numpy()) == STEPS
+    assert strategy.stats().updates_applied == 2 * STEPS // steps_per_function
+    strategy.close()
 
 
 @pytest.mark.slow

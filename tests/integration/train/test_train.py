@@ -114,10 +114,13 @@ print(f"accuracy {{accuracy:.6f}}")
     assert found == pytest.approx(reached, abs=1e-3)
 
 
-def test_the_same_job_through_a_custom_loop(tmp_path):
+@pytest.mark.quick("asynchronous")
+@pytest.mark.parametrize("mode", ["asynchronous", "local_steps"])
+def test_the_same_job_through_a_custom_loop(tmp_path, mode):
+    choices = ["--set", "training.loop=custom", "--set", f"consistency.mode={mode}"]
     with watch_leftovers():
         result = run_command(
-            [*TFPS, "train", *SMALL, "--set", "training.loop=custom"],
+            [*TFPS, "train", *SMALL, *choices],
             deadline_s=DEADLINE_S,
             environment=ALONE,
             folder=tmp_path,

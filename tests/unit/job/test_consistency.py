@@ -56,7 +56,6 @@ def test_what_does_not_go_together_is_named():
 @pytest.mark.parametrize(
     ("values", "name"),
     [
-        ({"mode": "local_steps"}, "training.loop"),
         ({"warm_up_steps": 3}, "consistency.warm_up_steps"),
         (
             {"mode": "synchronous", "adaptive_batches": 4},
@@ -68,6 +67,11 @@ def test_what_a_loop_of_ones_own_cannot_do(values, name):
     config = parse({"training": {"loop": "custom"}, "consistency": values})
     (problem,) = consistency_problems(config)
     assert problem.startswith(f"{name}: received ")
+
+
+def test_a_loop_of_ones_own_takes_local_steps():
+    values = {"training": {"loop": "custom"}, "consistency": {"mode": "local_steps"}}
+    assert consistency_problems(parse(values)) == []
 
 
 @pytest.mark.parametrize(

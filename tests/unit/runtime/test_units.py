@@ -1,0 +1,37 @@
+"""Which optimizer calls of scheduled functions add to the same sums."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tfps.runtime.local_training import Deltas, PeriodEnd
+from tfps.runtime.program import Stage
+from tfps.runtime.units import Units
+
+ADAM, SGD = SimpleNamespace(), SimpleNamespace()
+WEIGHTS = (SimpleNamespace(), SimpleNamespace())
+
+
+def test_traces_of_a_call_are_one_unit() -> None:
+    units = Units()
+    number = units.number(Stage(ADAM, WEIGHTS), layouts=0)
+    assert units.number(Stage(ADAM, tuple(WEIGHTS)), layouts=0) == number
+    others = [
+        units.number(Stage(SGD, WEIGHTS), layouts=0),
+        units.number(Stage(ADAM, WEIGHTS[:1]), layouts=0),
+        units.number(Stage(ADAM, WEIGHTS), layouts=1),
+    ]
+    assert len({number, *others}) == 4
+
+
+def test_traces_of_a_period_are_one_unit() -> None:
+    """What stands for the optimizers is made anew with each trace."""
+    units = Units()
+    number = units.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS), layouts=0)
+    assert units.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS), layouts=0) == number
+    others = [
+        units.number(PeriodEnd(Deltas(None, (ADAM,)), WEIGHTS), layouts=0),
+        units.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS[:1]), layouts=0),
+        units.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS), layouts=1),
+    ]
+    assert len({number, *others}) == 4
