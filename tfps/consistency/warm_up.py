@@ -6,7 +6,12 @@ every worker takes its first w steps from the initial weights with an optimizer 
 needs no server for that once it has them. Then all go on from the mean of the weights, weighted by
 examples, with an optimizer that is new: its slots and `iterations` begin there. The steps belong to
 the first epoch like any other. Workers that come later, and jobs that go on from a checkpoint, take
-none; so do scheduled functions.
+none.
+
+Scheduled functions do not warm up. What a function did is on the servers when it is done; what a
+worker had trained by itself so far would not be, and it would be lost with a worker that gets no
+more functions, while the others wait for it. So a function that trains is refused at the begin of a
+job: let `fit` begin it.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _custom_loop_problems(section: ConsistencySection) -> list[str]:
     if section.warm_up_steps:
         problems.append(
             f"consistency.warm_up_steps: received {section.warm_up_steps} with training.loop = "
-            "'custom'; expected 0: scheduled functions do not warm up"
+            "'custom'; expected 0: scheduled functions do not warm up, only 'fit' does"
         )
     return problems
 

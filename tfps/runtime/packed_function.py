@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.step_scope import StepScope, refusals
+from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
+from tfps.runtime.beginning import is_at_begin
 from tfps.runtime.custom_bounded import BoundedServer
 from tfps.runtime.custom_delta import DeltaRoundServer, DeltaServer
 from tfps.runtime.custom_local import LocalCalls, LocalRounds
@@ -46,6 +47,7 @@ def trace_packed(
     program = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
+    _refuse_warm_up(program, strategy)
     server_kind, step_kind = _kinds(program, strategy.consistency)
     handed = strategy.updates_of(program)
     servers = [
@@ -66,6 +68,21 @@ def trace_packed(
         outputs = function(*args, **kwargs)
     step.write_back()
     return outputs, False
+
+
+def _refuse_warm_up(program: Program, strategy: Any) -> None:
+    mode = strategy.consistency
+    if not program.stages or not mode.warm_up_steps:
+        return
+    with outside_the_step():
+        warms_up = is_at_begin([s.optimizer for s in program.stages], strategy=strategy)
+    if warms_up:
+        raise UnsupportedError(
+            f"consistency={mode!r}: scheduled functions do not warm up. What a worker had trained "
+            "by itself would be on no server when its functions are done, and the mean might wait "
+            "for workers that get no function. Begin with model.fit(), which warms up, and then "
+            "schedule functions; or leave warm_up_steps out."
+        )
 
 
 def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[CustomStep]]:

@@ -17,6 +17,7 @@ from tfps.consistency.modes import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import merging_of, not_additive
+from tfps.runtime.beginning import is_at_begin
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.local_training import train_locally
 from tfps.runtime.program import Program, discover
@@ -158,8 +159,7 @@ class Follower:
             self._kind == "train"
             and strategy.consistency.warm_up_steps > 0
             and not isinstance(request.source, OneBatch)
-            and not any(strategy.stats().versions)
-            and not int(self._model.optimizer.iterations)
+            and is_at_begin([self._model.optimizer], strategy=strategy)
         )
 
     def _warm_up(self, request: RoundRequest) -> None:
