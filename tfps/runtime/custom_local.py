@@ -15,11 +15,10 @@ from tfps.runtime.kept_optimizers import KeptOptimizers
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.shares import gradients_together
-from tfps.runtime.wire import count_name, gradient_name, of_variables
+from tfps.runtime.wire import count_name, gradient_name, received
 from tfps.runtime.worker_copies import WorkerCopies
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind
-from tfps.transport.packing import unpack
 
 
 class LocalCalls(CustomStep):
@@ -39,12 +38,14 @@ class LocalCalls(CustomStep):
         self._optimizers = KeptOptimizers(
             program.local, copies=self.copies, container=runtime.container
         )
-        (end,) = program.stages
-        self._deltas, self._weights = end.optimizer, end.variables
+        self._deltas = program.stages[0].optimizer
         # In resources, because optimizer calls may stand in loops and nested functions.
-        counted = [*self._weights, *self._optimizers.counts]
-        self._at_begin = WorkerCopies(counted, devices=[None])
+        self._counts_at_begin = WorkerCopies(self._optimizers.counts, devices=[None])
         self._calls = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
+
+    def _weights_to_follow(self) -> Sequence[Any]:
+        (end,) = self.program.stages
+        return end.variables
 
     def pull(self) -> None:
         super().pull()
@@ -64,10 +65,8 @@ class LocalCalls(CustomStep):
         super().write_back()
 
     def _begin_period(self) -> None:
-        for variable in self._weights:
-            self._at_begin.load(variable, tf.identity(self.copies.read(variable)))
         for count in self._optimizers.counts:
-            self._at_begin.load(count, tf.identity(self._optimizers.count(count)))
+            self._counts_at_begin.load(count, tf.identity(self._optimizers.count(count)))
         self._calls.assign(tf.constant(0, tf.int64), read_value=False)
 
     def _end_period(self, *, after: int) -> None:
@@ -77,30 +76,23 @@ class LocalCalls(CustomStep):
 
     def _exchange(self) -> tf.Tensor:
         named = {
-            gradient_name(v): self._deltas.sent(self.copies.read(v), self._at_begin.read(v))
-            for v in self._weights
+            gradient_name(v): self._deltas.sent(self.copies.read(v), self._at_home.read(v))
+            for v in self._followed.values()
         }
         for count in self._optimizers.counts:
-            increase = self._optimizers.count(count) - self._at_begin.read(count)
+            increase = self._optimizers.count(count) - self._counts_at_begin.read(count)
             named[count_name(count)] = tf.cast(increase, tf.float64)
         self._push(0, named)
         return tf.constant(0)
 
     def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
-        mine = {id(v): tf.identity(self.copies.read(v)) for v in self._weights}
         super()._take_answers(stage, replies)
-        if self._deltas.elasticity is not None:
-            for variable in self._weights:
-                center = self.copies.read(variable)
-                new = self._deltas.goes_on_with(mine[id(variable)], center)
-                self.copies.load(variable, new)
         self._begin_period()
 
-    def _change(self, variable: Any) -> tf.Tensor:
-        """Of a weight, what the function assigned after the last exchange."""
-        if any(variable is weight for weight in self._weights):
-            return self.copies.read(variable) - self._at_begin.read(variable)
-        return super()._change(variable)
+    def _take_over(self, variable: Any, value: tf.Tensor) -> None:
+        if id(variable) in self._followed:
+            value = self._deltas.goes_on_with(self.copies.read(variable), value)
+        self._begin_with(variable, value)
 
     def _fetch_slots(self) -> list[tuple[Any, tf.Tensor]]:
         empty = tf.zeros([0], tf.uint8)
@@ -110,10 +102,9 @@ class LocalCalls(CustomStep):
                 for p, server in enumerate(self.servers)
             }
         )
-        values: dict[str, tf.Tensor] = {}
-        for p, server in enumerate(self.servers):
-            values.update(unpack(server.slot_layout, replies[p].payload))
-        return of_variables(values, self.program.local.slots)
+        layouts = [server.slot_layout for server in self.servers]
+        payloads = [replies[p].payload for p in range(len(self.servers))]
+        return received(self.program.local.slots, layouts, payloads)
 
 
 class LocalRounds(LocalCalls, RoundStep):

@@ -72,7 +72,8 @@ class RoundStep(MemberStep):
 
         def catch_up() -> tf.Tensor:
             empty = [tf.zeros([0], tf.uint8)] * len(self.servers)
-            self._load(self._rounds.catch_up(Found.of(replies)._replace(payloads=empty)))
+            found = self._rounds.catch_up(Found.of(replies)._replace(payloads=empty))
+            self._load(found, self._take_over)
             return tf.constant(0)
 
         is_reached = RoundAgreement.is_reached(versions_of(replies))

@@ -16,7 +16,7 @@ from tfps.runtime.program import Program
 from tfps.runtime.round_agreement import Found
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.shares import gradients_together
-from tfps.runtime.wire import gradient_name, in_pieces, name_of
+from tfps.runtime.wire import gradient_name, in_pieces, name_of, received
 from tfps.runtime.worker_copies import WorkerCopies
 from tfps.runtime.worker_index import worker_of_call
 from tfps.transport.carrier import Message
@@ -47,12 +47,20 @@ class CustomStep:
         self._meeting = Meeting(self, shares=self._shares)
         self._written = (*program.state, *program.metrics)
         self._before: dict[int, tf.Tensor] = {}
+        self._followed = {id(variable): variable for variable in self._weights_to_follow()}
+        # In a resource, because optimizer calls may stand in loops and nested functions.
+        self._at_home = WorkerCopies([*self._followed.values()], devices=[None])
         self._stage = 0
         self._caller = self._who_calls()
         # In a resource, because optimizer calls may stand in loops and nested functions.
         self._versions = private.anonymous_variable(
             shape=tf.TensorShape([len(servers)]), dtype=tf.int64
         )
+
+    def _weights_to_follow(self) -> Sequence[Any]:
+        """Those that the function trains and assigns as well: only the latter is written back."""
+        trained = {id(v) for stage in self.program.stages for v in stage.variables}
+        return [variable for variable in self.program.state if id(variable) in trained]
 
     def _who_calls(self) -> Caller:
         asks_who = any(server.asks_who for server in self.servers)
@@ -126,13 +134,14 @@ class CustomStep:
         """Go on with what a push was answered with."""
         layouts = [server.wires[stage].reply for server in self.servers]
         payloads = [replies[p].payload for p in range(len(self.servers))]
-        self.copies.load_all(self.program.variables, layouts, payloads)
+        for variable, value in received(self.program.variables, layouts, payloads):
+            self._take_over(variable, value)
         self._versions.assign(versions_of(replies), read_value=False)
 
     def pull(self) -> None:
         """Load all variables: one request per server."""
         found = self._ask()
-        self._load(found)
+        self._load(found, self._begin_with)
         for variable in self.program.metrics:
             self.copies.load(variable, tf.identity(variable._value.read_value()))
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
@@ -150,11 +159,25 @@ class CustomStep:
     def _answered_pull(self, replies: dict[int, Message]) -> None:
         """What follows from a pull, beside the variables' values."""
 
-    def _load(self, found: Found) -> None:
-        """Take over all variables of all servers."""
+    def _load(self, found: Found, load: Callable[[Any, tf.Tensor], None]) -> None:
+        """Let all variables of all servers have the values that were found."""
         layouts = [server.parameter_layout for server in self.servers]
-        self.copies.load_all(self.program.variables, layouts, found.payloads)
+        for variable, value in received(self.program.variables, layouts, found.payloads):
+            load(variable, value)
         self._versions.assign(tf.stack(found.versions), read_value=False)
+
+    def _begin_with(self, variable: Any, value: tf.Tensor) -> None:
+        if id(variable) in self._followed:
+            self._at_home.load(variable, value)
+        self.copies.load(variable, value)
+
+    def _take_over(self, variable: Any, value: tf.Tensor) -> None:
+        """A newer value from home; what the function has assigned since the pull comes on top."""
+        if id(variable) in self._followed:
+            assigned = self._change(variable)
+            self._at_home.load(variable, value)
+            value = value + assigned
+        self.copies.load(variable, value)
 
     def write_back(self) -> None:
         """Send home what the function assigned: the difference to what was pulled."""
@@ -175,8 +198,10 @@ class CustomStep:
                 variable._value.assign_add(self._change(variable))
 
     def _change(self, variable: Any) -> tf.Tensor:
-        now, before = self.copies.read(variable), self._before[id(variable)]
-        return now if now.dtype.is_bool else now - before
+        now = self.copies.read(variable)
+        if id(variable) in self._followed:
+            return now - self._at_home.read(variable)
+        return now if now.dtype.is_bool else now - self._before[id(variable)]
 
 
 def versions_of(replies: dict[int, Message]) -> tf.Tensor:

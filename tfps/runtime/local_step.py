@@ -10,10 +10,9 @@ import tensorflow as tf
 from tfps.runtime.kept_optimizers import KeptOptimizers
 from tfps.runtime.period_step import PeriodStep
 from tfps.runtime.shares import gradients_together
-from tfps.runtime.wire import count_name, gradient_name, of_variables
+from tfps.runtime.wire import count_name, gradient_name, received
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import Kind
-from tfps.transport.packing import unpack
 
 
 class LocalStep(PeriodStep):
@@ -84,7 +83,6 @@ class LocalStep(PeriodStep):
                 for p, server in enumerate(self.servers)
             }
         )
-        values: dict[str, tf.Tensor] = {}
-        for p, server in enumerate(self.servers):
-            values.update(unpack(server.slot_layout, replies[p].payload))
-        return of_variables(values, self.program.local.slots)
+        layouts = [server.slot_layout for server in self.servers]
+        payloads = [replies[p].payload for p in range(len(self.servers))]
+        return received(self.program.local.slots, layouts, payloads)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.runtime.shares import mean_of, sum_of
-from tfps.runtime.wire import of_variables
-from tfps.transport.layout import Layout
-from tfps.transport.packing import unpack
 
 # Between the seeds of two devices; users' seeds are small or random, and rarely this far apart.
 SEED_STRIDE = 0x9E3779B
@@ -50,22 +47,6 @@ class WorkerCopies:
         """Take over a value that came from a server; does not count as an assignment."""
         for device in range(len(self)):
             self.on(device, keras_variable).load(value)
-
-    def load_all(
-        self, variables: Iterable[Any], layouts: Sequence[Layout], payloads: Sequence[tf.Tensor]
-    ) -> None:
-        """Take over what servers have sent of some variables.
-
-        Args:
-            variables: Keras variables on servers.
-            layouts: of each server's payload: values of pieces, by name.
-            payloads: of the servers.
-        """
-        values: dict[str, tf.Tensor] = {}
-        for layout, payload in zip(layouts, payloads, strict=True):
-            values.update(unpack(layout, payload))
-        for variable, value in of_variables(values, variables):
-            self.load(variable, value)
 
     def load_seed(self, keras_variable: Any, state: tf.Tensor) -> None:
         """Take over a seed generator's state; the examples of each device get masks of their own.

@@ -18,7 +18,7 @@ from tfps.runtime.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.round_agreement import Found, RoundAgreement
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.shares import gradients_together
-from tfps.runtime.wire import METRICS, OUTPUTS, gradient_name, in_pieces, name_of
+from tfps.runtime.wire import METRICS, OUTPUTS, gradient_name, in_pieces, name_of, received
 from tfps.runtime.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import PROTOCOL, Kind, Reply, Request
@@ -142,7 +142,8 @@ class WorkerStep:
     def _take(self, found: Found) -> None:
         """All parameters of all servers, such as a join brings."""
         layouts = [server.parameter_layout for server in self.servers]
-        self.copies.load_all(self.program.variables, layouts, found.payloads)
+        for variable, value in received(self.program.variables, layouts, found.payloads):
+            self.copies.load(variable, value)
         self.versions = list(found.versions)
 
     def run(
@@ -290,7 +291,8 @@ class WorkerStep:
     def _load(self, stage: int, payloads: Sequence[tf.Tensor]) -> None:
         """Take over the parameters of all servers' replies."""
         layouts = [server.wires[stage].reply for server in self.servers]
-        self.copies.load_all(self.program.variables, layouts, payloads)
+        for variable, value in received(self.program.variables, layouts, payloads):
+            self.copies.load(variable, value)
 
     def _header(self, kind: Kind, stage: int = 0, *, version: Any = None) -> Any:
         def of(server: int) -> tf.Tensor:
