@@ -38,9 +38,9 @@ def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomL
     after = strategy.stats()
     assert loop.updates == 60
     assert after.clock_gap_steps[1] == BOUND
-    # Each begins beside the other, and is at most so much ahead when it begins its last one.
-    counts = [workers.count(worker) for worker in (0, 1)]
-    assert abs(counts[0] - counts[1]) <= BOUND + 3
+    # Beside who waits for nobody it would have an eighth of them. Not half: who gets functions first
+    # is alone for some steps, and the other one begins beside it.
+    assert workers.count(1) >= 60 // 4
     updates = [now - then for now, then in zip(after.versions, before.versions, strict=True)]
     assert updates == [60, 60]
     assert after.gradients_dropped == before.gradients_dropped
