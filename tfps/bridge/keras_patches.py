@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
 import keras
+import tensorflow as tf
 from keras.src import callbacks as keras_callbacks
 from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import trainer as keras_trainer
@@ -114,6 +115,7 @@ def install(hooks: TrainerHooks) -> None:
     _patch_variables()
     _patch_optimizers(hooks)
     _patch_training(hooks)
+    _patch_embedding()
     _patch_prediction(hooks)
     _patch_epoch_iterator(hooks)
     _patch_callbacks(hooks)
@@ -216,6 +218,22 @@ def _patch_training(hooks: TrainerHooks) -> None:
     _wrap(trainer, "_maybe_symbolic_build", build)
     for method in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
         _wrap(trainer, method, run)
+
+
+def _patch_embedding() -> None:
+    def call(original: Any, self: Any, inputs: Any) -> Any:
+        step = current_step()
+        is_plain = not self.lora_enabled and self.quantization_mode is None
+        if step is None or not is_plain or not isinstance(inputs, tf.Tensor):
+            return original(self, inputs)
+        ids = tf.cast(inputs, tf.int64)
+        ids = tf.where(ids < 0, ids + self.input_dim, ids)  # as Keras counts them
+        rows = step.look_up(self._embeddings, ids)
+        if rows is None:
+            return original(self, inputs)
+        return keras.ops.cast(rows, dtype=self.compute_dtype)
+
+    _wrap(keras.layers.Embedding, "call", call)
 
 
 def _patch_prediction(hooks: TrainerHooks) -> None:

@@ -82,6 +82,7 @@ class ServerVariable(private.BaseResourceVariable):
     """
 
     slab: Any = None  # the vector that it is a piece of, where it is one
+    stays_alone = False  # it is to become no piece of any: its rows are asked for one by one
     _tfps_chunk_bytes = CHUNK_BYTES
 
     def __init__(

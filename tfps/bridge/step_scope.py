@@ -32,6 +32,9 @@ class StepTrace(Protocol):
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         """What `optimizer.apply(gradients, variables)` means in this step."""
 
+    def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        """Rows of a table that a worker has no copy of; None: it has, and looks them up there."""
+
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         """Call a function once for the whole batch, with the rows of all devices."""
 

@@ -77,15 +77,15 @@ def anonymous_variable(*, shape: Any, dtype: Any) -> Any:
 ops.RegisterGradient("TfpsPieceOfSlab")(lambda _, piece, __: [None, piece])
 
 
-def differentiable_piece(variable: Any, piece: Callable[[], tf.Tensor]) -> tf.Tensor:
+def differentiable_piece(variable: Any, piece: Any, *, gradient_of: Any = tf.identity) -> tf.Tensor:
     """Read a piece of a resource as if it were a variable of its own.
 
-    Tapes find the gradient of what is read under the variable's handle, in the trace at hand and
-    across the border of a tf.function; the resource behind it is not seen.
+    Tapes find the gradient under the variable's handle, also across the border of a tf.function.
 
     Args:
         variable: watched from now on where it is trainable; its handle stands for it.
         piece: reads the value.
+        gradient_of: the variable's gradient from that of the value.
     """
     resource_variable_ops.variable_accessed(variable)
     with record.stop_recording():
@@ -98,7 +98,7 @@ def differentiable_piece(variable: Any, piece: Callable[[], tf.Tensor]) -> tf.Te
         "PieceOfSlab",
         [value],
         [variable.handle],
-        backward_function=lambda gradient: [gradient],
+        backward_function=lambda gradient: [gradient_of(gradient)],
         forward_function=lambda tangent: [tangent],
     )
     return value

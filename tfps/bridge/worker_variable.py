@@ -27,6 +27,7 @@ class WorkerVariable(private.BaseResourceVariable):
                 shape=shape, dtype=tf.as_dtype(dtype), shared_name=private.ANONYMOUS_NAME
             )
         self.assigned = False
+        self.is_read = False  # as a whole, and not only some of its rows
         super().__init__(
             trainable=keras_variable.trainable,
             shape=shape,
@@ -37,6 +38,10 @@ class WorkerVariable(private.BaseResourceVariable):
             unique_id=keras_variable._value._unique_id,
             in_graph_mode=False,
         )
+
+    def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+        self.is_read = True
+        return super()._read_variable_op(no_copy)
 
     def load(self, value: tf.Tensor) -> None:
         """Take over a value that came from the server; does not count as an assignment."""

@@ -54,6 +54,7 @@ def can_share(variable: Any) -> bool:
         isinstance(variable._value, ServerVariable)
         and variable._value.dtype.is_floating
         and variable._value.dtype.name in ITEM_BYTES
+        and not (variable._value.stays_alone and variable._value.slab is None)
         and variable.constraint is None
         and not variable.overwrite_with_gradient
     )

@@ -49,7 +49,7 @@ class Contributions:
             zeros = functools.partial(tf.zeros, native.shape, native.dtype)
             return variable(zeros, "sum", native.dtype)
 
-        natives = stage.wire.gradients.natives if stage.is_update else ()
+        natives = stage.wire.updated if stage.is_update else ()
         self._weights = variable(np.zeros(3), "weights", tf.float64)
         self._sums = {gradient_of(native): sum_of(native) for native in natives}
         self._sums.update((name_of(v), sum_of(v._value)) for v in stage.wire.state)

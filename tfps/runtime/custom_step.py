@@ -78,6 +78,9 @@ class CustomStep:
     def assign(self, keras_variable: Any, value: Any) -> None:
         self.copies.assign(keras_variable, value)
 
+    def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        return None
+
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
 

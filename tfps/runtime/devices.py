@@ -71,6 +71,9 @@ class Replica:
             lambda parts: self._step.apply_parts(optimizer, parts, [v for _, v in pairs]),
         )
 
+    def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        return None
+
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return self._meeting.once(
             self._device,

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.period_step import PeriodStep
 from tfps.runtime.pushed import NOT_MEASURED
+from tfps.runtime.step_report import empty_report
 from tfps.runtime.wire import METRICS, OUTPUTS
 from tfps.runtime.worker_loop import Visit, WorkerLoop, fields_of
 from tfps.transport.message import Request
@@ -85,7 +86,7 @@ class PeriodLoop(WorkerLoop):
 
     def _train(self, step: PeriodStep, visit: Visit, state: dict[str, Any]) -> dict[str, Any]:
         """The steps of a period; answers what they report together, and have gathered."""
-        nothing = step.empty_report()
+        nothing = empty_report(self.program)
         begin = {
             **{key: state[key] for key in ("ticket", "there", "batch", "wait")},
             "metrics": tf.constant(self.program.totals.empty),

@@ -69,6 +69,8 @@ class Program:
         local: how workers run the optimizers (see `runtime.local_training`); None: servers do.
         meets: pushes are applied in rounds of all workers.
         adaptive_batches: how many batches such a round has for each worker, shared out by speed.
+        looked_up: those of the variables of which the step reads rows, and nothing else.
+        tables: those of which rows travel; they are none of the ``variables``.
     """
 
     name: str
@@ -90,6 +92,8 @@ class Program:
     local: Any = None
     meets: bool = False
     adaptive_batches: int = 1
+    looked_up: list[Any] = field(default_factory=list)
+    tables: list[Any] = field(default_factory=list)
 
     @property
     def ends_with_its_exchange(self) -> bool:
@@ -154,6 +158,7 @@ class Discovery:
         self.stages: list[Stage] = []
         self._meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_stage = True
+        self._looked_up: set[int] = set()
         self._written: set[int] = set()
         self._written_before_apply: set[int] = set()
 
@@ -177,6 +182,12 @@ class Discovery:
 
     def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
         return self.value_of(keras_variable)
+
+    def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        if private.current_graph() is not self.graph:
+            return None  # what is asked for in a branch cannot be brought out of it
+        self._looked_up.add(id(keras_variable))
+        return tf.gather(self.value_of(keras_variable), ids)
 
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
@@ -214,6 +225,12 @@ class Discovery:
         # An optimizer call inside tf.cond or a nested function cannot carry the next ticket out.
         self.needs_final_stage = private.current_graph() is not self.graph
 
+    def looked_up(self, keras_variable: Any) -> bool:
+        """Whether rows were asked for, and nothing else was done with it."""
+        copy = self.copies[id(keras_variable)]
+        touched = copy.is_read or copy.assigned
+        return id(keras_variable) in self._looked_up and not touched
+
     def written(self, keras_variable: Any) -> bool:
         return self.copies[id(keras_variable)].assigned
 
@@ -247,6 +264,7 @@ def discover(program: Program, strategy: Any) -> Program:
     on_servers = [v for v in discovery.order if not is_metric(v) and not is_seed(v)]
     program.variables = on_servers
     program.state = [v for v in on_servers if discovery.written(v)] if program.trains else []
+    program.looked_up = [v for v in on_servers if discovery.looked_up(v)]
     program.metrics = [v for v in discovery.order if is_metric(v)]
     program.metrics += _untouched(program.merging, program.metrics)
     bases = [np.asarray(v._value.numpy()) for v in program.metrics]

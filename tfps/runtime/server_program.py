@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge.pieces import pieces_of
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Entries, Status
@@ -29,7 +30,15 @@ from tfps.runtime.server_function import server_function
 from tfps.runtime.server_push import Push
 from tfps.runtime.server_round import RoundPush, RoundRequest
 from tfps.runtime.server_stage import ServerStage, count_durations
-from tfps.runtime.wire import parameters_on, parts_of, pieces_on, report_layout, stage_wire
+from tfps.runtime.server_tables import LookUp
+from tfps.runtime.wire import (
+    name_of,
+    parameters_on,
+    parts_of,
+    pieces_on,
+    report_layout,
+    stage_wire,
+)
 from tfps.transport.carrier import Message
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 from tfps.transport.packing import pack, unpack
@@ -65,7 +74,8 @@ class ServerProgram:
             for k in range(len(program.stages))
         ]
         messages = [(wire.request, wire.reply) for wire in self.wires]
-        text = repr((program.name, self.parameter_layout, messages)).encode()
+        tables = [[name_of(p) for p in pieces_of(table)] for table in program.tables]
+        text = repr((program.name, self.parameter_layout, messages, tables)).encode()
         self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
         self._answers = Answers(runtime.job_id, self.plan_id)
         self._reports = (
@@ -94,6 +104,11 @@ class ServerProgram:
         )
         self.await_round = self._agreement(enters=False) if may_differ else None
         self.leave = self._function(self._leave)
+        self.look_ups = {}  # by the table's number, where a piece of it is here
+        for number, table in enumerate(program.tables):
+            if pieces := pieces_on([table], server.device):
+                look_up = LookUp(pieces, server=server, answers=self._answers)
+                self.look_ups[number] = self._function(look_up.trace)
         runtime.push_functions.update(self.pushes)
 
     @functools.cached_property
@@ -104,7 +119,10 @@ class ServerProgram:
         entries = [(Entry(Kind.JOIN, 0, 0, self.parameter_layout.size_bytes), self.join)]
         for stage, (wire, push) in enumerate(zip(self.wires, self.pushes, strict=True)):
             sizes = wire.request.size_bytes, wire.reply.size_bytes
-            entries.append((Entry(Kind.PUSH, stage, *sizes), push))
+            rows = sum(_size_bytes(piece) for piece in wire.tables)
+            entries.append((Entry(Kind.PUSH, stage, *sizes, row_bytes=rows), push))
+        for number, function in self.look_ups.items():
+            entries.append((Entry(Kind.LOOK_UP, number, 0, 0), function))
         if self.server.hands_out_tickets and not self.program.trains:
             entries.append((Entry(Kind.FINISH, 0, report_bytes, 0), self.finish))
         held_bytes = self.parameter_layout.size_bytes
@@ -118,6 +136,10 @@ class ServerProgram:
             entries.append((Entry(Kind.PULL, 0, 0, slot_bytes), self.pull_slots))
         entries.append((Entry(Kind.LEAVE, 0, report_bytes, 0), self.leave))
         return entries
+
+    def table_bytes(self, number: int) -> int:
+        """What this server holds of a table."""
+        return sum(map(_size_bytes, pieces_on([self.program.tables[number]], self.server.device)))
 
     @property
     def functions(self) -> list[Any]:
@@ -312,3 +334,8 @@ class ServerProgram:
 
     def _values(self, natives: Sequence[Any]) -> dict[str, tf.Tensor]:
         return {native.shared_name: native.read_value() for native in natives}
+
+
+def _size_bytes(piece: Any) -> int:
+    native = piece._value
+    return int(native.shape.num_elements() * native.dtype.size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
@@ -15,7 +17,7 @@ from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.reports import Reports
 from tfps.runtime.server_stage import ServerStage, count_durations
 from tfps.transport.message import Request
-from tfps.transport.packing import pack, unpack
+from tfps.transport.packing import pack
 
 
 class Push:
@@ -55,7 +57,8 @@ class Push:
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers a push."""
         stage, ledger = self.stage, self.server.ledger
-        tensors = unpack(stage.wire.server_request, payload)
+        tensors = stage.unpacked(ids, payload)
+        turn = replace(self.turn, received_bytes=stage.received_bytes(ids, payload))
         fields = tf.unstack(header)
         cell = ledger.window_cell(fields[Request.TICKET])
         with ledger.locked():
@@ -65,7 +68,7 @@ class Push:
                 header=fields,
                 slot=entries.account(fields[Request.SLOT]),
                 is_ours=self.answers.is_ours(header),
-                turn=self.turn,
+                turn=turn,
                 applied_key=ledger.applied_key(cell),
             )
             if stage.is_last:
@@ -104,7 +107,7 @@ class Push:
             staleness=pushed.staleness,
             handed=Handed(pushed.next_ticket),
         )
-        return [reply, ids, pack(stage.wire.server_reply, values)]
+        return [reply, stage.reply_ids(ids), pack(stage.wire.server_reply, values)]
 
     def _read_again(self, sender: WorkerAt) -> list[tf.Tensor]:
         ledger = self.server.ledger

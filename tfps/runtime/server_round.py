@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import tensorflow as tf
 
@@ -20,7 +21,7 @@ from tfps.runtime.server import Server
 from tfps.runtime.server_stage import ServerStage, count_durations
 from tfps.runtime.wire import Parts
 from tfps.transport.message import Request
-from tfps.transport.packing import pack, unpack
+from tfps.transport.packing import pack
 
 
 class RoundPush:
@@ -60,7 +61,8 @@ class RoundPush:
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers a push."""
         stage, ledger, rounds = self.stage, self.stage.server.ledger, self.rounds
-        tensors = unpack(stage.wire.server_request, payload)
+        tensors = stage.unpacked(ids, payload)
+        turn = replace(self.turn, received_bytes=stage.received_bytes(ids, payload))
         fields = tf.unstack(header)
         cell = ledger.window_cell(fields[Request.TICKET])
         with ledger.locked():
@@ -75,7 +77,7 @@ class RoundPush:
                 header=fields,
                 slot=slot,
                 sender=Sender(alive, in_time, state.position),
-                turn=self.turn,
+                turn=turn,
                 applied_key=ledger.applied_key(cell),
                 quota=self._quota(entries, fields, alive),
             )
@@ -108,7 +110,7 @@ class RoundPush:
         )
         names = [native.shared_name for native in stage.wire.values.natives]
         named = dict(zip(names, values, strict=True))
-        return [reply, ids, pack(stage.wire.server_reply, named)]
+        return [reply, stage.reply_ids(ids), pack(stage.wire.server_reply, named)]
 
     def _quota(
         self, entries: Entries, fields: list[tf.Tensor], alive: tf.Tensor

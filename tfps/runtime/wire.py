@@ -97,6 +97,12 @@ class StageWire:
     reply: Layout
     server_request: Layout  # the same bytes as the server sees them
     server_reply: Layout
+    tables: tuple[Any, ...] = ()  # pieces of which rows of gradients follow the payload
+
+    @property
+    def updated(self) -> tuple[Any, ...]:
+        """What the server reads and writes of all that gradients come for."""
+        return (*self.gradients.natives, *(table._value for table in self.tables))
 
     @property
     def parameters(self) -> tuple[Any, ...]:
@@ -189,7 +195,9 @@ def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> S
         reports: the server takes the report of the step before (the ticket server does).
     """
     is_last = stage == len(program.stages) - 1
-    gradients = parts_of(pieces_on(program.stages[stage].variables, device))
+    known = {id(table) for table in program.tables}
+    trained = program.stages[stage].variables
+    gradients = parts_of(pieces_on([v for v in trained if id(v) not in known], device))
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
     state = tuple(p for p in all_pieces(program.state) if device in p._value.resource.devices)
     state = state if is_last else ()
@@ -215,4 +223,5 @@ def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> S
         reply=values.layout,
         server_request=Layout.of([*gradients.entries(gradients=True, of_server=True), *rest]),
         server_reply=values.server_layout,
+        tables=pieces_on([v for v in trained if id(v) in known], device),
     )

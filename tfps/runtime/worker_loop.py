@@ -12,6 +12,7 @@ from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.program import Program
 from tfps.runtime.pushed import NOT_MEASURED
 from tfps.runtime.server_program import ServerProgram
+from tfps.runtime.step_report import empty_report
 from tfps.runtime.wire import METRICS, OUTPUTS
 from tfps.runtime.worker_step import WorkerStep
 from tfps.transport.carrier import Carrier
@@ -92,7 +93,7 @@ class WorkerLoop:
             ticket = step.join()
         with tf.control_dependencies([ticket, *step.versions]):
             pull_microseconds = tf.cast((tf.timestamp() - begin) * 1e6, tf.int64)
-        empty = step.empty_report()
+        empty = empty_report(self.program)
         state = {
             **self.begin(step, visit, ticket),
             "versions": tf.stack(step.versions),

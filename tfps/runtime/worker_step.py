@@ -11,14 +11,16 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import NO_TICKET, Status
-from tfps.metrics.additivity import adds_up, updates_watched
+from tfps.metrics.additivity import updates_watched
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.program import Program
 from tfps.runtime.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.round_agreement import Found, RoundAgreement
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.shares import gradients_together
-from tfps.runtime.wire import METRICS, OUTPUTS, gradient_name, in_pieces, name_of, received
+from tfps.runtime.step_report import StepReport
+from tfps.runtime.table_rows import TableRows
+from tfps.runtime.wire import gradient_name, in_pieces, name_of, received
 from tfps.runtime.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import PROTOCOL, Kind, Reply, Request
@@ -54,8 +56,10 @@ class WorkerStep:
             carrier=carrier,
             header=lambda kind, number: self._header(kind, version=number),
         )
-        touched = [*program.variables, *program.metrics, *program.seeds]
+        # Of tables there is a name only, by which tapes find their gradients.
+        touched = [*program.variables, *program.tables, *program.metrics, *program.seeds]
         self.copies = WorkerCopies(touched, devices=program.devices.names)
+        self.tables = TableRows(program, servers=servers, carrier=carrier)
         # What the current step knows; set by `begin`, moved on by each exchange.
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.next_ticket: tf.Tensor = self.ticket
@@ -71,7 +75,6 @@ class WorkerStep:
         self._stage = 0
         self._graph: Any = None
         self._nested_versions: Any = None
-        self._adding_up: dict[int, list[tf.Tensor]] = {}
         self._before: dict[int, tf.Tensor] = {}
         self.shares: Sequence[tf.Tensor] = ()  # of the devices in the batch; `Devices.run` says
 
@@ -89,13 +92,20 @@ class WorkerStep:
     def assign(self, keras_variable: Any, value: Any) -> None:
         self.copies.assign(keras_variable, value)
 
+    def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        number = self.tables.number_of(keras_variable)
+        if number is None:
+            return None
+        header, copy = self._header(Kind.LOOK_UP, number), self.value_of(keras_variable)
+        return self.tables.look_up(number, ids, header=header, copy=copy)
+
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
 
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        dense = [tf.convert_to_tensor(g) for g, _ in pairs]  # rows of a table become dense
+        dense = [self.tables.gradient(g, v) for g, v in pairs]
         self.apply_parts(optimizer, [dense], [v for _, v in pairs])
 
     def apply_parts(
@@ -117,6 +127,8 @@ class WorkerStep:
     ) -> None:
         """What an optimizer call does with the gradients of a step, those of all devices."""
         values = for_whole_model(optimizer, gradients, variables=variables, value_of=self.value_of)
+        for value, variable in zip(values, variables, strict=True):
+            self.tables.take_back(variable, value)
         self._exchange({gradient_name(v): g for g, v in zip(values, variables, strict=True)})
 
     def join(self) -> tf.Tensor:
@@ -172,7 +184,7 @@ class WorkerStep:
         self.report, self.fields = dict(report), dict(fields)
         for metric, base in zip(self.program.metrics, self.program.totals.bases, strict=True):
             self.copies.load(metric, tf.constant(base))
-        self._adding_up = {}
+        made = StepReport(self.program, copies=self.copies)
         for variable, seed in zip(self.program.seeds, seeds, strict=True):
             self.copies.load_seed(variable, seed)
         self._before = {
@@ -181,12 +193,12 @@ class WorkerStep:
             if v._value.dtype.is_integer or v.aggregation == "sum"
         }
         unproven = self.program.totals.unproven
-        watch = functools.partial(self._try_metric, private.current_graph())
+        watch = functools.partial(made.watch, tf.equal(self.ticket, self.first))
         with updates_watched(unproven, watch):
             outputs = self.program.devices.run(self, batch)
         if self.program.stages and self.program.stages[-1].optimizer is None:
             self._exchange({})
-        return self._make_report(outputs)
+        return made.made_of(outputs, shares=self.shares)
 
     def finish(self, ticket: tf.Tensor, report: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Report an evaluation step to the ticket server; answers the next ticket."""
@@ -242,7 +254,8 @@ class WorkerStep:
     def _payloads(self, stage: int, gradients: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """What a stage sends to each server."""
         wires = [server.wires[stage] for server in self.servers]
-        variables, state = self.program.stages[stage].variables, self.program.state
+        variables = self.tables.others(self.program.stages[stage].variables)
+        state = self.program.state
         tensors = {**gradients, **in_pieces(gradients, variables, name=gradient_name)}
         if any(wire.state for wire in wires):
             new = {name_of(v): self._new_state(v) for v in state}
@@ -259,7 +272,7 @@ class WorkerStep:
                 p: ServerCall(
                     server.server.device,
                     server.pushes[stage],
-                    Message.of(tf.identity(header(p)), payloads[p]),
+                    self._message(p, stage, tf.identity(header(p)), payloads[p]),
                     server.wires[stage].reply.size_bytes,
                 )
                 for p, server in enumerate(self.servers)
@@ -281,6 +294,13 @@ class WorkerStep:
             next_batches=headers[0][Reply.NEXT_BATCHES],
             microseconds=tf.cast((end - begin) * 1e6, tf.int64),
         )
+
+    def _message(self, server: int, stage: int, header: tf.Tensor, payload: tf.Tensor) -> Message:
+        """A push, with the rows of tables behind its payload."""
+        rows = self.tables.to_push(server, self.program.stages[stage].variables)
+        if rows is None:
+            return Message.of(header, payload)
+        return Message(header, rows.ids, tf.concat([payload, rows.values], 0))
 
     def _at_one_round(self, pushed: Pushed) -> Pushed:
         """The parameters that the next step is computed from are of one round everywhere."""
@@ -328,60 +348,6 @@ class WorkerStep:
         before = self._before.get(id(variable))
         value = self.copies.together(variable, before=before, shares=self.shares)
         return value - before if value.dtype.is_integer else value
-
-    def _try_metric(
-        self, graph: Any, metric: Any, update: Any, arguments: Any, options: dict[str, Any]
-    ) -> None:
-        """Find out with a round's first batch whether a metric's states can be added."""
-        if private.current_graph() is not graph:
-            return  # inside tf.cond or a nested function, from which nothing can be brought out
-        fits = tf.cond(
-            tf.equal(self.ticket, self.first),
-            lambda: adds_up(
-                metric.variables,
-                self.program.totals.bases_of(metric),
-                update,
-                arguments,
-                options,
-            ),
-            lambda: tf.constant(True),
-        )
-        self._adding_up.setdefault(id(metric), []).append(fits)
-
-    def _make_report(self, outputs: Any) -> dict[str, tf.Tensor]:
-        totals = self.program.totals
-        refused = [
-            tf.logical_not(tf.reduce_all(self._adding_up.get(id(metric), [True])))
-            for metric in totals.unproven
-        ]
-        reports = [
-            totals.report(
-                [self.copies.on(device, v).read_value() for v in self.program.metrics], refused
-            )
-            for device in range(len(self.copies))
-        ]
-        metrics = totals.of_devices(reports, self.shares)
-        flat = [
-            tensor
-            for tensor, spec in zip(
-                tf.nest.flatten(outputs), tf.nest.flatten(self.program.outputs), strict=True
-            )
-            if any(spec is reported for reported in self.program.numeric_outputs)
-        ]
-        return {METRICS: metrics, OUTPUTS: _flat_float64(flat)}
-
-    def empty_report(self) -> dict[str, tf.Tensor]:
-        """What stands for the report of a step that was not taken."""
-        return {
-            METRICS: tf.zeros([self.program.metric_items], tf.float64),
-            OUTPUTS: tf.zeros([self.program.output_items], tf.float64),
-        }
-
-
-def _flat_float64(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    if not tensors:
-        return tf.zeros([0], tf.float64)
-    return tf.concat([tf.reshape(tf.cast(t, tf.float64), [-1]) for t in tensors], 0)
 
 
 def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

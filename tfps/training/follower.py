@@ -21,6 +21,7 @@ from tfps.runtime.beginning import is_at_begin
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.local_training import train_locally
 from tfps.runtime.program import Program, discover
+from tfps.runtime.tables import let_rows_travel
 from tfps.runtime.worker_error import explain
 from tfps.training.epoch_iterator import RoundRequest
 from tfps.training.feeder import CHIEF_DEVICE
@@ -226,6 +227,7 @@ class Follower:
                 if program.trains and isinstance(mode, LocalSteps):
                     train_locally(program, mode, adds_counts=alone is None)
                 program.pipelined = self._is_pipelined(program) and alone is None
+                let_rows_travel(program)
                 strategy.updates_of(program)  # state of optimizers settles before it is traced
             self._compiled.clear()  # a new input: what the old one held on the servers is freed
             self._compiled[key] = CompiledProgram(

@@ -34,12 +34,21 @@ class Message(NamedTuple):
 
 
 class ServerCall(NamedTuple):
-    """A request for one server: its device, the function that it runs, and the message."""
+    """A request for one server: its device, the function that it runs, and the message.
+
+    Args:
+        device: of the server.
+        function: that it runs.
+        request: its argument.
+        reply_bytes: of the reply's payload.
+        row_bytes: of rows that may follow in the reply, at most.
+    """
 
     device: str
     function: tf.types.experimental.ConcreteFunction
     request: Message
-    reply_bytes: int  # of the reply's payload
+    reply_bytes: int
+    row_bytes: int = 0
 
 
 class Carrier(Protocol):

@@ -32,7 +32,7 @@ class DirectCarrier:
             input=[
                 tf.constant(self._peers),
                 tf.constant(list(calls), tf.int64),
-                tf.constant([call.reply_bytes for call in calls.values()], tf.int64),
+                tf.constant([[c.reply_bytes, c.row_bytes] for c in calls.values()], tf.int64),
                 *parts,
             ],
             token=EXCHANGE,

@@ -108,34 +108,34 @@ class Links:
         Args:
             peers: `Peers` as text.
             servers: their numbers.
-            reply_bytes: the size of each reply's payload.
+            reply_bytes: the size of each reply's payload, and of rows that may follow, at most.
             messages: header, ids and payload of each request.
         """
         known = self._peers(bytes(peers.item() if isinstance(peers, np.ndarray) else peers))
         requests = [messages[k : k + 3] for k in range(0, len(messages), 3)]
         sender = _sender(requests[0][0])
         if sender in self._failed:
-            return [part for size in reply_bytes for part in _lost(int(size))]
+            return [part for size in reply_bytes for part in _lost(int(size[0]))]
         sent = [
             self._send(known, int(server), request)
             for server, request in zip(servers, requests, strict=True)
         ]
-        if max(reply_bytes) >= RECLAIMED_BYTES:
+        if reply_bytes.max() >= RECLAIMED_BYTES:
             release_arrays()
         replies: list[np.ndarray] = []
         for server, request, connection, size in zip(
             servers, requests, sent, reply_bytes, strict=True
         ):
-            reply = self._receive(connection, int(size))
+            reply = self._receive(connection, size)
             if reply is None and sender[2] == NO_INCARNATION:
-                reply = self._again(known, int(server), request, int(size))
+                reply = self._again(known, int(server), request, size)
             elif reply is None:
                 self._note_failure(sender)
-                reply = _lost(int(size))
+                reply = _lost(int(size[0]))
             replies.extend(reply)
         return replies
 
-    def _again(self, peers: Peers, server: int, request: Any, size: int) -> Any:
+    def _again(self, peers: Peers, server: int, request: Any, size: np.ndarray) -> Any:
         """Once more on a fresh connection; a scheduled function promises at least once only.
 
         Raises:
@@ -168,14 +168,15 @@ class Links:
             return None
         return connection
 
-    def _receive(self, connection: Connection | None, size: int) -> Any:
+    def _receive(self, connection: Connection | None, size: np.ndarray) -> Any:
         if connection is None:
             return None
-        limits = FrameLimits(header_fields=REPLY_FIELDS, max_ids=MAX_IDS, max_payload_bytes=size)
+        least, most = int(size[0]), int(size.sum())
+        limits = FrameLimits(header_fields=REPLY_FIELDS, max_ids=MAX_IDS, max_payload_bytes=most)
         try:
             reply = connection.receive(limits)
-            if reply[2].size != size:
-                raise FrameError(f"a reply of {reply[2].size} bytes, expected {size}")
+            if reply[2].size < least:
+                raise FrameError(f"a reply of {reply[2].size} bytes, expected {least}")
         except (ConnectionLost, FrameError) as error:
             self._note_reason(self._drop(connection), error)
             return None

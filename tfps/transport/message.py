@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Raised when the meaning of a header field changes; a server refuses another version.
-PROTOCOL = 5
+PROTOCOL = 6
 
 
 class Kind(enum.IntEnum):
@@ -19,6 +19,7 @@ class Kind(enum.IntEnum):
     WRITE_BACK = 5  # what a scheduled function assigned itself
     ENTER_ROUND = 6  # parameters of a round; the worker takes part from it on
     AWAIT_ROUND = 7  # parameters of a round or a later one
+    LOOK_UP = 8  # rows of a table, by their ids
 
 
 class Request(enum.IntEnum):

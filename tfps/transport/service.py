@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from tfps.errors import ProtocolError
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Request
@@ -23,6 +23,7 @@ class Entry:
     stage: int
     request_bytes: int  # of the payload, exactly
     reply_bytes: int
+    row_bytes: int = 0  # of rows that may follow the payload of a request, at most
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,10 @@ class Service:
             )
         for position, entry in enumerate(self.entries):
             if (entry.kind, entry.stage) == (header[Request.KIND], header[Request.STAGE]):
-                if entry.request_bytes != payload_bytes:
+                if not 0 <= payload_bytes - entry.request_bytes <= entry.row_bytes:
+                    rows = f" and rows of at most {entry.row_bytes}" if entry.row_bytes else ""
                     raise ProtocolError(
-                        f"a request of {payload_bytes} bytes, expected {entry.request_bytes}"
+                        f"a request of {payload_bytes} bytes, expected {entry.request_bytes}{rows}"
                     )
                 return position
         raise ProtocolError(
@@ -85,11 +87,11 @@ class Service:
 
     @property
     def largest_request_bytes(self) -> int:
-        return max(entry.request_bytes for entry in self.entries)
+        return max(entry.request_bytes + entry.row_bytes for entry in self.entries)
 
     def to_json(self) -> str:
         """As text, for the way to the server."""
-        entries = [[e.kind, e.stage, e.request_bytes, e.reply_bytes] for e in self.entries]
+        entries = [list(astuple(entry)) for entry in self.entries]
         return json.dumps(
             {"job": self.job_id, "plan": self.plan_id, "slots": self.slots, "entries": entries}
         )

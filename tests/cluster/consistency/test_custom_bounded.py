@@ -38,7 +38,7 @@ def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomL
     after = strategy.stats()
     assert loop.updates == 60
     assert after.clock_gap_steps[1] == BOUND
-    # Beside who waits for nobody it would have an eighth of them. Not half: who gets functions first
+    # Beside who waits for nobody it would have an eighth. Not half: who gets functions first
     # is alone for some steps, and the other one begins beside it.
     assert workers.count(1) >= 60 // 4
     updates = [now - then for now, then in zip(after.versions, before.versions, strict=True)]

@@ -1,0 +1,195 @@
+"""Tables of which only rows travel, on a worker: rows in, rows of gradients out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.pieces import pieces_of, rule_of
+from tfps.runtime.program import Program
+from tfps.runtime.server_program import ServerProgram
+from tfps.runtime.server_tables import as_bytes, as_rows, row_bytes_of
+from tfps.transport.carrier import Carrier, Message, ServerCall
+
+
+class Rows(NamedTuple):
+    """Some rows of a table, each once.
+
+    Args:
+        ids: int64, of the table.
+        values: of the rows.
+    """
+
+    ids: tf.Tensor
+    values: tf.Tensor
+
+    @classmethod
+    def of(cls, gradient: Any) -> Rows:
+        """Those of a table's gradient, summed up where an id comes more than once."""
+        if not isinstance(gradient, tf.IndexedSlices):
+            dense = tf.convert_to_tensor(gradient)
+            return cls(tf.range(tf.shape(dense, tf.int64)[0]), dense)
+        ids, positions = tf.unique(tf.cast(gradient.indices, tf.int64), out_idx=tf.int64)
+        count = tf.size(ids, tf.int64)
+        return cls(ids, tf.math.unsorted_segment_sum(gradient.values, positions, count))
+
+
+class Divided(NamedTuple):
+    """Ids of a table by the piece that they lie in.
+
+    Args:
+        positions: of each piece's ids among all.
+        places: of them in the piece.
+    """
+
+    positions: list[tf.Tensor]
+    places: list[tf.Tensor]
+
+    @classmethod
+    def of(cls, variable: Any, ids: tf.Tensor) -> Divided:
+        rule = rule_of(variable)
+        positions = tf.range(tf.size(ids))
+        if rule.shards == 1:
+            return cls([positions], [ids])
+        shards = tf.cast(rule.shard_of(ids), tf.int32)
+        parts = tf.dynamic_partition(positions, shards, rule.shards)
+        return cls(parts, [tf.gather(rule.place_of(ids), part) for part in parts])
+
+
+class TableRows:
+    """What steps of one worker ask for of tables, and what they push.
+
+    Args:
+        program: whose ``tables`` they are.
+        servers: the program's functions on each server.
+        carrier: brings requests to them.
+    """
+
+    def __init__(
+        self, program: Program, *, servers: Sequence[ServerProgram], carrier: Carrier
+    ) -> None:
+        self._tables, self._servers, self._carrier = program.tables, servers, carrier
+        self._devices = [server.server.device for server in servers]
+        self._gradients: dict[int, Rows] = {}  # of the step that was traced last
+
+    def number_of(self, variable: Any) -> int | None:
+        """Of a table; None for any other variable."""
+        return next((k for k, table in enumerate(self._tables) if table is variable), None)
+
+    def others(self, variables: Sequence[Any]) -> list[Any]:
+        """Those that are no tables."""
+        return [variable for variable in variables if self.number_of(variable) is None]
+
+    def look_up(
+        self, number: int, ids: tf.Tensor, *, header: Callable[[int], tf.Tensor], copy: Any
+    ) -> tf.Tensor:
+        """Ask the servers for rows, each for those that it has.
+
+        Args:
+            number: of the table.
+            ids: int64, of any shape.
+            header: of the request to a server.
+            copy: the worker's, which is empty; tapes find the rows' gradient under its handle.
+        """
+        table = self._tables[number]
+        check = tf.debugging.assert_less(
+            ids,
+            tf.constant(table.shape[0], tf.int64),
+            message=f"ids for {table.path}, which has {table.shape[0]} rows",
+        )
+        with tf.control_dependencies([check]):
+            distinct, positions = tf.unique(tf.reshape(ids, [-1]), out_idx=tf.int64)
+        divided = Divided.of(table, distinct)
+        calls = {}
+        for p, places in self._by_server(table, divided.places).items():
+            server = self._servers[p]
+            request = Message(header(p), _numbered(places), tf.zeros([0], tf.uint8))
+            calls[p] = ServerCall(
+                server.server.device,
+                server.look_ups[number],
+                request,
+                reply_bytes=0,
+                row_bytes=server.table_bytes(number),
+            )
+        replies = self._carrier.exchange(calls)
+        payloads = {p: reply.payload for p, reply in replies.items()}
+        found = self._rows(table, divided, payloads)
+        shape = tf.constant(list(table.shape), tf.int64)
+        rows = private.differentiable_piece(
+            copy,
+            lambda: found,
+            gradient_of=lambda gradient: tf.IndexedSlices(gradient, distinct, shape),
+        )
+        looked_up = tf.gather(rows, tf.reshape(positions, tf.shape(ids)))
+        return tf.ensure_shape(looked_up, ids.shape.concatenate(table.shape[1:]))
+
+    def gradient(self, gradient: Any, variable: Any) -> tf.Tensor:
+        """A gradient as it goes on in the step: dense, or of a table the rows that came."""
+        if self.number_of(variable) is None:
+            return tf.convert_to_tensor(gradient)
+        self._gradients[id(variable)] = rows = Rows.of(gradient)
+        return rows.values
+
+    def take_back(self, variable: Any, values: tf.Tensor) -> None:
+        """The gradient's rows as they are to be pushed, clipped perhaps."""
+        if id(variable) in self._gradients:
+            rows = self._gradients[id(variable)]
+            self._gradients[id(variable)] = rows._replace(values=values)
+
+    def to_push(self, server: int, variables: Sequence[Any]) -> Rows | None:
+        """Ids and bytes behind the payload of a push; None: there are none.
+
+        Args:
+            server: its number.
+            variables: that the push is about.
+        """
+        ids, values = [], []
+        for variable in variables:
+            if self.number_of(variable) is None:
+                continue
+            rows = self._gradients[id(variable)]
+            divided = Divided.of(variable, rows.ids)
+            each = zip(pieces_of(variable), divided.positions, divided.places, strict=True)
+            for piece, positions, places in each:
+                if piece._value.device == self._devices[server]:
+                    ids.append(places)
+                    gathered = tf.gather(rows.values, positions)
+                    values.append(as_bytes(tf.cast(gathered, piece._value.dtype)))
+        return Rows(_numbered(ids), tf.concat(values, 0)) if ids else None
+
+    def _by_server(self, table: Any, places: Sequence[tf.Tensor]) -> dict[int, list[tf.Tensor]]:
+        by_server: dict[int, list[tf.Tensor]] = {}
+        for piece, each in zip(pieces_of(table), places, strict=True):
+            by_server.setdefault(self._devices.index(piece._value.device), []).append(each)
+        return by_server
+
+    def _rows(self, table: Any, divided: Divided, payloads: Mapping[int, tf.Tensor]) -> tf.Tensor:
+        """In the order of the ids."""
+        begins = dict.fromkeys(payloads, tf.constant(0, tf.int64))
+        parts = []
+        for piece, places in zip(pieces_of(table), divided.places, strict=True):
+            native = piece._value
+            server = self._devices.index(native.device)
+            size = tf.size(places, tf.int64) * row_bytes_of(native)
+            begin = begins[server]
+            begins[server] = begin + size
+            parts.append(as_rows(_piece(payloads[server], begin, size), native))
+        return parts[0] if len(parts) == 1 else tf.dynamic_stitch(divided.positions, parts)
+
+
+def _piece(payload: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Some bytes; zeros where a lost server has answered nothing: that step counts nowhere."""
+    return tf.cond(
+        begin + size <= tf.size(payload, tf.int64),
+        lambda: payload[begin : begin + size],
+        lambda: tf.zeros(size[None], tf.uint8),
+    )
+
+
+def _numbered(places: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The ids of a message: before the places in each piece, how many there are."""
+    numbered = [part for each in places for part in (tf.size(each, tf.int64)[None], each)]
+    return tf.concat(numbered, 0)

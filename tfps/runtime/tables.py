@@ -1,0 +1,48 @@
+"""Which variables of a program are tables of which only the rows of a batch travel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tfps.bridge.pieces import all_pieces
+from tfps.optimizers.correction import Correction
+from tfps.optimizers.remembering import Remembering
+from tfps.optimizers.wrapped import members
+from tfps.runtime.program import Program
+
+# A request for rows costs a third of a millisecond, in which so much can come and go as a whole.
+LEAST_TABLE_BYTES = 1 << 20
+
+
+def let_rows_travel(program: Program) -> None:
+    """Take large tables out of what a program pulls and pushes as a whole.
+
+    That is for steps with one exchange after another: where a worker keeps tables between
+    exchanges, or several devices have a copy each, tables travel as a whole. So they do for
+    optimizers that remember what each worker was handed.
+
+    Args:
+        program: discovered, and told how its workers train.
+    """
+    if (
+        program.local is not None
+        or program.pipelined
+        or program.adaptive_batches > 1
+        or len(program.devices.names) > 1
+        or any(_remembers(call.optimizer) for call in program.optimizer_calls)
+    ):
+        return
+    program.tables = [v for v in program.looked_up if _size_bytes(v) >= LEAST_TABLE_BYTES]
+    known = {id(table) for table in program.tables}
+    program.variables = [v for v in program.variables if id(v) not in known]
+    for piece in all_pieces(program.tables):
+        piece._value.stays_alone = True
+
+
+def _remembers(optimizer: Any) -> bool:
+    return any(isinstance(member, Correction | Remembering) for member in members(optimizer))
+
+
+def _size_bytes(variable: Any) -> int:
+    return math.prod(variable.shape) * variable._value.dtype.size
