@@ -1,0 +1,114 @@
+"""A manifest comes back from JSON as it was, and says in words what is wrong with another."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfps.checkpoint.layout import RULES, Block
+from tfps.checkpoint.manifest import CHIEF, Counters, Manifest, Tensor
+from tfps.errors import CheckpointError
+
+COUNTS = st.integers(0, 2**60)
+NAMES = st.text(min_size=1, max_size=12)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Tensor:
+    shape = tuple(draw(st.lists(st.integers(1, 9), max_size=3)))
+    rows = shape[0] if shape else 1
+    rule = draw(st.sampled_from(list(RULES.values())))(rows, draw(st.integers(1, rows)))
+    servers = draw(st.lists(st.integers(CHIEF, 5), min_size=1, max_size=4))
+    return Tensor(shape=shape, dtype="float32", path=draw(NAMES), rule=rule, servers=tuple(servers))
+
+
+@st.composite
+def counters(draw: st.DrawFn) -> Counters:
+    per_server = st.lists(COUNTS, min_size=2, max_size=2).map(tuple)
+    staleness = st.dictionaries(st.integers(0, 63), COUNTS, max_size=4)
+    return Counters(
+        versions=draw(per_server),
+        staleness=(draw(staleness), draw(staleness)),
+        gradients_dropped=draw(per_server),
+        examples_seen=draw(COUNTS),
+        worker_steps=tuple(draw(st.lists(COUNTS, max_size=4))),
+        next_ticket=draw(COUNTS),
+    )
+
+
+MANIFESTS = st.builds(
+    Manifest,
+    number=st.integers(1, 10**7),
+    saved_at_s=st.floats(0, 1e11),
+    epoch=st.none() | st.integers(0, 100),
+    step=st.none() | COUNTS,
+    metrics=st.dictionaries(NAMES, st.floats(-1e30, 1e30), max_size=3),
+    consistency=st.none() | st.text(max_size=9),
+    counters=st.none() | counters(),
+    package_versions=st.dictionaries(NAMES, NAMES, max_size=3),
+    tensors=st.dictionaries(NAMES, tensors(), max_size=4),
+    files=st.dictionaries(
+        NAMES, st.lists(st.builds(Block, NAMES, COUNTS, COUNTS, COUNTS)).map(tuple), max_size=3
+    ),
+)
+
+
+@given(manifest=MANIFESTS)
+def test_round_trip(manifest: Manifest) -> None:
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+def test_it_prints_readably() -> None:
+    rule = RULES["modulo"](10, 2)
+    manifest = Manifest(
+        number=7,
+        saved_at_s=86400.0,
+        epoch=3,
+        step=1200,
+        metrics={"loss": 0.25},
+        consistency="Asynchronous()",
+        counters=Counters(
+            versions=(40, 41),
+            staleness=({0: 1}, {}),
+            gradients_dropped=(0, 0),
+            examples_seen=0,
+            worker_steps=(),
+            next_ticket=0,
+        ),
+        tensors={
+            "model/embedding/embeddings": Tensor(
+                shape=(10, 4), dtype="float32", path="e", rule=rule, servers=(0, 1)
+            ),
+            "seed": Tensor(shape=(2,), dtype="int64", path="s", rule=rule, servers=(CHIEF,)),
+        },
+    )
+    text = str(manifest)
+    assert "checkpoint 7 of 1970-01-02 00:00:00 UTC, epoch 3, step 1200, loss 0.25" in text
+    assert "Asynchronous(); updates 40" in text
+    assert "model/embedding/embeddings  float32 (10, 4) modulo on ps 0, ps 1" in text
+    assert text.splitlines()[-1].endswith("on chief")
+
+
+def _changed(**changes: Any) -> str:
+    return json.dumps(json.loads(Manifest(number=1, saved_at_s=0.0).to_json()) | changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "damaged"),
+        ("[]", "damaged"),
+        ("{}", "damaged"),
+        (Manifest(number=1, saved_at_s=0.0).to_json()[:-9], "damaged"),
+        (_changed(format=99), "format 99"),
+        (_changed(colour="red"), "colour"),
+        (_changed(tensors={"a": {}}), "damaged"),
+    ],
+)
+def test_damaged(text: str, said: str) -> None:
+    with pytest.raises(CheckpointError, match=said):
+        Manifest.from_json(text)

@@ -1,0 +1,179 @@
+"""What a checkpoint holds and from what it was made: a value that is kept as JSON. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfps.checkpoint.layout import RULES, Block, rule_name
+from tfps.checkpoint.retention import Saved
+from tfps.errors import CheckpointError
+from tfps.partitioners.row_rule import RowRule
+
+FORMAT = 1
+CHIEF = -1  # in the place of a server's index
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """A stored variable.
+
+    Args:
+        shape: of the whole variable.
+        dtype: its name.
+        path: what Keras called the variable when it was saved.
+        rule: which row lies in which piece.
+        servers: where each piece lay; `CHIEF` is the chief.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    path: str
+    rule: RowRule
+    servers: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    """What the servers had counted.
+
+    Args:
+        versions: updates of each server.
+        staleness: of each server, staleness -> number of gradients.
+        gradients_dropped: of each server.
+        examples_seen: training examples.
+        worker_steps: completed steps of each worker: their clocks at rest.
+        next_ticket: the first that was never handed out.
+    """
+
+    versions: tuple[int, ...]
+    staleness: tuple[dict[int, int], ...]
+    gradients_dropped: tuple[int, ...]
+    examples_seen: int
+    worker_steps: tuple[int, ...]
+    next_ticket: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A checkpoint, without the values.
+
+    Args:
+        number: of the checkpoint.
+        saved_at_s: when the values were taken, in seconds since the epoch of Unix.
+        epoch: completed epochs, or None where nobody said.
+        step: completed steps, likewise.
+        metrics: what was known of the model.
+        consistency: of the strategy, as it prints; None without one.
+        counters: of the servers; None without a strategy.
+        package_versions: of what wrote it.
+        tensors: by logical names, which are the same in every process.
+        files: the blocks in each file of the folder, by the file's name.
+
+    Example:
+
+    >>> manifest = Manifest(number=3, saved_at_s=0.0, epoch=2, metrics={"loss": 0.5})
+    >>> Manifest.from_json(manifest.to_json()) == manifest
+    True
+    >>> print(manifest)
+    checkpoint 3 of 1970-01-01 00:00:00 UTC, epoch 2, loss 0.5
+    0 tensors, in 0 files
+    """
+
+    number: int
+    saved_at_s: float
+    epoch: int | None = None
+    step: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    consistency: str | None = None
+    counters: Counters | None = None
+    package_versions: Mapping[str, str] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    files: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+
+    @property
+    def saved(self) -> Saved:
+        """What a policy of retention sees."""
+        return Saved(number=self.number, saved_at_s=self.saved_at_s, metrics=self.metrics)
+
+    def to_json(self) -> str:
+        """Write it."""
+        values = dataclasses.asdict(self) | {"format": FORMAT}
+        for name, tensor in self.tensors.items():
+            rule = tensor.rule
+            values["tensors"][name]["rule"] = [rule_name(rule), rule.rows, rule.shards]
+        values["files"] = {
+            name: [list(dataclasses.astuple(block)) for block in blocks]
+            for name, blocks in self.files.items()
+        }
+        return json.dumps(values, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read it.
+
+        Raises:
+            CheckpointError: it is damaged, or of another format.
+        """
+        try:
+            values = json.loads(text)
+            found = values.pop("format")
+            if found == FORMAT:
+                return cls(**_decoded(values))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"the manifest is damaged: {error}") from error
+        raise CheckpointError(
+            f"the checkpoint has format {found!r}, expected {FORMAT}: another version of tfps "
+            "wrote it"
+        )
+
+    def __str__(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.saved_at_s))
+        about = [f"checkpoint {self.number} of {when}"]
+        about += [f"epoch {self.epoch}"] * (self.epoch is not None)
+        about += [f"step {self.step}"] * (self.step is not None)
+        about += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
+        lines = [", ".join(about)]
+        if self.counters is not None:
+            lines.append(f"{self.consistency}; updates {min(self.counters.versions)}")
+        lines.append(f"{len(self.tensors)} tensors, in {len(self.files)} files")
+        width = max((len(name) for name in self.tensors), default=0)
+        for name, tensor in self.tensors.items():
+            homes = ", ".join("chief" if at == CHIEF else f"ps {at}" for at in tensor.servers)
+            rule = f" {tensor.rule}" if tensor.rule.shards > 1 else ""
+            lines.append(f"  {name:{width}}  {tensor.dtype} {tensor.shape}{rule} on {homes}")
+        return "\n".join(lines)
+
+
+def _decoded(values: dict[str, Any]) -> dict[str, Any]:
+    tensors = {}
+    for name, tensor in values["tensors"].items():
+        kind, rows, shards = tensor["rule"]
+        tensors[name] = Tensor(
+            shape=tuple(tensor["shape"]),
+            dtype=tensor["dtype"],
+            path=tensor["path"],
+            rule=RULES[kind](rows, shards),
+            servers=tuple(tensor["servers"]),
+        )
+    files = {
+        name: tuple(Block(*block) for block in blocks) for name, blocks in values["files"].items()
+    }
+    counters = values["counters"]
+    if counters is not None:
+        counters = Counters(
+            versions=tuple(counters["versions"]),
+            staleness=tuple(
+                {int(value): count for value, count in counts.items()}
+                for counts in counters["staleness"]
+            ),
+            gradients_dropped=tuple(counters["gradients_dropped"]),
+            examples_seen=counters["examples_seen"],
+            worker_steps=tuple(counters["worker_steps"]),
+            next_ticket=counters["next_ticket"],
+        )
+    return values | {"tensors": tensors, "files": files, "counters": counters}

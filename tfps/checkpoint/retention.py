@@ -1,0 +1,179 @@
+"""Which checkpoints stay. Pure: looks at numbers, times and metrics, and deletes nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from tfps.errors import ConfigError
+
+MODES = ("min", "max")
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What a policy sees of a checkpoint.
+
+    Args:
+        number: of the checkpoint; later ones have larger numbers.
+        saved_at_s: seconds since the epoch of Unix.
+        metrics: what was known of the model when it was saved.
+    """
+
+    number: int
+    saved_at_s: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Retention(Protocol):
+    """Chooses the checkpoints that stay; the newest stays whatever it says."""
+
+    def kept(self, saved: Sequence[Saved]) -> set[int]:
+        """The numbers of those that stay, of all that there are, the oldest first."""
+
+
+@dataclass(frozen=True)
+class KeepLatest:
+    """Keeps the newest checkpoints.
+
+    Args:
+        count: how many.
+
+    Example:
+
+    >>> saved = [Saved(number=number, saved_at_s=0.0) for number in (1, 2, 3)]
+    >>> KeepLatest(2).kept(saved)
+    {2, 3}
+    """
+
+    count: int = 3
+
+    def __post_init__(self) -> None:
+        _check_count(self.count)
+
+    def kept(self, saved: Sequence[Saved]) -> set[int]:
+        return {one.number for one in saved[-self.count :]}
+
+
+@dataclass(frozen=True)
+class KeepEvery:
+    """Keeps the first checkpoint, and then each that is so much younger than the one kept before.
+
+    Args:
+        hours: between two that stay.
+
+    Example:
+
+    >>> saved = [Saved(number=n, saved_at_s=1800.0 * n) for n in (1, 2, 3, 4)]
+    >>> KeepEvery(hours=1).kept(saved)
+    {1, 3}
+    """
+
+    hours: float
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.hours) or not 0 < self.hours < math.inf:
+            raise ConfigError(f"hours: received {self.hours!r}, expected a number above 0")
+
+    def kept(self, saved: Sequence[Saved]) -> set[int]:
+        kept: set[int] = set()
+        due_s = -math.inf
+        for one in saved:
+            if one.saved_at_s >= due_s:
+                kept.add(one.number)
+                due_s = one.saved_at_s + self.hours * SECONDS_PER_HOUR
+        return kept
+
+
+@dataclass(frozen=True)
+class KeepBest:
+    """Keeps the checkpoints with the best value of a metric; of equal ones the newer.
+
+    One without the metric, or with a value that is not a number, is never among the best.
+
+    Args:
+        metric: as in the logs of `fit`, such as ``val_loss``.
+        mode: whether the best is the smallest (``"min"``) or the largest (``"max"``) value.
+        count: how many.
+
+    Example:
+
+    >>> losses = {1: 0.5, 2: 0.2, 3: 0.4}
+    >>> saved = [Saved(number=n, saved_at_s=0.0, metrics={"loss": l}) for n, l in losses.items()]
+    >>> KeepBest("loss", mode="min").kept(saved)
+    {2}
+    """
+
+    metric: str
+    mode: str = "min"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _check_count(self.count)
+        if not isinstance(self.metric, str) or not self.metric:
+            raise ConfigError(f"metric: received {self.metric!r}, expected a name, such as 'loss'")
+        if self.mode not in MODES:
+            raise ConfigError(f"mode: received {self.mode!r}, expected one of {MODES}")
+
+    def kept(self, saved: Sequence[Saved]) -> set[int]:
+        sign = -1.0 if self.mode == "min" else 1.0
+        values = {
+            one.number: sign * one.metrics[self.metric]
+            for one in saved
+            if not math.isnan(one.metrics.get(self.metric, math.nan))
+        }
+        best = sorted(values, key=lambda number: (values[number], number), reverse=True)
+        return set(best[: self.count])
+
+
+@dataclass(frozen=True)
+class KeepAny:
+    """Keeps what any of several policies keeps.
+
+    Args:
+        policies: at least one.
+
+    Example:
+
+    >>> saved = [Saved(number=n, saved_at_s=1800.0 * n) for n in (1, 2, 3, 4)]
+    >>> sorted(KeepAny(KeepLatest(1), KeepEvery(hours=1)).kept(saved))
+    [1, 3, 4]
+    """
+
+    policies: tuple[Retention, ...]
+
+    def __init__(self, *policies: Retention) -> None:
+        if not policies or not all(isinstance(policy, Retention) for policy in policies):
+            raise ConfigError(f"KeepAny: received {policies!r}, expected policies of retention")
+        object.__setattr__(self, "policies", policies)
+
+    def kept(self, saved: Sequence[Saved]) -> set[int]:
+        return set().union(*(policy.kept(saved) for policy in self.policies))
+
+
+def superfluous(saved: Sequence[Saved], policy: Retention) -> list[int]:
+    """The numbers of the checkpoints that may go, the oldest first.
+
+    Example:
+
+    >>> superfluous([Saved(number=n, saved_at_s=0.0) for n in (3, 1, 2)], KeepLatest(1))
+    [1, 2]
+    """
+    ordered = sorted(saved, key=lambda one: one.number)
+    if not ordered:
+        return []
+    kept = policy.kept(ordered) | {ordered[-1].number}
+    return [one.number for one in ordered if one.number not in kept]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_count(count: object) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ConfigError(f"count: received {count!r}, expected a whole number of at least 1")
