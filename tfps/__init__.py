@@ -13,6 +13,7 @@ from tfps.keras_backend import check_backend
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tfps.checkpoint.manager import CheckpointManager
     from tfps.consistency.local_steps import LocalSteps
     from tfps.consistency.modes import (
         Asynchronous,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
     "BoundedStaleness": "tfps.consistency.modes",
+    "CheckpointManager": "tfps.checkpoint.manager",
     "ClusterCoordinator": "tfps.strategy.coordinator",
     "DynamicBoundedStaleness": "tfps.consistency.modes",
     "LocalCluster": "tfps.launch.local_cluster",
@@ -38,11 +40,20 @@ _HOMES = {
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
 }
-_MODULES = ("errors", "metrics", "optimizers", "partitioners", "placement")
+_MODULES = (
+    "callbacks",
+    "checkpoint",
+    "errors",
+    "metrics",
+    "optimizers",
+    "partitioners",
+    "placement",
+)
 
 __all__ = [
     "Asynchronous",
     "BoundedStaleness",
+    "CheckpointManager",
     "ClusterCoordinator",
     "DynamicBoundedStaleness",
     "LocalCluster",
@@ -51,6 +62,8 @@ __all__ = [
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",
     "Synchronous",
+    "callbacks",
+    "checkpoint",
     "errors",
     "metrics",
     "optimizers",

@@ -20,6 +20,12 @@ ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
 # TensorFlow has sent a request again, for want of an answer, that had arrived.
 TWICE = "was received twice"
+# What a server says that is there: a file cannot be written or read.
+ANSWERS = (
+    tf.errors.DataLossError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.ResourceExhaustedError,
+)
 # What TensorFlow says of a PyFunc whose token the process does not know.
 NOT_REGISTERED = "Could not find callback with key"
 
@@ -41,10 +47,20 @@ class ControlPlane:
         device: of the server.
         to_any_incarnation: a task that was started anew answers as well; for workers, which keep
             nothing that such a call could ask for.
+        attempt_timeout_s: of one attempt of a call; longer for what takes a server longer.
     """
 
-    def __init__(self, *, address: str, device: str, to_any_incarnation: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        address: str,
+        device: str,
+        to_any_incarnation: bool = False,
+        attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
+    ) -> None:
         self._device, self._address = device, address
+        # Not of the session itself: to close one whose server is gone takes as long.
+        self._run_options = tf.compat.v1.RunOptions(timeout_in_ms=int(attempt_timeout_s * 1000))
         self._to_any_incarnation = to_any_incarnation
         self._graph = tf.Graph()
         self._lock = threading.Lock()
@@ -57,23 +73,25 @@ class ControlPlane:
         return tf.compat.v1.Session(target, graph=self._graph, config=options)
 
     def function(
-        self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int
+        self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
-        """Trace a function of int64 scalars; calling it answers arrays.
+        """Trace a function; calling it with numbers or arrays answers arrays.
 
         Args:
-            trace: from scalar tensors to a list of tensors; opens every resource by name.
-            arguments: how many scalars.
+            trace: from tensors to a list of tensors; opens every resource by name.
+            arguments: how many int64 scalars it takes, or what else.
         """
         # Not traced in the session's graph: there `==` of two tensors asks whether they are the
         # same object, as in TensorFlow 1, and every decision that compares would be wrong.
-        signature = [tf.TensorSpec([], tf.int64)] * arguments
+        if isinstance(arguments, int):
+            arguments = [tf.TensorSpec([], tf.int64)] * arguments
+        signature = list(arguments)
         concrete = server_function(trace, device=self._device, signature=signature)
         with self._lock, tf.init_scope(), self._graph.as_default(), tf.device(self._device):
-            inputs = [tf.compat.v1.placeholder(tf.int64, []) for _ in range(arguments)]
+            inputs = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in signature]
             outputs = concrete(*inputs)
 
-        def call(*values: int, patience_s: float = CALL_TIMEOUT_S) -> list[np.ndarray[Any, Any]]:
+        def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> list[np.ndarray[Any, Any]]:
             return self._answered(
                 lambda: self._run(outputs, dict(zip(inputs, values, strict=True))),
                 patience_s=patience_s,
@@ -114,12 +132,12 @@ class ControlPlane:
     def _run(self, outputs: Any, inputs: dict[Any, Any]) -> list[np.ndarray[Any, Any]]:
         with self._lock:
             try:
-                return list(self._session.run(outputs, inputs))
+                return list(self._session.run(outputs, inputs, options=self._run_options))
             except tf.errors.AbortedError:  # the session went with an earlier incarnation
                 if not self._to_any_incarnation:
                     raise
                 self._session = self._connect()
-                return list(self._session.run(outputs, inputs))
+                return list(self._session.run(outputs, inputs, options=self._run_options))
 
     def _answered(
         self, attempt: Callable[[], list[np.ndarray[Any, Any]]], *, patience_s: float
@@ -132,6 +150,7 @@ class ControlPlane:
 
         Raises:
             tf.errors.UnavailableError: the server is gone, was started anew, or does not answer.
+            tf.errors.OpError: one of `ANSWERS`.
         """
         until_s = time.monotonic() + patience_s
         while True:
@@ -139,6 +158,8 @@ class ControlPlane:
                 raise tf.errors.UnavailableError(None, None, self.lost)
             try:
                 return attempt()
+            except ANSWERS:
+                raise
             except tf.errors.OpError as error:
                 slow = isinstance(error, tf.errors.DeadlineExceededError) or TWICE in error.message
                 busy = slow and accepts_connections(self._address)

@@ -97,6 +97,8 @@ class Runtime(Storage):
         self._latest_incarnations: dict[int, int] = {}
         self._unused_plans: list[tuple[int, int]] = []
         self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Have a `close` of their own, called first: they use the servers apart from training.
+        self.guests: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def carrier(self) -> Carrier:
@@ -195,6 +197,8 @@ class Runtime(Storage):
         """Free everything that this job holds on the servers that answer."""
         if self.closed:
             return
+        for guest in list(self.guests):
+            guest.close()
         self.closed = True
         self.on_access = lambda: None
         for server in self.servers:

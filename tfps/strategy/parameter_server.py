@@ -230,15 +230,18 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         calls = [OptimizerCall(s.optimizer, s.variables) for s in program.optimizer_calls]
         with outside_the_step():
             if layouts := layouts_for(calls):
-                self._come_to_rest()
+                self.come_to_rest()
             for layout, variables in layouts:
                 create(layout, variables, storage=self.runtime, name="slab")
             self.runtime.collect()
         optimizers = {id(s.optimizer): s.optimizer for s in program.optimizer_calls}
         return [self.update_of(optimizer) for optimizer in optimizers.values()]
 
-    def _come_to_rest(self) -> None:
-        """Nothing may run while variables move: what was traced before looks for the old ones."""
+    def come_to_rest(self) -> None:
+        """Wait until nothing runs, in `fit` or of what was scheduled: for whoever moves variables.
+
+        What was traced before looks for them where they were.
+        """
         self.pause_tickets()
         coordinator = self._cluster_coordinator
         if coordinator is not None and not coordinator.done():

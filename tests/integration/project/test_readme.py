@@ -97,9 +97,9 @@ def test_own_script_and_what_continues_it_run(tmp_path: Path, keras_home: Path) 
     assert float(loss) < 1
     assert shown.count("norm of the last bias:") == 2
     # 10,000 examples in three epochs, 100 scheduled steps, 6,400 in one epoch, in two,
-    # in one and in one.
+    # and in one three times.
     (updates,) = re.findall(r"(\d+) updates, \(", shown)
-    assert int(updates) == 3 * 157 + 100 + 100 + 2 * 100 + 100 + 100, shown
+    assert int(updates) == 3 * 157 + 100 + 100 + 2 * 100 + 100 + 100 + 100, shown
 
 
 def test_the_diff_changes_four_things() -> None:

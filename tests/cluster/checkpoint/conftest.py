@@ -1,0 +1,17 @@
+"""One worker and two servers, so that numbers are Keras's own and variables are spread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def cluster_size() -> dict[str, int]:
+    return {"workers": 1, "ps": 2}
+
+
+@pytest.fixture(scope="module")
+def strategy_options() -> dict[str, Any]:
+    return {"placement": "round_robin"}

@@ -1,0 +1,56 @@
+"""SIGKILL of a task at a random moment of a save: the last committed checkpoint restores."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.checkpoint.crashing_job import UNAVAILABLE
+from tfps.checkpoint.commit import Folder
+from tfps.testing import Command, watch_leftovers
+
+pytestmark = pytest.mark.timeout(280)
+
+ROOT = Path(__file__).resolve().parents[3]
+STATUS = {"ps": UNAVAILABLE, "worker": 0, "chief": -signal.SIGKILL}
+ALONE = """
+import sys, tfps
+from tests.cluster.checkpoint.counting_model import counting_model, updates_of
+model = counting_model()
+manifest = tfps.CheckpointManager(model, sys.argv[1]).restore_latest()
+assert updates_of(model) == manifest.counters.versions[0]
+print("restored", manifest.number)
+"""
+
+
+@pytest.mark.quick("seed 0")
+@pytest.mark.parametrize("seed", range(10), ids=lambda seed: f"seed {seed}")
+def test_the_last_committed_checkpoint_restores(seed: int, tmp_path: Path) -> None:
+    """One job after the other in the same folder, each on a cluster of its own.
+
+    Each goes on from what the one before has left, and is ended in its turn: by the loss of a
+    parameter server, not at all by that of a worker, and by that of the chief.
+    """
+    folder = Folder(tmp_path / "checkpoints")
+    last = "nothing"
+    for position, (victim, status) in enumerate(STATUS.items()):
+        command = [
+            *(sys.executable, "-m", "tests.cluster.checkpoint.crashing_job"),
+            *(str(folder.path), victim, str(10 * seed + position)),
+        ]
+        environment = {"TFPS_CHUNK_BYTES": "8000"}
+        with (
+            watch_leftovers(),
+            Command(command, deadline_s=80, environment=environment, folder=ROOT) as job,
+        ):
+            assert job.wait() == status, job.describe()
+            assert f"killing {victim}" in job.output
+            assert f"restored {last}\n" in job.output, job.describe()
+        last = str(folder.numbers()[-1])
+    with Command([sys.executable, "-c", ALONE, str(folder.path)], deadline_s=60, folder=ROOT) as c:
+        assert c.wait() == 0, c.describe()
+        assert re.search(rf"^restored {last}$", c.output, re.M)

@@ -1,0 +1,7 @@
+"""Callbacks for `fit`."""
+
+from __future__ import annotations
+
+from tfps.checkpoint.callback import Checkpoint
+
+__all__ = ["Checkpoint"]

@@ -1,0 +1,54 @@
+"""Files of TensorFlow's checkpoint format, as the chief itself writes and reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+def write_bundle(
+    prefix: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]]
+) -> None:
+    """Write arrays by their keys.
+
+    In a session of its own: eager operations of a chief may have to wait until a worker that came
+    back is taken in.
+
+    Args:
+        prefix: of the files' names.
+        arrays: of any dtype of TensorFlow.
+    """
+    graph = tf.Graph()
+    with graph.as_default():
+        inputs = [tf.compat.v1.placeholder(a.dtype, a.shape) for a in arrays.values()]
+        write = tf.raw_ops.SaveV2(
+            prefix=os.fspath(prefix),
+            tensor_names=list(arrays),
+            shape_and_slices=[""] * len(arrays),
+            tensors=inputs,
+        )
+    options = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    with tf.compat.v1.Session(graph=graph, config=options) as session:
+        session.run(write, dict(zip(inputs, arrays.values(), strict=True)))
+
+
+class Bundle:
+    """Files that were written under one prefix.
+
+    Args:
+        prefix: of their names.
+
+    Raises:
+        tf.errors.OpError: there are none, or they are damaged.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str]) -> None:
+        self._reader = tf.train.load_checkpoint(os.fspath(prefix))
+
+    def array(self, key: str) -> np.ndarray[Any, Any]:
+        """Read one array."""
+        return np.asarray(self._reader.get_tensor(key))

@@ -1,0 +1,310 @@
+"""`tfps.CheckpointManager`: saves a model in the background and restores it anywhere."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfps.checkpoint.commit import MARKER, Folder
+from tfps.checkpoint.contents import Contents, contents_of
+from tfps.checkpoint.counters import counters_of
+from tfps.checkpoint.manifest import Manifest
+from tfps.checkpoint.mismatch import check_fit
+from tfps.checkpoint.names import named_variables, optimizer_of
+from tfps.checkpoint.restore import fill, write_counters
+from tfps.checkpoint.retention import KeepLatest, Retention
+from tfps.checkpoint.saving import Saving
+from tfps.checkpoint.servers import lines_to, settle, strategy_of, who_sees, who_shares
+from tfps.checkpoint.snapshot import Snapshot
+from tfps.errors import ConfigError
+
+PACKAGES = ("tfps", "tensorflow", "keras", "numpy")
+
+
+class CheckpointManager:
+    """Keeps checkpoints of a model: its weights, its optimizer's state, seeds and counters.
+
+    The parameter servers write side by side, each its own variables, while training goes on; what
+    they wrote fits any number of servers, any partitioner, and a plain Keras model without a
+    strategy. A checkpoint counts when it is complete: a crash at any moment leaves the last one.
+
+    To save, the workers finish their steps and rest until the servers have noted the values, which
+    takes them no time; the first update after that copies what it changes, so while a checkpoint is
+    written a server may need its memory twice. Where a server does not see the folder, its values
+    come to the chief in blocks of at most 64 MiB.
+
+    One process saves into a folder at a time; others may read it meanwhile. State of metrics is not
+    kept, nor what optimizers hold on workers or for each of them (slots under `LocalSteps`,
+    memories of `tfps.optimizers`): that begins anew.
+
+    Source: Eisenman et al., "Check-N-Run: a Checkpointing System for Training Deep Learning
+    Recommendation Models", NSDI 2022, for the decoupling of the snapshot and the write.
+
+    Args:
+        model: a Keras model, made under a `tfps.ParameterServerStrategy` or not.
+        directory: of the checkpoints, on this machine or mounted there.
+        keep: which stay, of `tfps.checkpoint`; the newest stays in any case.
+        shared: whether the servers see the directory; None finds out.
+
+    Raises:
+        ConfigError: arguments that cannot work; every mistake, at once.
+
+    Example:
+
+    >>> import keras, numpy as np
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    >>> manager = CheckpointManager(model, "checkpoints")
+    >>> path = manager.save(epoch=1, metrics={"loss": 0.5})
+    >>> manager.wait()
+    >>> manager.restore_latest().epoch
+    1
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        directory: str | os.PathLike[str],
+        *,
+        keep: Retention | None = None,
+        shared: bool | None = None,
+    ) -> None:
+        self._folder = _check(model, directory, keep=keep, shared=shared)
+        self._model, self._shared = model, shared
+        self._keep: Retention = KeepLatest() if keep is None else keep
+        self._saving: Saving | None = None
+        self._snapshot: tuple[Any, Contents, Snapshot] | None = None
+        self._sharing: list[bool] | None = None
+        self._last_number = 0
+        self._last_seconds: float | None = None
+        self.last_pause_s: float | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where the checkpoints are."""
+        return self._folder.path
+
+    @property
+    def last_seconds(self) -> float | None:
+        """How long the latest successful save took, from its begin until it was committed.
+
+        ``last_pause_s`` is how long the workers were at rest for the latest save; both None before
+        the first.
+        """
+        if self._saving is not None and self._saving.seconds is not None:
+            self._last_seconds = self._saving.seconds
+        return self._last_seconds
+
+    @property
+    def checkpoints(self) -> list[Manifest]:
+        """The manifests of the committed checkpoints, the oldest first."""
+        return [self._folder.manifest(number) for number in self._folder.numbers()]
+
+    @property
+    def latest(self) -> Manifest | None:
+        """The manifest of the newest checkpoint, or None."""
+        numbers = self._folder.numbers()
+        return self._folder.manifest(numbers[-1]) if numbers else None
+
+    def save(
+        self,
+        *,
+        epoch: int | None = None,
+        step: int | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        background: bool = True,
+    ) -> Path:
+        """Take a snapshot and write it.
+
+        Waits for the save before, if that is not done yet.
+
+        Args:
+            epoch: completed epochs, for whoever goes on from here.
+            step: completed steps, likewise.
+            metrics: numbers by name, for `KeepBest` and for the reader of the manifest.
+            background: return while it is being written; else wait.
+
+        Returns:
+            The folder that there will be when it is written.
+
+        Raises:
+            CheckpointError: the model is not built.
+            tf.errors.UnavailableError: a parameter server is lost; now, or during the save before.
+        """
+        self.wait()
+        settle(self._model)
+        if not self._last_number:
+            self._folder.clean()
+        contents, snapshot = self._ready()
+        strategy = strategy_of(self._model)
+        counters = None
+        began_s = time.monotonic()
+        if strategy is not None:
+            strategy.come_to_rest()
+        all_cells = snapshot.take()
+        self.last_pause_s = time.monotonic() - began_s
+        if strategy is not None:
+            counters = counters_of(strategy.runtime.ticket_server.books, all_cells)
+        self._last_number = max([self._last_number, *self._folder.numbers()]) + 1
+        manifest = Manifest(
+            number=self._last_number,
+            saved_at_s=time.time(),
+            epoch=epoch,
+            step=step,
+            metrics=_numbers(metrics or {}),
+            consistency=None if strategy is None else str(strategy.consistency),
+            counters=counters,
+            package_versions=_versions(),
+            tensors=contents.tensors,
+        )
+        self._saving = Saving(snapshot, manifest, folder=self._folder, keep=self._keep)
+        if not background:
+            self.wait()
+        return self._folder.of(self._last_number)
+
+    def wait(self) -> None:
+        """Wait until the save under way is committed.
+
+        Raises:
+            tf.errors.UnavailableError: a parameter server was lost meanwhile.
+            Exception: whatever else ended it; once.
+        """
+        saving = self._saving
+        if saving is not None:
+            try:
+                saving.wait()
+                self._last_seconds = saving.seconds
+            finally:
+                self._saving = None
+
+    def close(self) -> None:
+        """Let go of the servers, once the save under way has ended.
+
+        The strategy does it when it is closed.
+        """
+        if self._saving is not None:
+            self._saving.join()
+        if self._snapshot is not None:
+            self._snapshot[2].close()
+            self._snapshot = None
+
+    def check(self) -> None:
+        """Raise what ended the save in the background, if it has failed; does not wait."""
+        if self._saving is not None and self._saving.is_done:
+            self.wait()
+
+    def restore_latest(self, *, weights_only: bool = False) -> Manifest | None:
+        """`restore` the newest checkpoint; answers None where there is none."""
+        self.wait()
+        numbers = self._folder.numbers()
+        return self.restore(numbers[-1], weights_only=weights_only) if numbers else None
+
+    def restore(self, number: int, *, weights_only: bool = False) -> Manifest:
+        """Restore a checkpoint into the model; `stats()` of its strategy goes on as well.
+
+        The optimizer's state is made first where nothing was trained yet, so it can be called right
+        after `compile`. A model without an optimizer takes the weights alone.
+
+        Args:
+            number: of the checkpoint.
+            weights_only: leave the optimizer and the counters as they are.
+
+        Returns:
+            The manifest, which says the epoch.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, the model is not built, or the checkpoint
+                does not fit it: with every name and shape that differs, and nothing restored.
+            tf.errors.UnavailableError: a parameter server is lost.
+        """
+        self.wait()
+        manifest = self._folder.manifest(number)
+        settle(self._model)
+        optimizer = not weights_only and optimizer_of(self._model) is not None
+        contents = contents_of(named_variables(self._model, optimizer=optimizer))
+        stored = {
+            name: tensor
+            for name, tensor in manifest.tensors.items()
+            if optimizer or name.startswith("model/")
+        }
+        folder = self._folder.of(number)
+        check_fit(stored, contents.tensors, source=str(folder))
+        strategy = strategy_of(self._model)
+        if strategy is None:
+            fill(contents, manifest, folder, lines=(), shared=())
+            return manifest
+        strategy.come_to_rest()
+        runtime = strategy.runtime
+        runtime.attendance.dismiss()  # who comes back reads everything anew
+        with lines_to(runtime.servers) as lines:
+            shared = self._asked(len(lines)) or who_sees(
+                folder / MARKER, (folder / MARKER).read_bytes(), lines=lines
+            )
+            fill(contents, manifest, folder, lines=lines, shared=shared)
+            if optimizer and manifest.counters is not None:
+                write_counters(manifest.counters, servers=runtime.servers, lines=lines)
+        if optimizer:
+            update = strategy.update_of(self._model.optimizer)
+            update.refresh_mirrors()
+            update.forget_workers()
+            runtime.kept_slots.free()
+        return manifest
+
+    def _asked(self, servers: int) -> list[bool] | None:
+        return None if self._shared is None else [self._shared] * servers
+
+    def _ready(self) -> tuple[Contents, Snapshot]:
+        """What was traced, as long as no variable has moved."""
+        contents = contents_of(named_variables(self._model))
+        strategy = strategy_of(self._model)
+        key = (id(strategy), contents.places)
+        if self._snapshot is None or self._snapshot[0] != key:
+            servers = [] if strategy is None else strategy.runtime.servers
+            if self._sharing is None or len(self._sharing) != len(servers):
+                self._sharing = self._asked(len(servers)) or self._find_out(servers)
+            if self._snapshot is not None:
+                self._snapshot[2].close()
+            if strategy is not None:
+                strategy.runtime.guests.add(self)
+            snapshot = Snapshot(contents, servers=servers, shared=self._sharing)
+            self._snapshot = (key, contents, snapshot)
+        return contents, self._snapshot[2]
+
+    def _find_out(self, servers: list[Any]) -> list[bool]:
+        with lines_to(servers) as lines:
+            return who_shares(self._folder.path, lines=lines)
+
+
+def _check(model: Any, directory: Any, *, keep: Any, shared: Any) -> Folder:
+    problems = []
+    if not hasattr(model, "trainable_variables") or not hasattr(model, "built"):
+        problems.append(f"model: received {model!r}, expected a Keras model")
+    if keep is not None and not isinstance(keep, Retention):
+        problems.append(f"keep: received {keep!r}, expected a policy such as KeepLatest(3)")
+    if shared not in (None, True, False):
+        problems.append(f"shared: received {shared!r}, expected True, False or None")
+    folder = None
+    try:
+        folder = Folder(directory)
+    except ConfigError as error:
+        problems += error.problems
+    if problems or folder is None:
+        raise ConfigError(problems, source="tfps.CheckpointManager")
+    return folder
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {name: float(value) for name, value in metrics.items()}
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        found[name] = importlib.metadata.version(name)
+    return found

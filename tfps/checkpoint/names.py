@@ -1,0 +1,102 @@
+"""Names of a model's variables that are the same in every process, whatever else it has made."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+from keras.src.utils import naming
+
+from tfps.optimizers.wrapped import slot_lists
+
+# Keras numbers the variables of a process that the program gives no name to.
+_UNNAMED = re.compile(r"variable(_\d+)?$")
+
+
+def named_variables(model: Any, *, optimizer: bool = True) -> dict[str, Any]:
+    """Everything that a checkpoint of a model holds, as Keras variables by their names.
+
+    Its weights, the state of its seed generators and of its optimizer; not of metrics. A name is
+    the path from the model through the kinds of its layers, numbered where a layer has several of a
+    kind; Keras's own names count all models of a process. A slot is named by its variable.
+
+    Args:
+        model: a built model.
+        optimizer: with the state of its optimizer, if it has one.
+    """
+    found: dict[int, str] = {}
+    named: dict[str, Any] = {}
+    for name, variable in _with_leftovers(model, _of_layer(model, "model")):
+        if id(variable) not in found:
+            found[id(variable)] = name
+            named[name] = variable
+    if optimizer and (built := optimizer_of(model)) is not None:
+        for name, variable in _of_optimizer(built, "optimizer", found):
+            named.setdefault(name, variable)
+    return named
+
+
+def optimizer_of(model: Any) -> Any:
+    """A model's optimizer; None where it was not compiled, or without one."""
+    return getattr(model, "optimizer", None)
+
+
+def _with_leftovers(model: Any, found: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """What a layer of the user's own holds beside Keras's lists goes by its position."""
+    known: set[int] = set()
+    for name, variable in found:
+        known.add(id(variable))
+        yield name, variable
+    for position, variable in enumerate(model.variables):
+        if id(variable) not in known:
+            yield f"model/variables/{position}", variable
+
+
+def _of_layer(layer: Any, path: str) -> Iterator[tuple[str, Any]]:
+    own = [*layer._trainable_variables, *layer._non_trainable_variables]
+    own += [generator.state for generator in layer._seed_generators]
+    names = _numbered("variable" if _UNNAMED.match(v.name) else v.name for v in own)
+    for name, variable in zip(names, own, strict=True):
+        yield f"{path}/{name}", variable
+    inner = list(layer._flatten_layers(include_self=False, recursive=False))
+    kinds = _numbered(naming.to_snake_case(type(each).__name__) for each in inner)
+    for kind, each in zip(kinds, inner, strict=True):
+        yield from _of_layer(each, f"{path}/{kind}")
+
+
+def _of_optimizer(optimizer: Any, path: str, known: dict[int, str]) -> Iterator[tuple[str, Any]]:
+    named: set[int] = set()
+    for attribute, value in list(optimizer.__dict__.items()):
+        if isinstance(value, keras.Variable):
+            named.add(id(value))
+            yield f"{path}/{attribute.strip('_')}", value
+    variables = [
+        known.get(id(variable), str(position))
+        for position, variable in enumerate(optimizer._trainable_variables)
+    ]
+    for attribute, slots in slot_lists(optimizer):
+        for name, slot in zip(variables, slots, strict=True):
+            if slot is not None and id(slot) not in named:
+                named.add(id(slot))
+                yield f"{path}/{attribute.strip('_')}/{name}", slot
+    for position, variable in enumerate(optimizer._variables):
+        if id(variable) not in named:
+            yield f"{path}/variables/{position}", variable
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:
+        yield from _of_optimizer(inner, f"{path}/inner_optimizer", known)
+    for position, each in enumerate(getattr(optimizer, "optimizers", ())):
+        yield from _of_optimizer(each, f"{path}/optimizers/{position}", known)
+
+
+def _numbered(names: Any) -> list[str]:
+    """Names, of which the second and further ones of a kind get a number."""
+    counts: Counter[str] = Counter()
+    numbered = []
+    for name in names:
+        numbered.append(f"{name}_{counts[name]}" if counts[name] else name)
+        counts[name] += 1
+    return numbered

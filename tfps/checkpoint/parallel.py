@@ -1,0 +1,35 @@
+"""Do the same with all servers at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def in_parallel(calls: Sequence[Callable[[], Result]]) -> list[Result]:
+    """What the calls answer, in order; each runs in a thread of its own.
+
+    Raises:
+        BaseException: the first one, in the order of the calls, once all have ended.
+    """
+    results: dict[int, Result] = {}
+    errors: dict[int, BaseException] = {}
+
+    def run(position: int) -> None:
+        try:
+            results[position] = calls[position]()
+        except BaseException as error:  # noqa: BLE001 - raised below, on the caller's thread
+            errors[position] = error
+
+    # No pool of threads: those cannot be used any more while the interpreter ends.
+    threads = [threading.Thread(target=run, args=[position]) for position in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[min(errors)]
+    return [results[position] for position in range(len(calls))]

@@ -1,0 +1,105 @@
+"""A save that is under way in the background."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+from tfps.checkpoint.commit import Folder
+from tfps.checkpoint.manifest import Manifest
+from tfps.checkpoint.retention import Retention, superfluous
+from tfps.checkpoint.snapshot import Snapshot
+from tfps.errors import CheckpointError
+
+logger = logging.getLogger(__name__)
+
+
+class Saving:
+    """Writes a snapshot that was taken, commits it, and deletes what need not stay.
+
+    A script that ends meanwhile ends when it is done.
+
+    Args:
+        snapshot: freed at the end, whatever happens.
+        manifest: without the files.
+        folder: of the checkpoints.
+        keep: which checkpoints stay.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, manifest: Manifest, *, folder: Folder, keep: Retention
+    ) -> None:
+        self._snapshot, self._manifest, self._folder = snapshot, manifest, folder
+        self._keep = keep
+        self._began_s = time.monotonic()
+        self._error: BaseException | None = None
+        self.seconds: float | None = None  # once it has succeeded
+        self._thread = threading.Thread(target=self._run, name="tfps checkpoint")
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return not self._thread.is_alive()
+
+    def join(self) -> None:
+        """Wait for the end, whatever it is."""
+        self._thread.join()
+
+    def wait(self) -> None:
+        """Wait for the end.
+
+        Raises:
+            tf.errors.UnavailableError: a parameter server was lost meanwhile.
+            Exception: whatever else ended it.
+        """
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        number = self._manifest.number
+        try:
+            self._write()
+            self.seconds = time.monotonic() - self._began_s
+        except BaseException as error:  # noqa: BLE001 - raised by `wait`
+            # Also said at once: a script may end without asking.
+            logger.error("checkpoint %d in %s was not saved: %s", number, self._folder.path, error)
+            self._error = error
+        finally:
+            with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
+                self._snapshot.free()
+
+    def _write(self) -> None:
+        folder, number = self._folder, self._manifest.number
+        temporary = folder.begin(number)
+        try:
+            files = self._snapshot.write(temporary)
+            manifest = dataclasses.replace(self._manifest, files=files)
+            folder.commit(temporary, manifest)
+        except BaseException:
+            _forget(temporary)
+            raise
+        self._delete_old()
+
+    def _delete_old(self) -> None:
+        saved = []
+        for number in self._folder.numbers():
+            try:
+                saved.append(self._folder.manifest(number).saved)
+            except CheckpointError as error:  # nobody knows what it is: it is left alone
+                logger.warning("%s", error)
+        for number in superfluous(saved, self._keep):
+            self._folder.delete(number)
+
+
+def _forget(temporary: Path) -> None:
+    """At once, rather than when the next one begins to save."""
+    shutil.rmtree(temporary, ignore_errors=True)

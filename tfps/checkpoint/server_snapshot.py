@@ -1,0 +1,123 @@
+"""One server's part of a snapshot: taken at rest, written while training goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.checkpoint.blocks import block_of_storage, files_of, snapshot_handle
+from tfps.checkpoint.bundle import write_bundle
+from tfps.checkpoint.contents import Piece
+from tfps.checkpoint.layout import Block
+from tfps.checkpoint.line import PATIENCE_S, Line
+
+Call = Callable[..., list[np.ndarray[Any, Any]]]
+
+
+class ServerSnapshot:
+    """Keeps the values of a server's pieces there until they are written.
+
+    The server notes its variables' present memory as the snapshot's, which costs no time. What
+    training changes meanwhile, it then changes in a copy: while a snapshot is kept, a server needs
+    up to as much memory again as its variables and slots take.
+
+    Args:
+        server: `tfps.runtime.server.Server`.
+        pieces: those on this server.
+        is_shared: the server sees the chief's file system and writes there itself; else its values
+            come here block by block.
+    """
+
+    def __init__(self, server: Any, pieces: list[Piece], *, is_shared: bool) -> None:
+        self._server, self._is_shared = server, is_shared
+        self._line = Line(server)
+        # Of a slab, only the one vector.
+        held = [
+            piece.native if piece.native.slab is None else piece.native.slab for piece in pieces
+        ]
+        self._storages = list({storage.shared_name: storage for storage in held}.values())
+        self._take = self._line.function(self._trace_take, arguments=0)
+        self._free = self._line.function(self._trace_free, arguments=0)
+        self._files = [(file, self._writer(file)) for file in files_of(pieces)]
+
+    def take(self) -> np.ndarray[Any, Any]:
+        """Note all values under the server's mutex; answers its books as they were."""
+        return self._take()[0]
+
+    def write(self, folder: Path) -> dict[str, tuple[Block, ...]]:
+        """Write what was noted; answers the files by name.
+
+        Raises:
+            tf.errors.UnavailableError: the server is lost.
+        """
+        written = {}
+        for position, (file, call) in enumerate(self._files):
+            name = f"ps-{self._server.index:04d}-{position:05d}"
+            if self._is_shared:
+                call(str(folder / name), patience_s=PATIENCE_S)
+            else:
+                keys = [block.key for _, block in file]
+                write_bundle(
+                    folder / name, dict(zip(keys, call(patience_s=PATIENCE_S), strict=True))
+                )
+            written[name] = tuple(block for _, block in file)
+        return written
+
+    def free(self) -> None:
+        """Let the server forget what was noted."""
+        self._free()
+
+    def close(self) -> None:
+        """Close the line; a snapshot that is kept stays until the server ends."""
+        self._line.close()
+
+    def _writer(self, file: list[tuple[Piece, Block]]) -> Call:
+        def values() -> list[tf.Tensor]:
+            kept: dict[str, tf.Tensor] = {}
+            return [self._block(piece, block, kept) for piece, block in file]
+
+        def write(prefix: tf.Tensor) -> list[tf.Tensor]:
+            writing = tf.raw_ops.SaveV2(
+                prefix=prefix,
+                tensor_names=[block.key for _, block in file],
+                shape_and_slices=[""] * len(file),
+                tensors=values(),
+            )
+            with tf.control_dependencies([writing]):
+                return [tf.constant(len(file), tf.int64)]
+
+        if self._is_shared:
+            return self._line.function(write, arguments=[tf.TensorSpec([], tf.string)])
+        return self._line.function(values, arguments=0)
+
+    def _block(self, piece: Piece, block: Block, kept: dict[str, tf.Tensor]) -> tf.Tensor:
+        storage = piece.native if piece.native.slab is None else piece.native.slab
+        name = storage.shared_name
+        if name not in kept:
+            kept[name] = tf.raw_ops.ReadVariableOp(
+                resource=snapshot_handle(storage), dtype=storage.dtype
+            )
+            kept[name].set_shape(storage.shape)
+        return block_of_storage(kept[name], piece, block)
+
+    def _trace_take(self) -> list[tf.Tensor]:
+        with self._server.ledger.locked():
+            for storage in self._storages:
+                value = tf.raw_ops.ReadVariableOp(resource=storage.handle, dtype=storage.dtype)
+                tf.raw_ops.AssignVariableOp(resource=snapshot_handle(storage), value=value)
+            cells = self._server.ledger.cells()
+        return [cells]
+
+    def _trace_free(self) -> list[tf.Tensor]:
+        freed = [
+            tf.raw_ops.DestroyResourceOp(
+                resource=snapshot_handle(storage), ignore_lookup_error=True
+            )
+            for storage in self._storages
+        ]
+        with tf.control_dependencies(freed):
+            return [tf.constant(len(freed), tf.int64)]

@@ -1,0 +1,77 @@
+"""A strategy as checkpoints see it: come to rest, settle, reach its servers."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tfps.checkpoint.commit import WRITING
+from tfps.checkpoint.line import Line
+from tfps.checkpoint.names import optimizer_of
+from tfps.checkpoint.parallel import in_parallel
+from tfps.errors import CheckpointError
+
+
+def strategy_of(model: Any) -> Any:
+    """The `tfps.ParameterServerStrategy` that a model was made under, or None."""
+    strategy = getattr(model, "_distribute_strategy", None)
+    return strategy if getattr(strategy, "_is_tfps_strategy", False) else None
+
+
+def settle(model: Any) -> None:
+    """Make the optimizer's state, where nothing was trained yet, and put it beside its variables.
+
+    Raises:
+        CheckpointError: the model has no variables yet.
+    """
+    if not model.built or not model.variables:
+        raise CheckpointError(
+            f"the model {model.name} is not built, so nobody knows its variables; give it a "
+            "keras.Input, call model.build(...) or call it once before it is saved or restored"
+        )
+    optimizer, strategy = optimizer_of(model), strategy_of(model)
+    if optimizer is None or not model.trainable_variables:
+        return
+    if strategy is None:
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        return
+    if not optimizer.built:
+        strategy.adopt_optimizer(optimizer)
+        with strategy.scope():
+            optimizer.build(model.trainable_variables)
+        strategy.update_of(optimizer)
+
+
+@contextlib.contextmanager
+def lines_to(servers: Sequence[Any]) -> Iterator[list[Line]]:
+    """Lines to some servers, for as long as it is open."""
+    lines = [Line(server) for server in servers]
+    try:
+        yield lines
+    finally:
+        for line in lines:
+            line.close()
+
+
+def who_sees(path: Path, content: bytes, *, lines: Sequence[Line]) -> list[bool]:
+    """For each server whether it finds a file of the chief's."""
+    return in_parallel([partial(line.sees, path, content) for line in lines])
+
+
+def who_shares(folder: Path, *, lines: Sequence[Line]) -> list[bool]:
+    """For each server whether the chief's folder is the same to it, found out with a file."""
+    if not lines:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(16)
+    probe = folder / f"{WRITING}probe-{token[:8]}"
+    probe.write_text(token)
+    try:
+        return who_sees(probe, token.encode(), lines=lines)
+    finally:
+        probe.unlink()

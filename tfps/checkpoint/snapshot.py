@@ -1,0 +1,83 @@
+"""All values of a model at one moment, on the servers and on the chief."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.checkpoint.blocks import block_of_array, files_of
+from tfps.checkpoint.bundle import write_bundle
+from tfps.checkpoint.contents import Contents
+from tfps.checkpoint.layout import Block
+from tfps.checkpoint.manifest import CHIEF
+from tfps.checkpoint.parallel import in_parallel
+from tfps.checkpoint.server_snapshot import ServerSnapshot
+
+logger = logging.getLogger(__name__)
+
+
+class Snapshot:
+    """Can be taken again and again, as long as no variable moves.
+
+    Args:
+        contents: what to keep.
+        servers: `tfps.runtime.server.Server`s; none without a strategy.
+        shared: for each server whether it sees the chief's file system.
+    """
+
+    def __init__(
+        self, contents: Contents, *, servers: Sequence[Any], shared: Sequence[bool]
+    ) -> None:
+        self._on_chief = contents.on(CHIEF)
+        self._parts = [
+            ServerSnapshot(server, contents.on(server.index), is_shared=is_shared)
+            for server, is_shared in zip(servers, shared, strict=True)
+        ]
+        self._values: dict[int, np.ndarray[Any, Any]] = {}
+
+    def take(self) -> list[np.ndarray[Any, Any]]:
+        """Take it, at rest; answers the books of all servers."""
+        # A view of a variable's memory; a variable that is read somewhere is changed in a copy.
+        self._values = {id(piece): np.asarray(piece.native.numpy()) for piece in self._on_chief}
+        return in_parallel([part.take for part in self._parts])
+
+    def write(self, folder: Path) -> dict[str, tuple[Block, ...]]:
+        """Write what was taken, from all servers at once; answers the files by name."""
+        calls = [partial(part.write, folder) for part in self._parts]
+        written = in_parallel([*calls, partial(self._write_own, folder)])
+        return {name: blocks for files in written for name, blocks in files.items()}
+
+    def _write_own(self, folder: Path) -> dict[str, tuple[Block, ...]]:
+        written = {}
+        for position, file in enumerate(files_of(self._on_chief)):
+            arrays = {
+                block.key: block_of_array(self._values[id(piece)], block) for piece, block in file
+            }
+            write_bundle(folder / f"chief-{position:05d}", arrays)
+            written[f"chief-{position:05d}"] = tuple(block for _, block in file)
+        return written
+
+    def free(self) -> None:
+        """Let the servers that answer forget it."""
+        self._values = {}
+        in_parallel([partial(_free, part) for part in self._parts])
+
+    def close(self) -> None:
+        """Close the lines to the servers."""
+        for part in self._parts:
+            with contextlib.suppress(tf.errors.OpError):  # one to a lost server is closed already
+                part.close()
+
+
+def _free(part: ServerSnapshot) -> None:
+    try:
+        part.free()
+    except tf.errors.UnavailableError as error:
+        logger.info("a snapshot on a parameter server went with it: %s", error)
