@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tfps.runtime.control_plane import ControlPlane
 
-# A block of 64 MiB takes a slow disk seconds. One that was given up goes on and does no harm: the
-# same bytes come under the same name.
-ATTEMPT_TIMEOUT_S = 20.0
+# A block of 64 MiB takes a slow disk seconds. An attempt that was given up goes on, and does no
+# harm: the same bytes come under the same name.
+LONGEST_ATTEMPT_S = 60.0
 PATIENCE_S = 300.0
 
 
@@ -25,7 +25,7 @@ class Line(ControlPlane):
     def __init__(self, server: Any) -> None:
         self._server = server
         super().__init__(
-            address=server.address, device=server.device, attempt_timeout_s=ATTEMPT_TIMEOUT_S
+            address=server.address, device=server.device, longest_attempt_s=LONGEST_ATTEMPT_S
         )
         self._read = self.function(_read, arguments=[tf.TensorSpec([], tf.string)])
 

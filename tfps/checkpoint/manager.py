@@ -13,11 +13,11 @@ from typing import Any
 
 from tfps.checkpoint.commit import MARKER, Folder
 from tfps.checkpoint.contents import Contents, contents_of
-from tfps.checkpoint.counters import counters_of
+from tfps.checkpoint.counters import counters_of, entries_of
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
-from tfps.checkpoint.restore import fill, write_counters
+from tfps.checkpoint.restore import fill, restoring
 from tfps.checkpoint.retention import KeepLatest, Retention
 from tfps.checkpoint.saving import Saving
 from tfps.checkpoint.servers import lines_to, settle, strategy_of, who_sees, who_shares
@@ -236,7 +236,7 @@ class CheckpointManager:
         check_fit(stored, contents.tensors, source=str(folder))
         strategy = strategy_of(self._model)
         if strategy is None:
-            fill(contents, manifest, folder, lines=(), shared=())
+            fill(contents, manifest, folder)
             return manifest
         strategy.come_to_rest()
         runtime = strategy.runtime
@@ -245,9 +245,13 @@ class CheckpointManager:
             shared = self._asked(len(lines)) or who_sees(
                 folder / MARKER, (folder / MARKER).read_bytes(), lines=lines
             )
-            fill(contents, manifest, folder, lines=lines, shared=shared)
-            if optimizer and manifest.counters is not None:
-                write_counters(manifest.counters, servers=runtime.servers, lines=lines)
+            with restoring(runtime.servers, lines=lines, shared=shared) as parts:
+                fill(contents, manifest, folder, servers=parts)
+                if optimizer and manifest.counters is not None:
+                    books = runtime.ticket_server.books
+                    entries = entries_of(books, manifest.counters, servers=len(parts))
+                    for part, cells in zip(parts, entries, strict=True):
+                        part.write_cells(cells)
         if optimizer:
             update = strategy.update_of(self._model.optimizer)
             update.refresh_mirrors()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.contents import Contents
-from tfps.checkpoint.counters import entries_of
 from tfps.checkpoint.line import Line
-from tfps.checkpoint.manifest import CHIEF, Counters, Manifest
+from tfps.checkpoint.manifest import CHIEF, Manifest
 from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.server_restore import Filling, ServerRestore, fillings
 
@@ -24,8 +23,7 @@ def fill(
     manifest: Manifest,
     folder: Path,
     *,
-    lines: Sequence[Line],
-    shared: Sequence[bool],
+    servers: Sequence[ServerRestore] = (),
 ) -> None:
     """Fill all pieces, at rest.
 
@@ -33,14 +31,12 @@ def fill(
         contents: the model's; the checkpoint fits it.
         manifest: of the checkpoint.
         folder: of the checkpoint.
-        lines: to the servers.
-        shared: for each server whether it sees the folder.
+        servers: in their order; none without a strategy.
     """
     rules = {name: tensor.rule for name, tensor in contents.tensors.items()}
     calls = []
-    for index, (line, is_shared) in enumerate(zip(lines, shared, strict=True)):
+    for index, server in enumerate(servers):
         parts = list(fillings(manifest, contents.on(index), rules))
-        server = ServerRestore(line, is_shared=is_shared)
         calls.append(partial(server.fill, folder, manifest, parts))
     in_parallel(calls)
     by_piece: dict[int, list[Filling]] = {}
@@ -68,25 +64,21 @@ def _index(rows: Any) -> Any:
     return slice(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows
 
 
-def write_counters(counters: Counters, *, servers: Sequence[Any], lines: Sequence[Line]) -> None:
-    """Let the counts of all servers go on from those of a checkpoint, at rest.
+@contextlib.contextmanager
+def restoring(
+    servers: Sequence[Any], *, lines: Sequence[Line], shared: Sequence[bool]
+) -> Iterator[list[ServerRestore]]:
+    """What fills the servers, which take nothing from it any more when it has been left.
 
     Args:
-        counters: of the checkpoint.
         servers: `tfps.runtime.server.Server`s.
         lines: to them.
+        shared: for each server whether it sees the folder.
     """
-    entries = entries_of(servers[0].books, counters, servers=len(servers))
-    calls = []
-    for server, line, cells in zip(servers, lines, entries, strict=True):
-        vector = tf.TensorSpec([None], tf.int64)
-        write = line.function(partial(_write, server.ledger), arguments=[vector, vector])
-        pairs = [np.array(values, np.int64) for values in (list(cells), list(cells.values()))]
-        calls.append(partial(write, *pairs))
-    in_parallel(calls)
-
-
-def _write(ledger: Any, cells: tf.Tensor, values: tf.Tensor) -> list[tf.Tensor]:
-    with ledger.locked():
-        ledger.write(cells, values)
-    return [tf.size(cells, out_type=tf.int64)]
+    parts = [
+        ServerRestore(line, server.ledger, is_shared=is_shared)
+        for server, line, is_shared in zip(servers, lines, shared, strict=True)
+    ]
+    in_parallel([part.begin for part in parts])
+    yield parts
+    in_parallel([part.end for part in parts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +65,51 @@ class ServerRestore:
 
     Args:
         line: to the server.
+        ledger: of the server.
         is_shared: whether it sees the folder.
     """
 
-    def __init__(self, line: Line, *, is_shared: bool) -> None:
-        self._line, self._is_shared = line, is_shared
+    def __init__(self, line: Line, ledger: Any, *, is_shared: bool) -> None:
+        self._line, self._ledger, self._is_shared = line, ledger, is_shared
+        # Larger than any before: an attempt that arrives late, when training goes on, must not
+        # write any more.
+        self._number = time.time_ns()
+        self._fence = line.function(self._trace_fence, arguments=1)
+
+    def begin(self) -> None:
+        """What older ones have left does nothing from now on."""
+        self._fence(self._number)
+
+    def end(self) -> None:
+        """What this one has left does nothing from now on."""
+        self._fence(self._number + 1)
+
+    def write_cells(self, entries: Mapping[int, int]) -> None:
+        """Write cells of the server's books."""
+
+        def trace(number: tf.Tensor, cells: tf.Tensor, values: tf.Tensor) -> list[tf.Tensor]:
+            def write() -> tf.Tensor:
+                self._ledger.write(cells, values)
+                return tf.constant(True)
+
+            return [self._if_current(number, write)]
+
+        vector = tf.TensorSpec([len(entries)], tf.int64)
+        arguments = [tf.TensorSpec([], tf.int64), vector, vector]
+        arrays = [np.array(list(part), np.int64) for part in (entries.keys(), entries.values())]
+        self._line.function(trace, arguments=arguments)(self._number, *arrays)
+
+    def _trace_fence(self, number: tf.Tensor) -> list[tf.Tensor]:
+        with self._ledger.locked():
+            self._ledger.raise_to(self._ledger.books.FENCE, number)
+        return [tf.identity(number)]
+
+    def _if_current(self, number: tf.Tensor, write: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Trace writes under the server's mutex, unless something newer has begun."""
+        ledger = self._ledger
+        with ledger.locked():
+            is_current = tf.equal(ledger.cells()[ledger.books.FENCE], number)
+            return tf.cond(is_current, write, lambda: tf.constant(False))
 
     def fill(self, folder: Path, manifest: Manifest, parts: Iterable[Filling]) -> None:
         """Fill pieces of the server.
@@ -95,12 +136,15 @@ class ServerRestore:
             indices = [rows for filling in filled for rows in _irregular(filling.move)]
             arguments += [tf.TensorSpec([len(rows)], tf.int64) for rows in indices]
             trace = self._trace(filled, keys, specs)
-            self._line.function(trace, arguments=arguments)(*given, *indices, patience_s=PATIENCE_S)
+            arguments.insert(0, tf.TensorSpec([], tf.int64))
+            self._line.function(trace, arguments=arguments)(
+                self._number, *given, *indices, patience_s=PATIENCE_S
+            )
 
     def _trace(
         self, filled: list[Filling], keys: list[str], specs: Mapping[str, tf.TensorSpec]
     ) -> Callable[..., list[tf.Tensor]]:
-        def trace(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        def trace(number: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
             if self._is_shared:
                 values = tf.raw_ops.RestoreV2(
                     prefix=arguments[0],
@@ -112,7 +156,7 @@ class ServerRestore:
             else:
                 values, indices = arguments[: len(keys)], iter(arguments[len(keys) :])
             by_key = dict(zip(keys, values, strict=True))
-            done = []
+            moved = []
             for filling in filled:
                 move = filling.move
                 block = tf.ensure_shape(by_key[move.block.key], specs[move.block.key].shape)
@@ -122,9 +166,14 @@ class ServerRestore:
                 )
                 if not move.takes_all:
                     block = _taken(block, source)
-                done.append(write_rows(filling.piece, target, block))
-            with tf.control_dependencies(done):
-                return [tf.constant(len(done), tf.int64)]
+                moved.append((filling.piece, target, block))
+
+            def write() -> tf.Tensor:
+                for piece, target, block in moved:
+                    write_rows(piece, target, block)
+                return tf.constant(True)
+
+            return [self._if_current(number, write)]
 
         return trace
 

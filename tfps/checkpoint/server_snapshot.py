@@ -40,13 +40,17 @@ class ServerSnapshot:
             piece.native if piece.native.slab is None else piece.native.slab for piece in pieces
         ]
         self._storages = list({storage.shared_name: storage for storage in held}.values())
-        self._take = self._line.function(self._trace_take, arguments=0)
+        self._take = self._line.function(self._trace_take, arguments=1)
         self._free = self._line.function(self._trace_free, arguments=0)
         self._files = [(file, self._writer(file)) for file in files_of(pieces)]
 
-    def take(self) -> np.ndarray[Any, Any]:
-        """Note all values under the server's mutex; answers its books as they were."""
-        return self._take()[0]
+    def take(self, number: int) -> np.ndarray[Any, Any]:
+        """Note all values under the server's mutex; answers its books as they were.
+
+        Args:
+            number: larger than any before; an attempt that arrives late notes nothing.
+        """
+        return self._take(number)[0]
 
     def write(self, folder: Path) -> dict[str, tuple[Block, ...]]:
         """Write what was noted; answers the files by name.
@@ -104,12 +108,20 @@ class ServerSnapshot:
             kept[name].set_shape(storage.shape)
         return block_of_storage(kept[name], piece, block)
 
-    def _trace_take(self) -> list[tf.Tensor]:
-        with self._server.ledger.locked():
-            for storage in self._storages:
+    def _trace_take(self, number: tf.Tensor) -> list[tf.Tensor]:
+        ledger = self._server.ledger
+        handles = [(storage, snapshot_handle(storage)) for storage in self._storages]
+
+        def note() -> tf.Tensor:
+            for storage, kept in handles:
                 value = tf.raw_ops.ReadVariableOp(resource=storage.handle, dtype=storage.dtype)
-                tf.raw_ops.AssignVariableOp(resource=snapshot_handle(storage), value=value)
-            cells = self._server.ledger.cells()
+                tf.raw_ops.AssignVariableOp(resource=kept, value=value)
+            return tf.constant(True)
+
+        with ledger.locked():
+            cells = ledger.cells()
+            tf.cond(number > cells[ledger.books.FENCE], note, lambda: tf.constant(False))
+            ledger.raise_to(ledger.books.FENCE, number)
         return [cells]
 
     def _trace_free(self) -> list[tf.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -44,9 +45,10 @@ class Snapshot:
 
     def take(self) -> list[np.ndarray[Any, Any]]:
         """Take it, at rest; answers the books of all servers."""
+        number = time.time_ns()
         # A view of a variable's memory; a variable that is read somewhere is changed in a copy.
         self._values = {id(piece): np.asarray(piece.native.numpy()) for piece in self._on_chief}
-        return in_parallel([part.take for part in self._parts])
+        return in_parallel([partial(part.take, number) for part in self._parts])
 
     def write(self, folder: Path) -> dict[str, tuple[Block, ...]]:
         """Write what was taken, from all servers at once; answers the files by name."""

@@ -70,7 +70,8 @@ class Books:
     BYTES_SENT = 12  # payloads of replies
     LARGEST_GAP = 13  # by which a worker was ahead of the slowest when it started a step
     POSITION = 14  # of the server in its rounds; see `rounds`
-    GLOBALS = 15
+    FENCE = 15  # the newest snapshot or restore; what is left of an older one does nothing
+    GLOBALS = 16
 
     def active(self, slot: Any) -> Any:
         return self.GLOBALS + slot

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class ControlPlane:
         device: of the server.
         to_any_incarnation: a task that was started anew answers as well; for workers, which keep
             nothing that such a call could ask for.
-        attempt_timeout_s: of one attempt of a call; longer for what takes a server longer.
+        longest_attempt_s: attempts become longer up to this, for calls that take a server longer.
     """
 
     def __init__(
@@ -56,11 +57,10 @@ class ControlPlane:
         address: str,
         device: str,
         to_any_incarnation: bool = False,
-        attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
+        longest_attempt_s: float = ATTEMPT_TIMEOUT_S,
     ) -> None:
         self._device, self._address = device, address
-        # Not of the session itself: to close one whose server is gone takes as long.
-        self._run_options = tf.compat.v1.RunOptions(timeout_in_ms=int(attempt_timeout_s * 1000))
+        self._longest_attempt_s = longest_attempt_s
         self._to_any_incarnation = to_any_incarnation
         self._graph = tf.Graph()
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class ControlPlane:
 
         def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> list[np.ndarray[Any, Any]]:
             return self._answered(
-                lambda: self._run(outputs, dict(zip(inputs, values, strict=True))),
+                partial(self._run, outputs, dict(zip(inputs, values, strict=True))),
                 patience_s=patience_s,
             )
 
@@ -119,7 +119,7 @@ class ControlPlane:
         def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> Any:
             try:
                 return self._answered(
-                    lambda: self._run(outputs, dict(zip(inputs, values, strict=True))),
+                    partial(self._run, outputs, dict(zip(inputs, values, strict=True))),
                     patience_s=patience_s,
                 )[0]
             except tf.errors.UnavailableError as error:
@@ -129,23 +129,28 @@ class ControlPlane:
 
         return call
 
-    def _run(self, outputs: Any, inputs: dict[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    def _run(
+        self, outputs: Any, inputs: dict[Any, Any], timeout_s: float
+    ) -> list[np.ndarray[Any, Any]]:
+        options = None  # those of the session
+        if timeout_s != ATTEMPT_TIMEOUT_S:
+            options = tf.compat.v1.RunOptions(timeout_in_ms=int(timeout_s * 1000))
         with self._lock:
             try:
-                return list(self._session.run(outputs, inputs, options=self._run_options))
+                return list(self._session.run(outputs, inputs, options=options))
             except tf.errors.AbortedError:  # the session went with an earlier incarnation
                 if not self._to_any_incarnation:
                     raise
                 self._session = self._connect()
-                return list(self._session.run(outputs, inputs, options=self._run_options))
+                return list(self._session.run(outputs, inputs, options=options))
 
     def _answered(
-        self, attempt: Callable[[], list[np.ndarray[Any, Any]]], *, patience_s: float
+        self, attempt: Callable[[float], list[np.ndarray[Any, Any]]], *, patience_s: float
     ) -> Any:
         """Try until the server answers; every call may be repeated without harm.
 
         Args:
-            attempt: asks once.
+            attempt: asks once, for so many seconds.
             patience_s: no new attempt is made after this.
 
         Raises:
@@ -153,17 +158,19 @@ class ControlPlane:
             tf.errors.OpError: one of `ANSWERS`.
         """
         until_s = time.monotonic() + patience_s
+        timeout_s = ATTEMPT_TIMEOUT_S
         while True:
             if self.lost is not None:
                 raise tf.errors.UnavailableError(None, None, self.lost)
             try:
-                return attempt()
+                return attempt(timeout_s)
             except ANSWERS:
                 raise
             except tf.errors.OpError as error:
                 slow = isinstance(error, tf.errors.DeadlineExceededError) or TWICE in error.message
                 busy = slow and accepts_connections(self._address)
                 if busy and time.monotonic() < until_s:
+                    timeout_s = min(2 * timeout_s, self._longest_attempt_s)
                     continue
                 raise tf.errors.UnavailableError(
                     None,

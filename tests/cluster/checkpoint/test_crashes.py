@@ -42,7 +42,7 @@ def test_the_last_committed_checkpoint_restores(seed: int, tmp_path: Path) -> No
             *(sys.executable, "-m", "tests.cluster.checkpoint.crashing_job"),
             *(str(folder.path), victim, str(10 * seed + position)),
         ]
-        environment = {"TFPS_CHUNK_BYTES": "8000"}
+        environment = {"TFPS_CHUNK_BYTES": "40000"}
         with (
             watch_leftovers(),
             Command(command, deadline_s=80, environment=environment, folder=ROOT) as job,

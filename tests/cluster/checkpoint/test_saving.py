@@ -16,6 +16,8 @@ from tests.cluster.checkpoint.counting_model import count_of, counting_model, up
 from tfps.checkpoint import KeepLatest
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.manifest import Manifest
+from tfps.checkpoint.restore import fill, restoring
+from tfps.checkpoint.servers import lines_to
 from tfps.checkpoint.snapshot import Snapshot
 
 pytestmark = pytest.mark.timeout(120)
@@ -54,15 +56,18 @@ class Held:
         patch.setattr(Snapshot, "write", held)
 
 
+@pytest.mark.parametrize("slots", [False, True], ids=["compiled", "with slots"])
 @pytest.mark.parametrize("shared", [None, False], ids=["shared", "streamed"])
 def test_training_goes_on_while_values_of_one_version_are_written(
     shared: bool | None,
-    model: keras.Model,
+    slots: bool,
     strategy: tfps.ParameterServerStrategy,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("TFPS_CHUNK_BYTES", "20000")
+    monkeypatch.setenv("TFPS_CHUNK_BYTES", "100000")
+    with strategy.scope():
+        model = counting_model(slots=slots)
     manager = tfps.CheckpointManager(model, tmp_path, shared=shared)
     held = Held(monkeypatch)
     updates: list[int] = []
@@ -125,6 +130,37 @@ def test_the_servers_forget_what_was_written(
     manager.close()
     assert [manifest.number for manifest in manager.checkpoints] == [1, 2]
     assert not list(tmp_path.glob("writing-*"))
+
+
+def test_attempts_that_arrive_late_do_nothing(
+    model: keras.Model, strategy: tfps.ParameterServerStrategy, tmp_path: Path
+) -> None:
+    """A call that a busy server has not answered is repeated; the first may come in the end."""
+    manager = tfps.CheckpointManager(model, tmp_path)
+    model.fit(DATA[:4], DATA[:4], batch_size=4, verbose=0)
+    manager.save(background=False)
+    assert manager._snapshot is not None
+    _, contents, snapshot = manager._snapshot
+    snapshot.take()
+    model.fit(DATA[:4], DATA[:4], batch_size=4, verbose=0)
+    for part in snapshot._parts:
+        part.take(1)
+    (tmp_path / "late").mkdir()
+    files = snapshot.write(tmp_path / "late")
+    arrays = [Bundle(tmp_path / "late" / f).array(b.key) for f, bs in files.items() for b in bs]
+    assert set(np.concatenate([array.ravel() for array in arrays]).tolist()) == {-1.0, 1.0}
+    snapshot.free()
+    servers = strategy.runtime.servers
+    with lines_to(servers) as lines:
+        with restoring(servers, lines=lines, shared=[True, True]) as parts:
+            pass
+        fill(contents, manager.checkpoints[0], tmp_path / "checkpoint-000001", servers=parts)
+        version = strategy.runtime.ticket_server.books.VERSION
+        parts[0].write_cells({version: 10**6})
+    assert updates_of(model) == 2
+    assert strategy.stats().versions[0] < 10**6
+    manager.restore_latest()
+    assert updates_of(model) == 1
 
 
 def test_a_custom_loop(
