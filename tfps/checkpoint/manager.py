@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tfps.checkpoint.counters import counters_of, entries_of
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
+from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.restore import fill, restoring
 from tfps.checkpoint.retention import KeepLatest, Retention
 from tfps.checkpoint.saving import Saving
@@ -250,8 +252,9 @@ class CheckpointManager:
                 if optimizer and manifest.counters is not None:
                     books = runtime.ticket_server.books
                     entries = entries_of(books, manifest.counters, servers=len(parts))
-                    for part, cells in zip(parts, entries, strict=True):
-                        part.write_cells(cells)
+                    in_parallel(
+                        [partial(p.write_cells, e) for p, e in zip(parts, entries, strict=True)]
+                    )
         if optimizer:
             update = strategy.update_of(self._model.optimizer)
             update.refresh_mirrors()

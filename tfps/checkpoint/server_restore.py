@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.checkpoint.blocks import write_rows
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.contents import Piece
@@ -18,6 +19,10 @@ from tfps.checkpoint.layout import Block, Move, moves
 from tfps.checkpoint.line import PATIENCE_S, Line
 from tfps.checkpoint.manifest import Manifest, Tensor
 from tfps.partitioners.row_rule import RowRule
+
+# Of up to 64 MiB each: a server reads them side by side, and needs memory for as many.
+FILES_AT_ONCE = 4
+Source = tuple[str, str]  # a file, and the key of a block in it
 
 
 @dataclass(frozen=True)
@@ -122,46 +127,47 @@ class ServerRestore:
         by_file: dict[str, list[Filling]] = {}
         for filling in parts:
             by_file.setdefault(filling.file, []).append(filling)
-        for file, filled in by_file.items():
-            keys = list(dict.fromkeys(filling.move.block.key for filling in filled))
-            specs = _specs(manifest.tensors, filled)
-            given: list[Any]
-            if self._is_shared:
-                arguments = [tf.TensorSpec([], tf.string)]
-                given = [str(folder / file)]
-            else:
-                bundle = Bundle(folder / file)
-                arguments = [specs[key] for key in keys]
-                given = [bundle.array(key) for key in keys]
-            indices = [rows for filling in filled for rows in _irregular(filling.move)]
-            arguments += [tf.TensorSpec([len(rows)], tf.int64) for rows in indices]
-            trace = self._trace(filled, keys, specs)
-            arguments.insert(0, tf.TensorSpec([], tf.int64))
-            self._line.function(trace, arguments=arguments)(
-                self._number, *given, *indices, patience_s=PATIENCE_S
-            )
+        files = list(by_file)
+        # Those that a server reads itself side by side; a message has one.
+        step = FILES_AT_ONCE if self._is_shared else 1
+        for begin in range(0, len(files), step):
+            filled = [part for file in files[begin : begin + step] for part in by_file[file]]
+            self._fill(folder, filled, _specs(manifest.tensors, filled))
+
+    def _fill(
+        self, folder: Path, filled: list[Filling], specs: Mapping[Source, tf.TensorSpec]
+    ) -> None:
+        if self._is_shared:
+            files = list(dict.fromkeys(file for file, _ in specs))
+            arguments = [tf.TensorSpec([], tf.string)] * len(files)
+            given: list[Any] = [str(folder / file) for file in files]
+        else:
+            arguments = list(specs.values())
+            given = [Bundle(folder / file).array(key) for file, key in specs]
+        indices = [rows for filling in filled for rows in _irregular(filling.move)]
+        call = self._line.function(
+            self._trace(filled, specs),
+            arguments=[
+                tf.TensorSpec([], tf.int64),
+                *arguments,
+                *(tf.TensorSpec([len(rows)], tf.int64) for rows in indices),
+            ],
+        )
+        call(self._number, *given, *indices, patience_s=PATIENCE_S)
 
     def _trace(
-        self, filled: list[Filling], keys: list[str], specs: Mapping[str, tf.TensorSpec]
+        self, filled: list[Filling], specs: Mapping[Source, tf.TensorSpec]
     ) -> Callable[..., list[tf.Tensor]]:
         def trace(number: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
-            if self._is_shared:
-                values = tf.raw_ops.RestoreV2(
-                    prefix=arguments[0],
-                    tensor_names=keys,
-                    shape_and_slices=[""] * len(keys),
-                    dtypes=[specs[key].dtype for key in keys],
-                )
-                indices = iter(arguments[1:])
-            else:
-                values, indices = arguments[: len(keys)], iter(arguments[len(keys) :])
-            by_key = dict(zip(keys, values, strict=True))
+            rest = iter(arguments)
+            values = _read(rest, specs) if self._is_shared else {key: next(rest) for key in specs}
             moved = []
             for filling in filled:
                 move = filling.move
-                block = tf.ensure_shape(by_key[move.block.key], specs[move.block.key].shape)
+                key = filling.file, move.block.key
+                block = tf.ensure_shape(values[key], specs[key].shape)
                 source, target = (
-                    rows if isinstance(rows, range) else next(indices)
+                    rows if isinstance(rows, range) else next(rest)
                     for rows in (move.source, move.target)
                 )
                 if not move.takes_all:
@@ -184,14 +190,34 @@ def _irregular(move: Move) -> list[np.ndarray[Any, Any]]:
     ]
 
 
-def _specs(stored: Mapping[str, Tensor], filled: list[Filling]) -> dict[str, tf.TensorSpec]:
+def _read(
+    prefixes: Iterator[tf.Tensor], specs: Mapping[Source, tf.TensorSpec]
+) -> dict[Source, tf.Tensor]:
+    """Trace that a server reads blocks."""
+    by_file: dict[str, list[str]] = {}
+    for file, key in specs:
+        by_file.setdefault(file, []).append(key)
+    values = {}
+    for file, keys in by_file.items():
+        read = tf.raw_ops.RestoreV2(
+            prefix=next(prefixes),
+            tensor_names=keys,
+            shape_and_slices=[""] * len(keys),
+            dtypes=[specs[file, key].dtype for key in keys],
+        )
+        private.run_independently(read[0].op)
+        values.update({(file, key): value for key, value in zip(keys, read, strict=True)})
+    return values
+
+
+def _specs(stored: Mapping[str, Tensor], filled: list[Filling]) -> dict[Source, tf.TensorSpec]:
     """Shape and dtype of each block."""
     specs = {}
     for filling in filled:
         block = filling.move.block
         tensor = stored[block.tensor]
         shape = [block.rows, *tensor.shape[1:]] if tensor.shape else []
-        specs[block.key] = tf.TensorSpec(shape, tf.as_dtype(tensor.dtype))
+        specs[filling.file, block.key] = tf.TensorSpec(shape, tf.as_dtype(tensor.dtype))
     return specs
 
 
