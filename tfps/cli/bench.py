@@ -227,6 +227,23 @@ def placement(*, quick: bool, output: Path, repetitions: int | None) -> None:
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
+@_benchmark
+@click.option("--mib", type=click.IntRange(min=1), help="Of the model's weights. [default: 1024]")
+def checkpoint(*, quick: bool, output: Path, repetitions: int | None, mib: int | None) -> None:
+    """Checkpoints: seconds, rest of training and memory, against tf.train.Checkpoint.
+
+    A model of 1 GiB with Adam's slots on two servers, restored into one and three as well: about
+    ten minutes, 4 GB of disk and 12 GB of memory.
+    """
+    from tfps.bench.checkpoint.benchmark import Saving, run
+    from tfps.bench.checkpoint.plot import write_plot
+    from tfps.bench.checkpoint.table import tables
+
+    settings = _settings(Saving(), quick=quick, repetitions=repetitions, mib=mib)
+    results = _followed(run, settings, output=output)
+    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
+
+
 def _settings(default: Any, *, quick: bool, **given: object) -> Any:
     """A benchmark's settings with what was given on the command line."""
     named = {name: value for name, value in given.items() if value is not None}

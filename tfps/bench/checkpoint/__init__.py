@@ -1,0 +1,1 @@
+"""Saving and restoring, against TensorFlow's own checkpoints."""
