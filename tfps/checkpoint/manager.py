@@ -93,7 +93,7 @@ class CheckpointManager:
 
     @property
     def last_seconds(self) -> float | None:
-        """How long the latest successful save took, from its begin until it was committed.
+        """How long the latest successful save took, beside training, until it was committed.
 
         ``last_pause_s`` is how long the workers were at rest for the latest save; both None before
         the first.
@@ -148,7 +148,11 @@ class CheckpointManager:
         began_s = time.monotonic()
         if strategy is not None:
             strategy.come_to_rest()
-        all_cells = snapshot.take()
+        try:
+            all_cells = snapshot.take()
+        except BaseException:
+            snapshot.free()  # on the servers that have taken it
+            raise
         self.last_pause_s = time.monotonic() - began_s
         if strategy is not None:
             counters = counters_of(strategy.runtime.ticket_server.books, all_cells)

@@ -2,8 +2,9 @@
 
 A model of one gigabyte, and Adam's slots, on two servers: with `tfps.CheckpointManager` into a
 folder that the servers share and through the chief, and with `tf.train.Checkpoint`. What was
-written is then restored into one server and into three. Files stay in the page cache, so it is not
-the disk that is measured when they are read; to save, only tfps waits until the disk has them.
+written is then restored into one server and into three. A save is done when the disk has all of it,
+which is what tfps waits for; after TensorFlow's the benchmark does. What is restored still lies in
+the machine's memory, so it is not the disk that is measured there.
 """
 
 from __future__ import annotations

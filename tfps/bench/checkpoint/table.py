@@ -30,8 +30,9 @@ def tables(results: Results) -> Group:
             f"{case.spread('server_mib').median:.0f}",
         )
     explained = Text(
-        "Medians (minimum-maximum). Memory is by how much a process grew at most; nothing was "
-        "trained meanwhile, which would make a server copy what it changes.\n",
+        "Medians (minimum-maximum). A save is done when the disk has it. Memory is by how much a "
+        "process grew at most; nothing was trained meanwhile, which would make a server copy what "
+        "it changes.\n",
         style="dim",
     )
     return Group(table, explained, *bar_lines(results.bars()))

@@ -1,0 +1,82 @@
+"""Variables in pieces on two servers, also in slabs: any rule reads what any has written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfps
+from tests.cluster.checkpoint.divided import Divided
+from tfps.checkpoint.contents import contents_of
+from tfps.checkpoint.layout import RULES
+from tfps.checkpoint.manifest import Manifest
+from tfps.checkpoint.restore import fill, restoring
+from tfps.checkpoint.servers import lines_to
+from tfps.checkpoint.snapshot import Snapshot
+from tfps.optimizers.slabs import create
+from tfps.placement.slab import SlabLayout
+
+pytestmark = pytest.mark.timeout(180)
+
+ROWS = 41
+
+
+def _divided(strategy: tfps.ParameterServerStrategy, rule: Any, *, in_slabs: bool) -> Divided:
+    """Pieces go to the servers in turn; with slabs, those of a server share one vector."""
+    with strategy.scope():
+        divided = Divided(rule, lambda shape: keras.Variable(np.zeros(shape, "float32")))
+    if in_slabs:
+        runtime = strategy.runtime
+        for server in range(2):
+            mine = [
+                piece for piece in divided.pieces if runtime.index_of(piece._value.device) == server
+            ]
+            if mine:
+                members = [(piece._value.shared_name, tuple(piece.shape)) for piece in mine]
+                layout = SlabLayout.of(server, "float32", members)
+                create(layout, mine, storage=runtime, name="test")
+    return divided
+
+
+def _save(
+    strategy: tfps.ParameterServerStrategy, source: Divided, folder: Path, shared: Sequence[bool]
+) -> Manifest:
+    contents = contents_of({"model/table": source})
+    snapshot = Snapshot(contents, servers=strategy.runtime.servers, shared=shared)
+    snapshot.take()
+    source.assign(np.zeros(source.shape, "float32"))
+    files = snapshot.write(folder)
+    snapshot.free()
+    snapshot.close()
+    return Manifest(number=1, saved_at_s=0.0, tensors=contents.tensors, files=files)
+
+
+@pytest.mark.parametrize("in_slabs", [False, True], ids=["alone", "in slabs"])
+@pytest.mark.parametrize("stored", RULES.values(), ids=RULES)
+def test_another_rule_and_number(
+    stored: Any,
+    in_slabs: bool,
+    strategy: tfps.ParameterServerStrategy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of the servers shares the folder, the other does not."""
+    monkeypatch.setenv("TFPS_CHUNK_BYTES", "60")
+    source = _divided(strategy, stored(ROWS, 4), in_slabs=in_slabs)
+    value = np.random.default_rng(0).normal(size=source.shape).astype("float32")
+    source.assign(value)
+    manifest = _save(strategy, source, tmp_path, (True, False))
+    servers = strategy.runtime.servers
+    for kind in RULES.values():
+        for shards in (1, 3):
+            target = _divided(strategy, kind(ROWS, shards), in_slabs=in_slabs)
+            with lines_to(servers) as lines:
+                with restoring(servers, lines=lines, shared=(False, True)) as parts:
+                    contents = contents_of({"model/table": target})
+                    fill(contents, manifest, tmp_path, servers=parts)
+            np.testing.assert_array_equal(target.numpy(), value)
