@@ -40,7 +40,7 @@ class Saving:
         self._keep = keep
         self._began_s = time.monotonic()
         self._error: BaseException | None = None
-        self.seconds: float | None = None  # once it has succeeded
+        self.seconds: float | None = None  # once it is committed
         self._thread = threading.Thread(target=self._run, name="tfps checkpoint")
         self._thread.start()
 
@@ -68,7 +68,7 @@ class Saving:
         number = self._manifest.number
         try:
             self._write()
-            self.seconds = time.monotonic() - self._began_s
+            self._delete_old()
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             # Also said at once: a script may end without asking.
             logger.error("checkpoint %d in %s was not saved: %s", number, self._folder.path, error)
@@ -84,10 +84,10 @@ class Saving:
             files = self._snapshot.write(temporary)
             manifest = dataclasses.replace(self._manifest, files=files)
             folder.commit(temporary, manifest)
+            self.seconds = time.monotonic() - self._began_s
         except BaseException:
             _forget(temporary)
             raise
-        self._delete_old()
 
     def _delete_old(self) -> None:
         saved = []

@@ -17,6 +17,7 @@ from typing import Any
 
 from tfps.bench.checkpoint.results import Results
 from tfps.bench.checkpoint.turn import Order
+from tfps.bench.checkpoint.ways import WAYS
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
 
@@ -66,7 +67,10 @@ def run(settings: Saving, *, progress: Callable[[str], None], log_dir: Path) -> 
     folder = log_dir.absolute() / "checkpoints"
     results = Results(settings.mib, settings.ps)
     try:
-        for _ in range(settings.repetitions):
+        for repetition in range(settings.repetitions):
+            # A disk may be quicker for who comes first.
+            first = repetition % len(WAYS)
+            ways = [*WAYS][first:] + [*WAYS][:first]
             # A cluster at a time: what a server once held, its process keeps.
             for ps in (settings.ps, *settings.restored_ps):
                 saves = ps == settings.ps
@@ -75,7 +79,7 @@ def run(settings: Saving, *, progress: Callable[[str], None], log_dir: Path) -> 
                     order = Order(
                         mib=settings.mib,
                         folder=str(folder),
-                        saves=saves,
+                        ways=ways if saves else [],
                         servers=processes(cluster, "ps"),
                     )
                     module = "tfps.bench.checkpoint.turn"

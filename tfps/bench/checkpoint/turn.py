@@ -26,13 +26,13 @@ class Order:
     Args:
         mib: of the model's weights; Adam has twice that besides.
         folder: of the checkpoint of tfps; it stays for other turns.
-        saves: whether it is written here, in all ways; else it is restored only.
+        ways: keys of `WAYS`, to save and restore in, in this order; none: only restore.
         servers: the process numbers of the servers.
     """
 
     mib: int
     folder: str
-    saves: bool
+    ways: Sequence[str]
     servers: Sequence[int]
 
 
@@ -93,6 +93,7 @@ class Measured:
     @contextmanager
     def sample(self, way: str, what: str, pause_s: Callable[[], float | None]) -> Iterator[None]:
         """Measure what is inside; a pause of None is all of it."""
+        os.sync()  # what was written before must not have to be waited for
         self._chief.begin()
         self._servers.begin()
         begin = time.perf_counter()
@@ -114,42 +115,49 @@ class Measured:
 def measure(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Save and restore as ordered; answers the samples."""
     import tfps
-    from tfps.checkpoint import KeepLatest
 
     order = Order(**fields)
     strategy = tfps.ParameterServerStrategy(placement="round_robin")
-    model = _trained(strategy, order, steps=2 if order.saves else 1)
+    model = _trained(strategy, order, steps=2 if order.ways else 1)
     measured = Measured(order.servers)
     folder = Path(order.folder)
-    if not order.saves:
+    if not order.ways:
         manager = tfps.CheckpointManager(model, folder)
         with measured.sample(TFPS, RESTORE, lambda: None):
             manager.restore_latest()
         _check(model, 2)
         return [asdict(sample) for sample in measured.samples]
-    for way, shared in ((TFPS, None), (STREAMED, False)):
-        to = folder if way == TFPS else folder / STREAMED
-        manager = tfps.CheckpointManager(model, to, keep=KeepLatest(1), shared=shared)
-        manager.save(background=False)  # traces
-        with measured.sample(way, SAVE, lambda manager=manager: manager.last_pause_s):  # type: ignore[misc]
-            manager.save(background=False)
-        with measured.sample(way, RESTORE, lambda: None):
-            manager.restore_latest()
-        manager.close()
-    _check(model, 2)
-    _measure_tensorflow(model, measured, folder / TENSORFLOW)
+    for way in order.ways:
+        to = folder if way == TFPS else folder / way
+        if way == TENSORFLOW:
+            _measure_tensorflow(model, measured, to)
+        else:
+            _measure_ours(model, measured, to, way)
+        _check(model, 2)
     for way in (STREAMED, TENSORFLOW):
         shutil.rmtree(folder / way)
     return [asdict(sample) for sample in measured.samples]
+
+
+def _measure_ours(model: Any, measured: Measured, folder: Path, way: str) -> None:
+    import tfps
+    from tfps.checkpoint import KeepLatest
+
+    shared = False if way == STREAMED else None
+    manager = tfps.CheckpointManager(model, folder, keep=KeepLatest(2), shared=shared)
+    manager.save(background=False)  # traces
+    with measured.sample(way, SAVE, lambda: manager.last_pause_s):
+        manager.save(background=False)
+    with measured.sample(way, RESTORE, lambda: None):
+        manager.restore_latest()
+    manager.close()
 
 
 def _measure_tensorflow(model: Any, measured: Measured, folder: Path) -> None:
     import tensorflow as tf
 
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
-    first = checkpoint.write(str(folder / "first"))
-    for file in folder.glob(f"{Path(first).name}*"):
-        file.unlink()
+    checkpoint.write(str(folder / "first"))
     with measured.sample(TENSORFLOW, SAVE, lambda: None):
         path = checkpoint.write(str(folder / "second"))
         # As tfps does before it counts a checkpoint as saved.
