@@ -144,7 +144,8 @@ def moves(
 
 def rows_at(rule: RowRule, shard: int, places: range) -> np.ndarray[Any, Any]:
     """The logical numbers of what a shard holds at some places."""
-    return rule.rows_of(shard)[places.start : places.stop]
+    rows: np.ndarray[Any, Any] = rule.row_at(shard, np.arange(places.start, places.stop))
+    return rows
 
 
 def _regular(rows: np.ndarray[Any, Any]) -> Rows:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfps
 from tests.cluster.keras.comparison import (
     LABELS,
     LOCAL,
@@ -63,6 +64,7 @@ def _save(model: keras.Model, folder: Path) -> Saved:
     model.save(folder / "model.keras")
     model.save_weights(folder / "model.weights.h5")
     _checkpoint(model).write(str(folder / "checkpoint"))
+    tfps.CheckpointManager(model, folder / "managed").save(background=False)
     model.export(str(folder / "exported"), verbose=False)
     slots = [v.numpy() for v in model.optimizer.variables]
     return Saved(folder, model.get_weights(), slots, model.predict(X, verbose=0))
@@ -72,12 +74,13 @@ def _assert_restored(make: Callable[[], keras.Model], saved: Saved, *, scope: An
     """Every form gives the same numbers, and the training goes on the same way."""
     with scope():
         whole = keras.saving.load_model(saved.folder / "model.keras")
-        weights, checkpoint = make(), make()
+        weights, checkpoint, managed = make(), make(), make()
         for model in (weights, checkpoint):
             model.optimizer.build(model.trainable_variables)
         weights.load_weights(saved.folder / "model.weights.h5")
     _checkpoint(checkpoint).read(str(saved.folder / "checkpoint")).assert_consumed()
-    for model in (whole, weights, checkpoint):
+    tfps.CheckpointManager(managed, saved.folder / "managed").restore_latest()
+    for model in (whole, weights, checkpoint, managed):
         assert_same(model.get_weights(), saved.weights, tolerance=0.0)
         assert_same([v.numpy() for v in model.optimizer.variables], saved.slots, tolerance=0.0)
     with tf.device(LOCAL):
@@ -86,7 +89,7 @@ def _assert_restored(make: Callable[[], keras.Model], saved: Saved, *, scope: An
     with tf.device(LOCAL):
         uninterrupted = keras.saving.load_model(saved.folder / "model.keras")
     fit(uninterrupted)
-    for model in (whole, checkpoint):
+    for model in (whole, checkpoint, managed):
         fit(model)
         assert_same_state(model, uninterrupted)
 
