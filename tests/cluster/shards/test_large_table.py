@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.cluster.process_memory import available_gb, peak_gb
 from tfps.launch import LocalCluster
 from tfps.partitioners import RowHash
 from tfps.testing import watch_leftovers
@@ -20,31 +21,18 @@ TABLE_GB = 4 * ROWS * WIDTH / 1e9
 NEEDED_GB = 8
 
 
-def _peak_gb(process: int | str) -> float:
-    """The most memory that a process has ever had."""
-    status = Path(f"/proc/{process}/status").read_text()
-    kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(kilobytes) / 1e6
-
-
-def _available_gb() -> float:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("MemAvailable"))) / 1e6
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="reads /proc")
 @pytest.mark.parametrize("initializer", ["zeros", "uniform", "glorot_normal"])
 def test_nobody_holds_it_whole(initializer: str) -> None:
-    available_gb = _available_gb()
-    if available_gb < NEEDED_GB:
-        pytest.skip(f"needs {NEEDED_GB} GB of memory, {available_gb:.1f} GB are free")
+    if available_gb() < NEEDED_GB:
+        pytest.skip(f"needs {NEEDED_GB} GB of memory, {available_gb():.1f} GB are free")
     with watch_leftovers(), LocalCluster(workers=1, ps=2) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, RowHash())
         processes = [cluster.pid("ps", index) for index in (0, 1)]
-        idle_gb = [_peak_gb(process) for process in processes]
-        chief_gb = _peak_gb(os.getpid())
+        idle_gb = [peak_gb(process) for process in processes]
+        chief_gb = peak_gb(os.getpid())
         with strategy.scope():
             table = keras.layers.Embedding(ROWS, WIDTH, embeddings_initializer=initializer)
             table.build()
@@ -52,8 +40,8 @@ def test_nobody_holds_it_whole(initializer: str) -> None:
         assert [tuple(shard.shape) for shard in shards] == [(ROWS // 2, WIDTH)] * 2
         for process, before_gb in zip(processes, idle_gb, strict=True):
             # Its half, and one block with what is taken of it.
-            assert _peak_gb(process) - before_gb < 0.6 * TABLE_GB
-        assert _peak_gb(os.getpid()) - chief_gb < 0.3 * TABLE_GB
+            assert peak_gb(process) - before_gb < 0.6 * TABLE_GB
+        assert peak_gb(os.getpid()) - chief_gb < 0.3 * TABLE_GB
         rows = np.stack([shards[k].sparse_read([0, ROWS // 2 - 1]).numpy() for k in (0, 1)])
         assert (rows != 0).any() == (initializer != "zeros")
         strategy.close()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.cluster.process_memory import available_gb, peak_gb
 from tfps.launch import LocalCluster
 from tfps.testing import watch_leftovers
 
@@ -21,18 +22,6 @@ BATCH_SIZE, EPOCHS = 4, 2
 IDS = [0, 67_108, 67_109, 67_110, ROWS - 2, ROWS - 1, ROWS - 1, ROWS - 1]
 # All processes together.
 NEEDED_GB = 20
-
-
-def _peak_gb(process: int | str) -> float:
-    """The most memory that a process has ever had."""
-    status = Path(f"/proc/{process}/status").read_text()
-    kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(kilobytes) / 1e6
-
-
-def _available_gb() -> float:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("MemAvailable"))) / 1e6
 
 
 def _sum_of_outputs(_y_true: Any, y_pred: Any) -> Any:
@@ -46,9 +35,8 @@ def _sum_of_outputs(_y_true: Any, y_pred: Any) -> Any:
 def test_fit(transport: str) -> None:
     """Each row of a table grows by its share of a batch, with SGD at rate -1, and no other row."""
     assert 4 * ROWS * WIDTH > 2**31
-    available_gb = _available_gb()
-    if available_gb < NEEDED_GB:
-        pytest.skip(f"needs {NEEDED_GB} GB of memory, {available_gb:.1f} GB are free")
+    if available_gb() < NEEDED_GB:
+        pytest.skip(f"needs {NEEDED_GB} GB of memory, {available_gb():.1f} GB are free")
     with watch_leftovers(), LocalCluster(workers=1, ps=1) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, transport=transport)
         with strategy.scope():
@@ -60,9 +48,9 @@ def test_fit(transport: str) -> None:
         stats = strategy.stats()
         value = table.embeddings.numpy()
         peaks = {
-            "chief": _peak_gb(os.getpid()),
-            "worker": _peak_gb(cluster.pid("worker", 0)),
-            "ps": _peak_gb(cluster.pid("ps", 0)),
+            "chief": peak_gb(os.getpid()),
+            "worker": peak_gb(cluster.pid("worker", 0)),
+            "ps": peak_gb(cluster.pid("ps", 0)),
         }
         strategy.close()
     print(transport, {name: f"{peak:.1f} GB" for name, peak in peaks.items()})

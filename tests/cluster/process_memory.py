@@ -1,0 +1,18 @@
+"""How much memory processes have had, and how much there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def peak_gb(process: int | str) -> float:
+    """The most memory that a process has ever had."""
+    status = Path(f"/proc/{process}/status").read_text()
+    kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(kilobytes) / 1e6
+
+
+def available_gb() -> float:
+    """What processes can still take."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("MemAvailable"))) / 1e6
