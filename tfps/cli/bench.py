@@ -232,8 +232,8 @@ def placement(*, quick: bool, output: Path, repetitions: int | None) -> None:
 def checkpoint(*, quick: bool, output: Path, repetitions: int | None, mib: int | None) -> None:
     """Checkpoints: seconds, rest of training and memory, against tf.train.Checkpoint.
 
-    A model of 1 GiB with Adam's slots on two servers, restored into one and three as well: about
-    ten minutes, 4 GB of disk and 12 GB of memory.
+    A model of 1 GiB with Adam's slots on two servers, restored into one and three as well: eight
+    minutes, 10 GB of disk and 12 GB of memory.
     """
     from tfps.bench.checkpoint.benchmark import Saving, run
     from tfps.bench.checkpoint.plot import write_plot
