@@ -79,7 +79,7 @@ def _split(words: list[str]) -> Iterator[list[str]]:
 def test_own_script_and_what_continues_it_run(tmp_path: Path, keras_home: Path) -> None:
     (diff,) = _runnable("own script")
     continued = _runnable("continued")
-    assert len(continued) == 9
+    assert len(continued) == 10
     script = tmp_path / "train.py"
     script.write_text("\n".join([_after(diff), *continued]))
     with watch_leftovers():
