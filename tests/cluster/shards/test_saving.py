@@ -25,13 +25,16 @@ from tests.cluster.keras.comparison import (
 )
 from tests.cluster.shards.partitioned import PARTITIONERS, small, strategy_with
 from tfps.launch import LocalCluster
+from tfps.partitioners import Whole
 
 pytestmark = pytest.mark.timeout(400)
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
     "adam": lambda: keras.optimizers.Adam(0.01),
+    "adafactor": lambda: keras.optimizers.Adafactor(0.01),  # of undivided variables
 }
+DIVISIONS = {**PARTITIONERS, "whole": Whole()}
 
 
 class Way(NamedTuple):
@@ -102,18 +105,20 @@ def _servers(number: int, log_dir: Path) -> Iterator[LocalCluster]:
 
 def _pairs() -> list[Any]:
     """Every way from one partitioner and number of servers to another; the quick ones are few."""
-    names = list(PARTITIONERS)
-    cases = []
+    names, cases = list(DIVISIONS), []
     for number, (name, optimizer) in enumerate(itertools.product(names, OPTIMIZERS)):
+        if optimizer == "adafactor" and name != "whole":
+            continue
         for before, after in itertools.product((1, 2, 3), repeat=2):
             other = names[(number + before + after) % len(names)]
+            other = "whole" if optimizer == "adafactor" else other
             marks = [] if (name, before, after, optimizer) in QUICK else [pytest.mark.slow]
             way = Way(name, before, other, after)
             cases.append(pytest.param(way, optimizer, marks=marks, id=f"{way}, {optimizer}"))
     return cases
 
 
-QUICK = {("hash", 2, 3, "adam")}
+QUICK = {("hash", 2, 3, "adam"), ("fixed", 3, 1, "sgd"), ("whole", 1, 2, "adafactor")}
 
 
 @pytest.mark.parametrize(("way", "optimizer"), _pairs())
@@ -124,7 +129,7 @@ def test_another_division_goes_on(way: Way, optimizer: str, tmp_path: Path) -> N
     keras.utils.set_random_seed(1)
     with (
         _servers(way.servers_before, tmp_path / "before") as cluster,
-        strategy_with(cluster, PARTITIONERS[way.before]) as strategy,
+        strategy_with(cluster, DIVISIONS[way.before]) as strategy,
     ):
         with strategy.scope():
             model = make()
@@ -132,7 +137,7 @@ def test_another_division_goes_on(way: Way, optimizer: str, tmp_path: Path) -> N
         saved = _save(model, tmp_path)
     with (
         _servers(way.servers_after, tmp_path / "after") as cluster,
-        strategy_with(cluster, PARTITIONERS[way.after]) as strategy,
+        strategy_with(cluster, DIVISIONS[way.after]) as strategy,
     ):
         _assert_restored(make, saved, scope=strategy.scope)
     _assert_restored(make, saved, scope=lambda: tf.device(LOCAL))
