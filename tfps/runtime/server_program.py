@@ -30,7 +30,7 @@ from tfps.runtime.server_function import server_function
 from tfps.runtime.server_push import Push
 from tfps.runtime.server_round import RoundPush, RoundRequest
 from tfps.runtime.server_stage import ServerStage, count_durations
-from tfps.runtime.server_tables import LookUp
+from tfps.runtime.server_tables import LookUp, size_bytes_of
 from tfps.runtime.wire import (
     name_of,
     parameters_on,
@@ -119,7 +119,7 @@ class ServerProgram:
         entries = [(Entry(Kind.JOIN, 0, 0, self.parameter_layout.size_bytes), self.join)]
         for stage, (wire, push) in enumerate(zip(self.wires, self.pushes, strict=True)):
             sizes = wire.request.size_bytes, wire.reply.size_bytes
-            rows = sum(_size_bytes(piece) for piece in wire.tables)
+            rows = sum(size_bytes_of(piece._value) for piece in wire.tables)
             entries.append((Entry(Kind.PUSH, stage, *sizes, row_bytes=rows), push))
         for number, function in self.look_ups.items():
             entries.append((Entry(Kind.LOOK_UP, number, 0, 0), function))
@@ -139,7 +139,8 @@ class ServerProgram:
 
     def table_bytes(self, number: int) -> int:
         """What this server holds of a table."""
-        return sum(map(_size_bytes, pieces_on([self.program.tables[number]], self.server.device)))
+        pieces = pieces_on([self.program.tables[number]], self.server.device)
+        return sum(size_bytes_of(piece._value) for piece in pieces)
 
     @property
     def functions(self) -> list[Any]:
@@ -334,8 +335,3 @@ class ServerProgram:
 
     def _values(self, natives: Sequence[Any]) -> dict[str, tf.Tensor]:
         return {native.shared_name: native.read_value() for native in natives}
-
-
-def _size_bytes(piece: Any) -> int:
-    native = piece._value
-    return int(native.shape.num_elements() * native.dtype.size)

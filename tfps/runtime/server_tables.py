@@ -53,6 +53,11 @@ def gradients_of_rows(
     return gradients
 
 
+def size_bytes_of(native: Any) -> int:
+    """The size of a variable."""
+    return int(native.shape.num_elements() * native.dtype.size)
+
+
 def row_bytes_of(native: Any) -> int:
     """The size of a row of a variable."""
     return int(native.shape[1:].num_elements() * native.dtype.size)

@@ -139,14 +139,14 @@ class TableRows:
             rows = self._gradients[id(variable)]
             self._gradients[id(variable)] = rows._replace(values=values)
 
-    def to_push(self, server: int, variables: Sequence[Any]) -> Rows | None:
-        """Ids and bytes behind the payload of a push; None: there are none.
+    def to_push(self, variables: Sequence[Any]) -> dict[int, Rows]:
+        """Ids and bytes behind the payload of a push, by server; none where it has no table.
 
         Args:
-            server: its number.
             variables: that the push is about.
         """
-        ids, values = [], []
+        ids: dict[int, list[tf.Tensor]] = {}
+        values: dict[int, list[tf.Tensor]] = {}
         for variable in variables:
             if self.number_of(variable) is None:
                 continue
@@ -154,11 +154,11 @@ class TableRows:
             divided = Divided.of(variable, rows.ids)
             each = zip(pieces_of(variable), divided.positions, divided.places, strict=True)
             for piece, positions, places in each:
-                if piece._value.device == self._devices[server]:
-                    ids.append(places)
-                    gathered = tf.gather(rows.values, positions)
-                    values.append(as_bytes(tf.cast(gathered, piece._value.dtype)))
-        return Rows(_numbered(ids), tf.concat(values, 0)) if ids else None
+                server = self._devices.index(piece._value.device)
+                gathered = tf.cast(tf.gather(rows.values, positions), piece._value.dtype)
+                ids.setdefault(server, []).append(places)
+                values.setdefault(server, []).append(as_bytes(gathered))
+        return {p: Rows(_numbered(ids[p]), tf.concat(values[p], 0)) for p in ids}
 
     def _by_server(self, table: Any, places: Sequence[tf.Tensor]) -> dict[int, list[tf.Tensor]]:
         by_server: dict[int, list[tf.Tensor]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tfps.bridge.pieces import all_pieces
@@ -10,6 +9,7 @@ from tfps.optimizers.correction import Correction
 from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.wrapped import members
 from tfps.runtime.program import Program
+from tfps.runtime.server_tables import size_bytes_of
 
 # A request for rows costs 0.3 ms, and so do 400 KB there and back: twice as much leaves no doubt.
 LEAST_TABLE_BYTES = 1 << 20
@@ -33,7 +33,8 @@ def let_rows_travel(program: Program) -> None:
         or any(_remembers(call.optimizer) for call in program.optimizer_calls)
     ):
         return
-    program.tables = [v for v in program.looked_up if _size_bytes(v) >= LEAST_TABLE_BYTES]
+    tables = [v for v in program.looked_up if size_bytes_of(v._value) >= LEAST_TABLE_BYTES]
+    program.tables = tables
     known = {id(table) for table in program.tables}
     program.variables = [v for v in program.variables if id(v) not in known]
     for piece in all_pieces(program.tables):
@@ -42,7 +43,3 @@ def let_rows_travel(program: Program) -> None:
 
 def _remembers(optimizer: Any) -> bool:
     return any(isinstance(member, Correction | Remembering) for member in members(optimizer))
-
-
-def _size_bytes(variable: Any) -> int:
-    return math.prod(variable.shape) * variable._value.dtype.size

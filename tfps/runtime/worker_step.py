@@ -19,7 +19,7 @@ from tfps.runtime.round_agreement import Found, RoundAgreement
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.shares import gradients_together
 from tfps.runtime.step_report import StepReport
-from tfps.runtime.table_rows import TableRows
+from tfps.runtime.table_rows import Rows, TableRows
 from tfps.runtime.wire import gradient_name, in_pieces, name_of, received
 from tfps.runtime.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
@@ -268,11 +268,12 @@ class WorkerStep:
         begin = _timestamp_after(payloads)
         with tf.control_dependencies([begin]):
             header = self._header(Kind.PUSH, stage)
+            rows = self.tables.to_push(self.program.stages[stage].variables)
             calls = {
                 p: ServerCall(
                     server.server.device,
                     server.pushes[stage],
-                    self._message(p, stage, tf.identity(header(p)), payloads[p]),
+                    _message(tf.identity(header(p)), payloads[p], rows.get(p)),
                     server.wires[stage].reply.size_bytes,
                 )
                 for p, server in enumerate(self.servers)
@@ -294,13 +295,6 @@ class WorkerStep:
             next_batches=headers[0][Reply.NEXT_BATCHES],
             microseconds=tf.cast((end - begin) * 1e6, tf.int64),
         )
-
-    def _message(self, server: int, stage: int, header: tf.Tensor, payload: tf.Tensor) -> Message:
-        """A push, with the rows of tables behind its payload."""
-        rows = self.tables.to_push(server, self.program.stages[stage].variables)
-        if rows is None:
-            return Message.of(header, payload)
-        return Message(header, rows.ids, tf.concat([payload, rows.values], 0))
 
     def _at_one_round(self, pushed: Pushed) -> Pushed:
         """The parameters that the next step is computed from are of one round everywhere."""
@@ -348,6 +342,13 @@ class WorkerStep:
         before = self._before.get(id(variable))
         value = self.copies.together(variable, before=before, shares=self.shares)
         return value - before if value.dtype.is_integer else value
+
+
+def _message(header: tf.Tensor, payload: tf.Tensor, rows: Rows | None) -> Message:
+    """A push, with the rows of tables behind its payload."""
+    if rows is None:
+        return Message.of(header, payload)
+    return Message(header, rows.ids, tf.concat([payload, rows.values], 0))
 
 
 def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfps
+from tfps.launch import LocalCluster
 
 TABLE = np.random.default_rng(3).normal(size=(1000, 3)).astype("float32")
 SLOW_S = 0.02
@@ -107,3 +109,22 @@ def wait_for(condition: Callable[[], Any]) -> None:
     while not condition():
         assert time.monotonic() < ends_at
         time.sleep(0.05)
+
+
+def survive_a_death(loop: CustomLoop, tasks: LocalCluster) -> None:
+    """Kill one of two workers that meet in rounds, and start it again: nobody waits for it."""
+    workers = loop.schedule(300, slow=-1)
+    wait_for(lambda: loop.updates > 10)
+    tasks.kill("worker", 1)
+    starter = threading.Thread(target=tasks.restart, args=("worker", 1))
+    starter.start()
+    loop.coordinator.join()
+    starter.join()
+    counts = np.bincount([int(worker.fetch()) for worker in workers], minlength=2)
+    assert 150 <= loop.updates <= 301
+    assert counts[1] > 10
+    assert len(set(loop.strategy.stats().versions)) == 1
+    wait_for(lambda: all(loop.strategy.alive_workers()))
+    before = loop.updates
+    wait_for(lambda: set(loop.run(20)) == {0, 1})
+    assert loop.updates > before

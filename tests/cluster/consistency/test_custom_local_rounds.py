@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.consistency.custom_loop import TABLE, CustomLoop, one_process, wait_for
+from tests.cluster.consistency.custom_loop import TABLE, CustomLoop, one_process, survive_a_death
 from tfps.bridge import closure_queue
 from tfps.launch import LocalCluster
 
@@ -115,24 +114,9 @@ def test_an_error_in_a_period_holds_nobody_up(
 @pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(
-    cluster: Callable[..., LocalCluster], strategy: tfps.ParameterServerStrategy, loop: CustomLoop
+    cluster: Callable[..., LocalCluster], loop: CustomLoop
 ) -> None:
-    tasks = cluster(workers=2, ps=2)
-    workers = loop.schedule(300, slow=-1)
-    wait_for(lambda: loop.updates > 10)
-    tasks.kill("worker", 1)
-    starter = threading.Thread(target=tasks.restart, args=("worker", 1))
-    starter.start()
-    loop.coordinator.join()
-    starter.join()
-    counts = np.bincount([int(worker.fetch()) for worker in workers], minlength=2)
-    assert 150 <= loop.updates <= 301
-    assert counts[1] > 10
-    assert len(set(strategy.stats().versions)) == 1
-    wait_for(lambda: all(strategy.alive_workers()))
-    before = loop.updates
-    wait_for(lambda: set(loop.run(20)) == {0, 1})
-    assert loop.updates > before
+    survive_a_death(loop, cluster(workers=2, ps=2))
 
 
 @pytest.mark.slow
