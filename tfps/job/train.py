@@ -5,12 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from tfps.cluster import (
     SUPERVISED,
@@ -31,6 +30,7 @@ from tfps.launch import LocalCluster, serve
 from tfps.launch.data_plane import DATA_PORT
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.parent import end_with_parent
+from tfps.launch.stop_signals import end_on_signals
 
 
 def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
@@ -49,9 +49,9 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
         DataError: data files are missing, corrupt or truncated.
         ClusterError: the cluster did not come up.
     """
-    signal.signal(signal.SIGTERM, _stop)
     supervised = bool(end_with_parent())
     if not os.environ.get("TF_CONFIG", "").strip():
+        end_on_signals()
         prepare_process("chief")
         config = _load(config_argument, overrides)
         inputs = load_inputs(config, say=say)
@@ -60,6 +60,8 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
         return 0
     spec = ClusterSpec.from_environment()
     assert spec.task_type is not None
+    speaks = spec.task_type == "chief" and not supervised
+    end_on_signals(last_words=partial(announce_finished, spec) if speaks else None)
     prepare_process(spec.task_type)
     if spec.task_type == "evaluator":
         raise ConfigError(
@@ -174,7 +176,3 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _stop(number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge.owned_graph import OwnedGraph
 from tfps.cluster import accepts_connections
 from tfps.runtime.server_function import server_function
 from tfps.transport.session_options import session_options
@@ -62,7 +63,7 @@ class ControlPlane:
         self._device, self._address = device, address
         self._longest_attempt_s = longest_attempt_s
         self._to_any_incarnation = to_any_incarnation
-        self._graph = tf.Graph()
+        self._graph = OwnedGraph()
         self._lock = threading.Lock()
         self.lost: str | None = None  # why no call is attempted
         self._session = self._connect()

@@ -1,0 +1,91 @@
+"""A signal ends a process in time, whatever its main thread does."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfps.testing import Command
+
+GRACE_S = 0.2
+BEGIN = """
+import ctypes, os, sys, threading, time
+from tfps.launch.stop_signals import end_on_signals
+end_on_signals(
+    grace_s=GRACE_S, last_words=lambda status: os.write(1, f"last words {status}\\n".encode())
+)
+print("ready", flush=True)
+"""
+IN_ORDER = """
+try:
+    time.sleep(60)
+except BaseException as error:
+    print(repr(error), flush=True)
+    sys.exit(3)
+"""
+IN_A_LOCK = """
+lock = threading.Lock()
+lock.acquire()
+try:
+    time.sleep(60)
+finally:
+    lock.acquire()
+"""
+# No signal brings it back, and no Python code of the main thread runs meanwhile.
+IN_C = """
+mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+lock(mutex)
+lock(mutex)
+"""
+
+
+def _run(
+    code: str, number: int, *, grace_s: float = GRACE_S, again: bool = False
+) -> tuple[int, str, str]:
+    """Its status, output and error output."""
+    script = BEGIN.replace("GRACE_S", str(grace_s)) + code
+    with Command([sys.executable, "-c", script], deadline_s=30) as command:
+        command.wait_for("ready")
+        command.send(number)
+        if again:
+            command.wait_for("stopping")
+            command.send(signal.SIGTERM)
+        return command.wait(), command.output, command.errors
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [(signal.SIGINT, "KeyboardInterrupt()"), (signal.SIGTERM, "SystemExit(143)")],
+)
+def test_what_ends_in_order_is_left_alone(number: int, raised: str) -> None:
+    status, output, errors = _run(IN_ORDER, number, grace_s=30)
+    assert status == 3
+    assert output == f"ready\n{raised}\n"
+    assert errors == ""
+
+
+@pytest.mark.parametrize("code", [IN_A_LOCK, IN_C], ids=["in a lock", "in C"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_hangs_is_ended(code: str, number: signal.Signals) -> None:
+    status, output, errors = _run(code, number)
+    assert status == 128 + number
+    assert output == f"ready\nlast words {status}\n"
+    said = re.fullmatch(
+        rf"Still running 0\.2 s after {number.name}; ended\. Where it stood: (\S+)\n", errors
+    )
+    assert said, errors
+    stacks = Path(said[1])
+    assert "most recent call first" in stacks.read_text()
+    stacks.unlink()
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    code = IN_A_LOCK.replace("finally:", "finally:\n    print('stopping', flush=True)")
+    status, output, errors = _run(code, signal.SIGINT, grace_s=30, again=True)
+    assert status == 130
+    assert output == "ready\nstopping\nlast words 130\n"
+    assert errors == "Stopped at once.\n"
