@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -74,10 +75,17 @@ def _call(devices: Sequence[str], server: str, entries: int) -> None:
                         target=server,
                         args=[value],
                         Tout=[tf.int32],
-                        f=private.function_with_attribute(answer, "tfps_entry", number),
+                        f=function_with_attribute(answer, "tfps_entry", number),
                     )
                     private.run_independently(value.op)  # its argument makes it wait
                 ends.append(value)
         return ends
 
     fill()
+
+
+def function_with_attribute(function: Any, name: str, value: int) -> Any:
+    """What an operation calls: a function, with an attribute that the function ignores."""
+    called = tf.compat.v1.NameAttrList(name=function.name)
+    called.attr[name].i = value
+    return called

@@ -222,16 +222,23 @@ def _patch_training(hooks: TrainerHooks) -> None:
 
 def _patch_embedding() -> None:
     def call(original: Any, self: Any, inputs: Any) -> Any:
-        step = current_step()
         is_plain = not self.lora_enabled and self.quantization_mode is None
-        if step is None or not is_plain or not isinstance(inputs, tf.Tensor):
+        if not is_plain or not isinstance(inputs, tf.Tensor):
             return original(self, inputs)
         ids = tf.cast(inputs, tf.int64)
         ids = tf.where(ids < 0, ids + self.input_dim, ids)  # as Keras counts them
-        rows = step.look_up(self._embeddings, ids)
+        rows = _look_up(self._embeddings, ids)
         if rows is None:
             return original(self, inputs)
         return keras.ops.cast(rows, dtype=self.compute_dtype)
+
+    def _look_up(table: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        if (step := current_step()) is not None:
+            return step.look_up(table, ids)
+        value = table._value
+        if not isinstance(value, ServerVariable) or private.tracing_for_a_saved_model():
+            return None
+        return value.sparse_read(ids)
 
     _wrap(keras.layers.Embedding, "call", call)
 

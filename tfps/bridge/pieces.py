@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -38,6 +38,28 @@ def rule_of(variable: Any) -> RowRule:
         return rule
     shape = variable._value.shape
     return Contiguous(shape[0] if shape.rank else 1, 1)
+
+
+class Divided(NamedTuple):
+    """Numbers of rows by the piece that they lie in.
+
+    Args:
+        positions: of each piece's rows among all that were asked for.
+        places: of them in the piece.
+    """
+
+    positions: list[tf.Tensor]
+    places: list[tf.Tensor]
+
+    @classmethod
+    def by(cls, rule: RowRule, rows: tf.Tensor) -> Divided:
+        """Int64 numbers within the rule's, in a vector."""
+        positions = tf.range(tf.size(rows))
+        if rule.shards == 1:
+            return cls([positions], [rows])
+        shards = tf.cast(rule.shard_of(rows), tf.int32)
+        parts = tf.dynamic_partition(positions, shards, rule.shards)
+        return cls(parts, [tf.gather(rule.place_of(rows), part) for part in parts])
 
 
 def cut(tensor: Any, rule: RowRule) -> list[Any]:

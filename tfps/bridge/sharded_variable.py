@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.composed_variable import ComposedVariable
-from tfps.bridge.pieces import cut, joined
+from tfps.bridge.pieces import Divided, cut, joined
 from tfps.bridge.server_variable import ServerVariable
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_shard
 
@@ -77,7 +77,27 @@ class ShardedVariable(ComposedVariable):
         return result
 
     def sparse_read(self, indices: Any, name: Any = None) -> tf.Tensor:
-        return tf.gather(tf.convert_to_tensor(self._read_variable_op()), indices, name=name)
+        """Rows by their numbers; each server is asked for those that it has."""
+        rows = tf.reshape(tf.cast(indices, tf.int64), [-1])
+        number = tf.constant(self.rule.rows, tf.int64)
+        checks = [
+            tf.debugging.assert_non_negative(rows, f"rows of {self.name}"),
+            tf.debugging.assert_less(
+                rows, number, f"rows of {self.name}, which has {self.rule.rows}"
+            ),
+        ]
+        with tf.control_dependencies([check for check in checks if check is not None]):
+            rows = tf.identity(rows)
+        found = private.differentiable_piece(self, lambda: self._rows(rows), rows=rows)
+        return tf.reshape(found, tf.concat([tf.shape(indices), self.shape[1:]], 0), name=name)
+
+    def _rows(self, rows: tf.Tensor) -> tf.Tensor:
+        divided = Divided.by(self.rule, rows)
+        parts = [
+            native.sparse_read(places)
+            for native, places in zip(self.natives, divided.places, strict=True)
+        ]
+        return tf.dynamic_stitch(divided.positions, parts)
 
     def gather_nd(self, indices: Any, name: Any = None) -> tf.Tensor:
         return tf.gather_nd(tf.convert_to_tensor(self._read_variable_op()), indices, name=name)

@@ -74,10 +74,13 @@ def anonymous_variable(*, shape: Any, dtype: Any) -> Any:
     )
 
 
-ops.RegisterGradient("TfpsPieceOfSlab")(lambda _, piece, __: [None, piece])
+@ops.RegisterGradient("TfpsPiece")
+def _gradient_of_piece(operation: Any, gradient: Any, *_: Any) -> list[Any]:
+    known = [tf.identity(tensor) for tensor in operation.inputs[2:]]  # rows of a table, its shape
+    return [None, tf.IndexedSlices(gradient, *known) if known else gradient, *(None for _ in known)]
 
 
-def differentiable_piece(variable: Any, piece: Any, *, gradient_of: Any = tf.identity) -> tf.Tensor:
+def differentiable_piece(variable: Any, piece: Any, *, rows: Any = None) -> tf.Tensor:
     """Read a piece of a resource as if it were a variable of its own.
 
     Tapes find the gradient under the variable's handle, also across the border of a tf.function.
@@ -85,20 +88,21 @@ def differentiable_piece(variable: Any, piece: Any, *, gradient_of: Any = tf.ide
     Args:
         variable: watched from now on where it is trainable; its handle stands for it.
         piece: reads the value.
-        gradient_of: the variable's gradient from that of the value.
+        rows: int64, the numbers of those that the value has; None where it has all.
     """
     resource_variable_ops.variable_accessed(variable)
+    known = [] if rows is None else [rows, tf.constant(variable.shape.as_list(), tf.int64)]
     with record.stop_recording():
         value = piece()
         if not tf.executing_eagerly():
             # For a gradient of the whole function, which knows operations and their inputs only.
-            with ops.get_default_graph().gradient_override_map({"IdentityN": "TfpsPieceOfSlab"}):
-                value, _ = tf.raw_ops.IdentityN(input=[value, variable.handle])
+            with ops.get_default_graph().gradient_override_map({"IdentityN": "TfpsPiece"}):
+                value = tf.raw_ops.IdentityN(input=[value, variable.handle, *known])[0]
     record.record_operation(
-        "PieceOfSlab",
+        "Piece",
         [value],
         [variable.handle],
-        backward_function=lambda gradient: [gradient_of(gradient)],
+        backward_function=lambda g: [tf.IndexedSlices(g, *known) if known else g],
         forward_function=lambda tangent: [tangent],
     )
     return value
@@ -227,13 +231,6 @@ def run_independently(operation: Any) -> None:
     manager = getattr(ops.get_default_graph(), "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(operation)
-
-
-def function_with_attribute(function: Any, name: str, value: int) -> Any:
-    """What an operation calls: a function, with an attribute that the function ignores."""
-    called = tf.compat.v1.NameAttrList(name=function.name)
-    called.attr[name].i = value
-    return called
 
 
 def run_after(operation: Any, first: Any) -> None:

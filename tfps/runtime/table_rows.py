@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.pieces import pieces_of, rule_of
+from tfps.bridge.pieces import Divided, pieces_of, rule_of
 from tfps.runtime.program import Program
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.server_tables import as_bytes, as_rows, row_bytes_of
@@ -35,28 +35,6 @@ class Rows(NamedTuple):
         ids, positions = tf.unique(tf.cast(gradient.indices, tf.int64), out_idx=tf.int64)
         count = tf.size(ids, tf.int64)
         return cls(ids, tf.math.unsorted_segment_sum(gradient.values, positions, count))
-
-
-class Divided(NamedTuple):
-    """Ids of a table by the piece that they lie in.
-
-    Args:
-        positions: of each piece's ids among all.
-        places: of them in the piece.
-    """
-
-    positions: list[tf.Tensor]
-    places: list[tf.Tensor]
-
-    @classmethod
-    def of(cls, variable: Any, ids: tf.Tensor) -> Divided:
-        rule = rule_of(variable)
-        positions = tf.range(tf.size(ids))
-        if rule.shards == 1:
-            return cls([positions], [ids])
-        shards = tf.cast(rule.shard_of(ids), tf.int32)
-        parts = tf.dynamic_partition(positions, shards, rule.shards)
-        return cls(parts, [tf.gather(rule.place_of(ids), part) for part in parts])
 
 
 class TableRows:
@@ -102,7 +80,7 @@ class TableRows:
         )
         with tf.control_dependencies([check]):
             distinct, positions = tf.unique(tf.reshape(ids, [-1]), out_idx=tf.int64)
-        divided = Divided.of(table, distinct)
+        divided = Divided.by(rule_of(table), distinct)
         calls = {}
         for p, places in self._by_server(table, divided.places).items():
             server = self._servers[p]
@@ -117,12 +95,7 @@ class TableRows:
         replies = self._carrier.exchange(calls)
         payloads = {p: reply.payload for p, reply in replies.items()}
         found = self._rows(table, divided, payloads)
-        shape = tf.constant(list(table.shape), tf.int64)
-        rows = private.differentiable_piece(
-            copy,
-            lambda: found,
-            gradient_of=lambda gradient: tf.IndexedSlices(gradient, distinct, shape),
-        )
+        rows = private.differentiable_piece(copy, lambda: found, rows=distinct)
         looked_up = tf.gather(rows, tf.reshape(positions, tf.shape(ids)))
         return tf.ensure_shape(looked_up, ids.shape.concatenate(table.shape[1:]))
 
@@ -151,7 +124,7 @@ class TableRows:
             if self.number_of(variable) is None:
                 continue
             rows = self._gradients[id(variable)]
-            divided = Divided.of(variable, rows.ids)
+            divided = Divided.by(rule_of(variable), rows.ids)
             each = zip(pieces_of(variable), divided.positions, divided.places, strict=True)
             for piece, positions, places in each:
                 server = self._devices.index(piece._value.device)

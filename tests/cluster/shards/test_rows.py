@@ -59,7 +59,14 @@ def _model(optimizer: Callable[[], Any] = OPTIMIZERS["adam"]) -> keras.Model:
 def _use(model: keras.Model) -> dict[str, Any]:
     history = fit(model, IDS, LABELS, validation_data=(IDS, LABELS))
     evaluated = model.evaluate(IDS, LABELS, batch_size=BATCH, verbose=0)
-    return {**history, "evaluated": evaluated, "predicted": model.predict(IDS, verbose=0)}
+    on_workers = model.predict(IDS, batch_size=BATCH, verbose=0)
+    on_the_chief = model.predict(IDS, verbose=0)  # of two batches
+    return {
+        **history,
+        "evaluated": evaluated,
+        "predicted": on_workers,
+        "predicted on the chief": on_the_chief,
+    }
 
 
 @pytest.mark.conformance
@@ -74,7 +81,8 @@ def test_one_process(
         Comparison(strategy).run(lambda: _model(OPTIMIZERS[optimizer]), _use)
         stats = strategy.stats()
         assert stats.fallback_steps == 0
-        # Two epochs of four steps, each with two evaluations, and one more; a table is 1.3 MB.
+        # Two epochs of four steps with two evaluations each, one more, and a prediction; a table is
+        # 1.3 MB.
         assert stats.bytes_pulled < 2 * TABLE_BYTES
         assert stats.bytes_pushed < TABLE_BYTES
 
@@ -96,6 +104,25 @@ def test_synchronous_workers(cluster: Callable[..., LocalCluster]) -> None:
     densify(local.optimizer)
     fit(local, IDS, LABELS, batch_size=2 * BATCH)
     assert_same(found, local.get_weights(), tolerance=5e-6)
+
+
+class Nested(keras.Model):
+    """Looks up in a function of its own, which the tape sees from outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = _model()
+
+    @tf.function
+    def call(self, ids: Any) -> Any:
+        return self.inner(ids)
+
+
+def _nested() -> keras.Model:
+    model = Nested()
+    model(IDS[:2])
+    model.compile(keras.optimizers.Adam(0.01), cross_entropy())
+    return model
 
 
 class Tied(keras.Model):
@@ -124,7 +151,8 @@ def _regularized() -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize("make", [_tied, _regularized])
+@pytest.mark.quick("_tied", "_regularized")
+@pytest.mark.parametrize("make", [_tied, _regularized, _nested])
 def test_a_table_that_is_read_as_a_whole_travels_as_a_whole(
     make: Callable[[], keras.Model], comparison: Comparison
 ) -> None:

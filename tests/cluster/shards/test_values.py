@@ -148,3 +148,25 @@ def test_a_constraint_across_rows_is_refused(strategy: tfps.ParameterServerStrat
         model.compile("sgd", cross_entropy())
     with pytest.raises(UnsupportedError, match="its constraint MaxNorm needs all of a variable"):
         fit(model)
+
+
+def test_the_chief_reads_the_rows_that_it_looks_up(
+    strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in functions; neither is the whole table put together there."""
+    with strategy.scope():
+        layer = keras.layers.Embedding(11, 3, embeddings_initializer=lambda *_, **__: TABLE)
+        layer.build()
+    ids = tf.constant([[3, -1], [10, 3]])  # -1 is the last row
+    monkeypatch.setattr(type(layer.embeddings.value), "_compose", None)
+    for look_up in (layer, tf.function(layer)):
+        np.testing.assert_array_equal(look_up(ids), TABLE[[[3, 10], [10, 3]]])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(look_up(ids)[:, 0] ** 2)
+        gradient = tape.gradient(loss, layer.embeddings.value)
+        dense = np.zeros_like(TABLE)
+        dense[3], dense[10] = 2 * TABLE[3], 2 * TABLE[10]
+        np.testing.assert_array_equal(tf.convert_to_tensor(gradient), dense)
+    for wrong in (11, -12):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="rows of embeddings"):
+            layer(tf.constant([0, wrong]))
