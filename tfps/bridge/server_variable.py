@@ -47,6 +47,12 @@ def in_server_function() -> bool:
     return getattr(_trace, "current", None) is not None and not tf.executing_eagerly()
 
 
+def keep_with_server_function(thing: Any) -> None:
+    """Keep an object alive as long as the server function that is traced, from a branch as well."""
+    with _trace.current.graph.as_default():
+        private.keep_with_graph(thing)
+
+
 class NamedResource(NamedTuple):
     """A variable's name and where its value and mirrors lie."""
 

@@ -1,12 +1,14 @@
 """How a server applies gradients: any Keras optimizer, on the variables of one server.
 
-For users: optimizers that know how stale a gradient is, and rates for another batch.
+For users: optimizers that know how stale a gradient is, updates of rows, and rates for another
+batch.
 """
 
 from tfps.optimizers.adaptive_revision import AdaptiveRevision
 from tfps.optimizers.dana import DANA
 from tfps.optimizers.delay_compensated import DelayCompensated
 from tfps.optimizers.gap_aware import GapAware
+from tfps.optimizers.row_updates import RowUpdates
 from tfps.optimizers.scaled_rate import ScaledRate
 from tfps.optimizers.staleness_aware import StalenessAware
 
@@ -15,6 +17,7 @@ __all__ = [
     "AdaptiveRevision",
     "DelayCompensated",
     "GapAware",
+    "RowUpdates",
     "ScaledRate",
     "StalenessAware",
 ]

@@ -21,8 +21,10 @@ from tfps.optimizers.by_shard import refuse_inexact_on_shards
 from tfps.optimizers.corrected import Corrected, Memories
 from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled
+from tfps.optimizers.gathered_rows import GatheredRows, densified
 from tfps.optimizers.in_place import InPlace
 from tfps.optimizers.remembering import Remembering
+from tfps.optimizers.row_updates import RowUpdates
 from tfps.optimizers.slabs import Storage
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.units import Unit, Units
@@ -44,9 +46,12 @@ class Push:
     sender: WorkerAt | None = None
     may_be_compiled: bool = True
     discounts: tuple[Discount, ...] = ()
+    by_rows: bool = False
 
     def within(self, wrapper: Wrapper) -> Push:
         """The same inside of one more wrapper."""
+        if isinstance(wrapper, RowUpdates):
+            return replace(self, by_rows=True)
         if not isinstance(wrapper, StalenessAware):
             return self
         return replace(self, discounts=(*self.discounts, wrapper.discount))
@@ -178,7 +183,7 @@ class ServerUpdate:
 
         Args:
             gradients: by the name of a variable on this server, or of a slab instead of all of the
-                variables in it.
+                variables in it; `tf.IndexedSlices` of which each row comes once, or dense.
             device: the server whose function is traced.
             staleness: int64 scalar, updates that this server has applied since the parameters were
                 read that the gradients come from.
@@ -204,11 +209,19 @@ class ServerUpdate:
         gradients = self._units[id(leaf)].understood(gradients)
         units = self._units[id(leaf)].on(device, gradients)
         present = [unit for unit in units if unit.name in gradients]
-        values = [gradients[unit.name] for unit in present]
-        variables = [unit.variable for unit in present]
         if isinstance(optimizer, LossScaleOptimizer):
             for wrapper in members(optimizer.inner_optimizer)[:-1]:
                 push = push.within(wrapper)
+        rows = _gathered(present, gradients) if push.by_rows else {}
+        values = [
+            gradients[unit.name].values if unit.name in rows else densified(gradients[unit.name])
+            for unit in present
+        ]
+        units, present = (
+            [rows[unit.name].unit if unit.name in rows else unit for unit in each]
+            for each in (units, present)
+        )
+        variables = [unit.variable for unit in present]
         restricted = push.with_rate(self._restricted(leaf, units))
         apply = restricted.apply
         may_be = push.may_be_compiled and may_be_compiled(leaf)
@@ -226,6 +239,8 @@ class ServerUpdate:
             copy._common_apply(values, variables)
         else:
             applied.apply(values, variables)
+        for table in rows.values():
+            table.write_back()
 
     def _restricted(self, leaf: Any, units: Sequence[Unit]) -> Any:
         """A shallow copy that knows one server's units only and shares their slots."""
@@ -320,8 +335,18 @@ class ServerUpdate:
 
 
 def _is_worth_compiling(units: Sequence[Unit]) -> bool:
-    items = sum(unit.variable.shape.num_elements() for unit in units)
-    return all(unit.is_slab for unit in units) and items >= COMPILED_ITEMS
+    if not all(unit.is_slab for unit in units):
+        return False
+    return bool(sum(unit.variable.shape.num_elements() for unit in units) >= COMPILED_ITEMS)
+
+
+def _gathered(units: Sequence[Unit], gradients: Mapping[str, Any]) -> dict[str, GatheredRows]:
+    """By the name of the unit, the rows of those of which only rows of a gradient came."""
+    return {
+        unit.name: GatheredRows(unit, gradients[unit.name].indices)
+        for unit in units
+        if isinstance(gradients[unit.name], tf.IndexedSlices)
+    }
 
 
 def _apply_compiled(optimizer: Any, gradients: Sequence[tf.Tensor], variables: list[Any]) -> None:

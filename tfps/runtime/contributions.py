@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.server_variable import ServerVariable
+from tfps.optimizers.gathered_rows import densified
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server_stage import ServerStage
 from tfps.runtime.wire import count_name, gradient_of, name_of
@@ -59,7 +60,7 @@ class Contributions:
 
     def add(
         self,
-        tensors: Mapping[str, tf.Tensor],
+        tensors: Mapping[str, Any],
         *,
         examples: tf.Tensor,
         position: tf.Tensor,
@@ -82,7 +83,7 @@ class Contributions:
             weight = count / reference
             total = tf.where(is_first, weight, known[TOTAL] + weight)
             for key, sums in self._sums.items():
-                value = _weighted(tensors[key], weight)
+                value = _weighted(densified(tensors[key]), weight)
                 old = sums.read_value()
                 if sums.dtype.is_bool:
                     sums.assign(value, read_value=False)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope
+from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.runtime.examples import concat_examples, count_examples, split_batch, take_examples
 from tfps.runtime.shares import mean_of
 
@@ -65,6 +66,8 @@ class Replica:
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        for gradient, variable in pairs:
+            refuse_to_densify(optimizer, gradient, variable)
         self._meeting.once(
             self._device,
             [tf.convert_to_tensor(gradient) for gradient, _ in pairs],

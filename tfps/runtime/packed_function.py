@@ -120,6 +120,7 @@ def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: An
     with refusals():
         scratch.get_concrete_function()
     discovery = found[0]
+    discovery.refuse_to_densify()
     program = Program(
         name="custom", step=function, batch_spec=None, trains=True, devices=strategy.devices
     )

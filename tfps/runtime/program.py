@@ -15,6 +15,7 @@ from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_STAGES
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
+from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.wrapped import members
 from tfps.runtime.devices import Devices, Meeting, OneDevice, Replica
 from tfps.runtime.metric_totals import MetricTotals
@@ -158,6 +159,7 @@ class Discovery:
         self.stages: list[Stage] = []
         self._meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_stage = True
+        self._gradients: list[tuple[Any, Any, Any]] = []  # optimizer, gradient, variable
         self._looked_up: set[int] = set()
         self._written: set[int] = set()
         self._written_before_apply: set[int] = set()
@@ -219,6 +221,8 @@ class Discovery:
                 "No gradients provided for any variable: "
                 f"{[variable.path for variable in variables]}. Does the loss depend on them?"
             )
+        for variable, gradient in zip(variables, gradients, strict=True):
+            self._gradients.append((optimizer, gradient, variable))
         for variable in present:
             self.value_of(variable)
         self.stages.append(Stage(optimizer, present))
@@ -230,6 +234,19 @@ class Discovery:
         copy = self.copies[id(keras_variable)]
         touched = copy.is_read or copy.assigned
         return id(keras_variable) in self._looked_up and not touched
+
+    def refuse_to_densify(self, tables: Iterable[Any] = ()) -> None:
+        """Refuse rows of gradients, where only those were to be updated, of all but some tables.
+
+        Here and not in the trace, where AutoGraph would make another error of it.
+
+        Raises:
+            UnsupportedError: there are some.
+        """
+        travel = {id(table) for table in tables}
+        for optimizer, gradient, variable in self._gradients:
+            if id(variable) not in travel:
+                refuse_to_densify(optimizer, gradient, variable)
 
     def written(self, keras_variable: Any) -> bool:
         return self.copies[id(keras_variable)].assigned
@@ -265,6 +282,7 @@ def discover(program: Program, strategy: Any) -> Program:
     program.variables = on_servers
     program.state = [v for v in on_servers if discovery.written(v)] if program.trains else []
     program.looked_up = [v for v in on_servers if discovery.looked_up(v)]
+    discovery.refuse_to_densify(program.looked_up)
     program.metrics = [v for v in discovery.order if is_metric(v)]
     program.metrics += _untouched(program.merging, program.metrics)
     bases = [np.asarray(v._value.numpy()) for v in program.metrics]

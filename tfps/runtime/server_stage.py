@@ -51,8 +51,8 @@ class ServerStage:
         """Whether it carries gradients."""
         return self.optimizer is not None
 
-    def unpacked(self, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The tensors of a request, by name; gradients of tables as if all rows had come."""
+    def unpacked(self, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
+        """The tensors of a request, by name; of tables the rows of gradients that came."""
         layout, tables = self.wire.server_request, self.wire.tables
         if not tables:
             return unpack(layout, payload)
@@ -88,7 +88,7 @@ class ServerStage:
 
     def change(
         self,
-        tensors: Mapping[str, tf.Tensor],
+        tensors: Mapping[str, Any],
         *,
         staleness: tf.Tensor,
         workers: tf.Tensor,

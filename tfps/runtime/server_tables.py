@@ -32,10 +32,8 @@ def places_of(pieces: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
 
 def gradients_of_rows(
     pieces: Sequence[Any], ids: tf.Tensor, rows: tf.Tensor
-) -> dict[str, tf.Tensor]:
-    """Gradients of pieces as a whole, which are zero where no row came.
-
-    So the numbers are those of Keras with dense gradients: momenta go on, and so do averages.
+) -> dict[str, tf.IndexedSlices]:
+    """Gradients of pieces, which are zero where no row came.
 
     Args:
         pieces: of tables.
@@ -48,7 +46,7 @@ def gradients_of_rows(
         size = tf.size(places, tf.int64) * row_bytes_of(native)
         values = as_rows(rows[begin : begin + size], native)
         shape = tf.constant(native.shape.as_list(), tf.int64)
-        gradients[gradient_name(piece)] = tf.scatter_nd(places[:, None], values, shape)
+        gradients[gradient_name(piece)] = tf.IndexedSlices(values, places, shape)
         begin += size
     return gradients
 

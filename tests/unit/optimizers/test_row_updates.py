@@ -1,0 +1,342 @@
+"""`RowUpdates`: which rows an update touches, what it is away from servers, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.unit.optimizers.server import DEVICE, LocalServer
+from tfps.errors import ConfigError, UnsupportedError
+from tfps.optimizers import (
+    DANA,
+    AdaptiveRevision,
+    DelayCompensated,
+    GapAware,
+    RowUpdates,
+    StalenessAware,
+)
+from tfps.optimizers.row_updates import gains_by_rows, refuse_inexact_by_rows, refuse_to_densify
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.wrapped import leaves, slot_lists
+from tfps.runtime.server_function import server_function
+
+ROWS, WIDTH = 7, 3
+RANDOM = np.random.default_rng(3)
+TABLE = RANDOM.normal(size=(ROWS, WIDTH)).astype("float32")
+BIAS = RANDOM.normal(size=(WIDTH,)).astype("float32")
+PLACES = [[5, 1], [1], [], [0, 6, 5]]
+
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "SGD": lambda: keras.optimizers.SGD(0.1),
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "decay": lambda: keras.optimizers.SGD(0.1, weight_decay=0.1),
+    "clipvalue": lambda: keras.optimizers.SGD(0.1, clipvalue=0.3),
+    "centered": lambda: keras.optimizers.RMSprop(0.1, momentum=0.5, centered=True),
+    "amsgrad": lambda: keras.optimizers.Adam(0.1, amsgrad=True),
+    "schedule": lambda: keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 5)),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(0.1), initial_scale=1.0
+    ),
+    **{
+        name: functools.partial(getattr(keras.optimizers, name), 0.1)
+        for name in (
+            "Adadelta",
+            "Adagrad",
+            "Adam",
+            "AdamW",
+            "Adamax",
+            "Ftrl",
+            "Lion",
+            "Nadam",
+            "RMSprop",
+            "ScheduleFreeAdamW",
+        )
+    },
+}
+
+
+def _gradients(step: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(10 + step)
+    rows = random.normal(size=(len(PLACES[step]), WIDTH)).astype("float32")
+    return rows, random.normal(size=(WIDTH,)).astype("float32")
+
+
+def _state(optimizer: Any, variables: list[Any]) -> list[np.ndarray]:
+    """The variables, their slots, and how many updates there were."""
+    (leaf,) = leaves(optimizer)
+    slots = [slot for _, slots in slot_lists(leaf) for slot in slots if slot is not None]
+    return [v.numpy() for v in [*variables, *slots, leaf.iterations]]
+
+
+def _lazily(optimizer: Any) -> list[np.ndarray]:
+    """One process: dense gradients, and afterwards all other rows as they were."""
+    variables = [keras.Variable(TABLE), keras.Variable(BIAS)]
+    optimizer.build(variables)
+    for step, places in enumerate(PLACES):
+        rows, bias = _gradients(step)
+        dense = np.zeros_like(TABLE)
+        dense[places] = rows
+        of_table = [v for v in [*variables, *optimizer.variables] if v.shape == (ROWS, WIDTH)]
+        before = [v.numpy() for v in of_table]
+        optimizer.apply([tf.constant(dense), tf.constant(bias)], variables)
+        for variable, old in zip(of_table, before, strict=True):
+            new = variable.numpy()
+            old[places] = new[places]
+            variable.assign(old)
+    return _state(optimizer, variables)
+
+
+class _Served:
+    """A table and a bias on a server, and a function that pushes rows for the one."""
+
+    def __init__(self, optimizer: Any, *, in_slab: bool = False) -> None:
+        self.server = server = LocalServer()
+        variables = [server.variable(TABLE, name="table"), server.variable(BIAS, name="bias")]
+        self.variables, self.optimizer = variables, optimizer
+        variables[0]._value.stays_alone = not in_slab
+        optimizer.build(variables)
+        server.lay_out((optimizer, variables))
+        assert (variables[0]._value.slab is not None) == in_slab
+        self.update = ServerUpdate(
+            optimizer, storage=server.storage, strategy=tf.distribute.get_strategy()
+        )
+        table, bias = (v._value for v in variables)
+
+        def serve(places: tf.Tensor, rows: tf.Tensor, gradient: tf.Tensor) -> list[tf.Tensor]:
+            shape = tf.constant([ROWS, WIDTH], tf.int64)
+            self.update.apply(
+                {
+                    table.shared_name: tf.IndexedSlices(rows, places, shape),
+                    bias.shared_name: gradient,
+                },
+                device=DEVICE,
+                staleness=tf.constant(0, tf.int64),
+            )
+            return [places]
+
+        self.serve = server_function(
+            serve,
+            device=DEVICE,
+            signature=[
+                tf.TensorSpec([None], tf.int64),
+                tf.TensorSpec([None, WIDTH]),
+                tf.TensorSpec([WIDTH]),
+            ],
+        )
+
+    def train(self) -> list[np.ndarray]:
+        for step, places in enumerate(PLACES):
+            rows, bias = _gradients(step)
+            self.serve(tf.constant(places, tf.int64), tf.constant(rows), tf.constant(bias))
+        return _state(self.optimizer, self.variables)
+
+
+def _dense(optimizer: Any) -> list[np.ndarray]:
+    variables = [keras.Variable(TABLE), keras.Variable(BIAS)]
+    optimizer.build(variables)
+    for step, places in enumerate(PLACES):
+        rows, bias = _gradients(step)
+        dense = np.zeros_like(TABLE)
+        dense[places] = rows
+        optimizer.apply([tf.constant(dense), tf.constant(bias)], variables)
+    return _state(optimizer, variables)
+
+
+def _assert_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    for one, two in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+@pytest.mark.parametrize("in_slab", [False, True], ids=["alone", "in a slab"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_rows_that_did_not_come_stay(name: str, in_slab: bool) -> None:
+    make = OPTIMIZERS[name]
+    _assert_close(_Served(RowUpdates(make()), in_slab=in_slab).train(), _lazily(make()))
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adagrad", "clipvalue"])
+def test_some_optimizers_have_the_numbers_of_dense_gradients(name: str) -> None:
+    found = _Served(RowUpdates(OPTIMIZERS[name]())).train()
+    _assert_close(found[:2], _dense(OPTIMIZERS[name]())[:2])
+
+
+def test_without_it_all_rows_are_updated() -> None:
+    _assert_close(_Served(OPTIMIZERS["Adam"]()).train(), _dense(OPTIMIZERS["Adam"]()))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda adam: RowUpdates(StalenessAware(adam)),
+        lambda adam: StalenessAware(RowUpdates(adam)),
+        lambda adam: keras.optimizers.LossScaleOptimizer(RowUpdates(adam), initial_scale=1.0),
+    ],
+    ids=["around StalenessAware", "inside of StalenessAware", "inside of LossScaleOptimizer"],
+)
+def test_in_and_around_other_wrappers(wrap: Callable[[Any], Any]) -> None:
+    found = _Served(wrap(keras.optimizers.Adam(0.1))).train()
+    _assert_close(found, _lazily(keras.optimizers.Adam(0.1)))
+
+
+def test_no_operation_reads_or_writes_the_whole_table() -> None:
+    """What runs on the table and its slots is a gather and a scatter each."""
+    served = _Served(RowUpdates(keras.optimizers.Adam(0.1)))
+    served.train()
+    graph = served.serve.graph.as_graph_def()
+    own = {v._value.shared_name for v in served.variables + served.optimizer.variables}
+    whole = {v._value.shared_name for v in (served.variables[0], *_slots_of_table(served))}
+    assert len(whole & own) == 3
+    nodes = list(graph.node)
+    handles = {n.name: n.attr["shared_name"].s.decode() for n in nodes if n.op == "VarHandleOp"}
+    uses = [
+        (node.op, handles[name])
+        for node in nodes
+        for name in node.input
+        if handles.get(name) in whole
+    ]
+    assert sorted(uses) == sorted(
+        (operation, name)
+        for name in whole
+        for operation in ("ResourceGather", "ResourceScatterUpdate")
+    )
+
+
+def _slots_of_table(served: _Served) -> list[Any]:
+    return [v for v in served.optimizer.variables if tuple(v.shape) == (ROWS, WIDTH)]
+
+
+def test_on_one_machine_it_is_the_inner_optimizer(tmp_path: Path) -> None:
+    def trained(optimizer: Any) -> keras.Model:
+        keras.utils.set_random_seed(1)
+        layers = [keras.Input((2,)), keras.layers.Embedding(9, 4), keras.layers.Flatten()]
+        model = keras.Sequential([*layers, keras.layers.Dense(1)])
+        model.compile(optimizer, "mse")
+        x = np.arange(24).reshape(12, 2) % 9
+        model.fit(x, np.ones(12), batch_size=4, shuffle=False, verbose=0)
+        return model
+
+    plain, wrapped = (
+        trained(keras.optimizers.Adam(0.05)),
+        trained(RowUpdates(keras.optimizers.Adam(0.05), name="rows")),
+    )
+    for one, two in zip(plain.get_weights(), wrapped.get_weights(), strict=True):
+        np.testing.assert_array_equal(two, one)
+    wrapped.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras").optimizer
+    assert isinstance(loaded, RowUpdates)
+    assert loaded.name == "rows"
+    assert isinstance(loaded.inner_optimizer, keras.optimizers.Adam)
+    for one, two in zip(wrapped.optimizer.variables, loaded.variables, strict=True):
+        np.testing.assert_array_equal(two.numpy(), one.numpy())
+
+
+class _Own(keras.optimizers.SGD):
+    """Might do anything."""
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: "adam", "optimizer: received 'adam', expected an optimizer of Keras"),
+        (keras.optimizers.Lamb, "RowUpdates: optimizer: received Lamb, which may need"),
+        (keras.optimizers.Muon, "received Muon, which may need all of a variable"),
+        (keras.optimizers.Adafactor, "received Adafactor, which may need"),
+        (_Own, "received _Own, which may need.*tfps_elementwise = True"),
+        (DANA, "received DANA, which compares all of a variable"),
+        (AdaptiveRevision, "received AdaptiveRevision, which compares"),
+        (lambda: GapAware(keras.optimizers.SGD()), "received GapAware, which compares"),
+        (lambda: DelayCompensated(keras.optimizers.SGD()), "received DelayCompensated, which"),
+        (lambda: StalenessAware(keras.optimizers.Lamb()), "received Lamb, which may need"),
+        (
+            lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adafactor()),
+            "received Adafactor, which may need",
+        ),
+        (lambda: keras.optimizers.Adam(use_ema=True), r"received Adam\(use_ema=True\), whose"),
+        (
+            lambda: keras.optimizers.SGD(gradient_accumulation_steps=4),
+            r"received SGD\(gradient_accumulation_steps=4\), and only the last",
+        ),
+    ],
+)
+def test_what_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RowUpdates(make())
+
+
+def test_a_constraint_across_rows_is_refused() -> None:
+    table = keras.Variable(TABLE)
+    optimizer = RowUpdates(keras.optimizers.Adam())
+    optimizer.build([table])
+    table.constraint = keras.constraints.MaxNorm(axis=1)
+    refuse_inexact_by_rows(optimizer, table)
+    table.constraint = keras.constraints.MaxNorm(axis=0)
+    with pytest.raises(UnsupportedError, match=r"its constraint MaxNorm needs all of it; expected"):
+        refuse_inexact_by_rows(optimizer, table)
+
+
+class _OneCount(keras.optimizers.SGD):
+    """Has a number for each variable."""
+
+    tfps_elementwise = True
+
+    def build(self, variables: list[Any]) -> None:
+        super().build(variables)
+        self._counts = [self.add_variable((), name="count") for _ in variables]
+
+
+def test_a_slot_that_has_no_rows_is_refused() -> None:
+    table, optimizer = keras.Variable(TABLE), RowUpdates(_OneCount())
+    optimizer.build([table])
+    with pytest.raises(UnsupportedError, match=r"_OneCount has _counts of the shape \(\) for it"):
+        refuse_inexact_by_rows(optimizer, table)
+
+
+def test_rows_that_would_become_dense_are_refused() -> None:
+    table, other = keras.Variable(TABLE), keras.Variable(TABLE)
+    optimizer = RowUpdates(keras.optimizers.Adam())
+    optimizer.build([table])
+    rows = tf.IndexedSlices(tf.ones([1, WIDTH]), tf.constant([2]))
+    with pytest.raises(UnsupportedError, match=r"RowUpdates received rows of a gradient where"):
+        refuse_to_densify(optimizer, rows, table)
+    refuse_to_densify(optimizer, rows, other)
+    refuse_to_densify(optimizer, tf.convert_to_tensor(TABLE), table)
+    refuse_to_densify(optimizer.inner_optimizer, rows, table)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (keras.optimizers.SGD, ("SGD", "the numbers stay the same")),
+        (keras.optimizers.Adagrad, ("Adagrad", "the numbers stay the same")),
+        (lambda: keras.optimizers.SGD(momentum=0.9), ("SGD", "the numbers change: rows")),
+        (lambda: keras.optimizers.SGD(weight_decay=0.1), ("SGD", "the numbers change: rows")),
+        (lambda: StalenessAware(keras.optimizers.Adam()), ("Adam", "the numbers change: rows")),
+        (lambda: RowUpdates(keras.optimizers.Adam()), None),
+        (keras.optimizers.Lamb, None),
+        (lambda: GapAware(keras.optimizers.Adam()), None),
+        (lambda: keras.optimizers.Adam(use_ema=True), None),
+    ],
+)
+def test_what_a_table_would_gain(make: Callable[[], Any], expected: Any) -> None:
+    table, optimizer = keras.Variable(TABLE), make()
+    optimizer.build([table])
+    gains = gains_by_rows(optimizer, table)
+    if expected is None:
+        assert gains is None
+    else:
+        assert gains is not None
+        assert (gains[0], gains[1][: len(expected[1])]) == expected
+    assert gains_by_rows(optimizer, keras.Variable(TABLE)) is None
+
+
+def test_what_several_optimizers_choose_late_is_refused() -> None:
+    optimizer = RowUpdates(keras.optimizers.MultiOptimizer(lambda _: keras.optimizers.Lamb()))
+    with pytest.raises(ConfigError, match="received Lamb, which may need all of a variable"):
+        optimizer.build([keras.Variable(TABLE)])
