@@ -33,10 +33,10 @@ class RowUpdates(Wrapper):
 
     A gradient that comes dense is applied to all rows: where the step reads the table as a whole
     too (a regularizer, tied weights), looks rows up in a branch or loop, or has made the gradient
-    dense itself. Where only whole gradients travel, rows of one are refused: in scheduled
-    functions, on the coordinator, in rounds of all workers, with local steps, with pipelining and
-    with several devices per worker. Outside of a cluster it is the inner optimizer, with Keras's
-    own update.
+    dense itself. Where only whole gradients travel, rows of one are refused: in scheduled functions
+    that look up and call the optimizer in different functions, branches or loops, on the
+    coordinator, in rounds of all workers, with local steps, with pipelining and with several
+    devices per worker. Outside of a cluster it is the inner optimizer, with Keras's own update.
 
     Source: the lazy update is that of `LazyAdam` in TensorFlow Addons and of `SparseAdam` in
     PyTorch.
@@ -200,7 +200,8 @@ def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
     if isinstance(gradient, tf.IndexedSlices) and updates_rows(optimizer, variable):
         raise UnsupportedError(
             f"{variable.path}: tfps.optimizers.RowUpdates received rows of a gradient where only "
-            "whole gradients travel; expected a step of fit() with one device per worker, in which "
-            "a keras.layers.Embedding looks the rows up outside of branches and loops. Train so, "
-            "or without RowUpdates; keras.optimizers.MultiOptimizer gives it to some layers alone."
+            "whole gradients travel; expected a step of fit() or a scheduled function with one "
+            "device per worker, in which a keras.layers.Embedding looks the rows up where the "
+            "optimizer is called, not in another function, branch or loop. Train so, or without "
+            "RowUpdates; keras.optimizers.MultiOptimizer gives it to some layers alone."
         )

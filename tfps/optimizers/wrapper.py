@@ -45,13 +45,13 @@ class Wrapper(keras.optimizers.Optimizer):
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Push gradients from a worker's step; elsewhere, where none is stale, apply them."""
+        step = current_step()
+        if step is not None:  # which builds it outside of what is traced
+            step.apply(self, list(grads), trainable_variables)
+            return
         if not self.built and trainable_variables is not None:
             self.build(list(trainable_variables))
-        step = current_step()
-        if step is None:
-            self.inner_optimizer.apply(grads, trainable_variables)
-        else:
-            step.apply(self, list(grads), trainable_variables)
+        self.inner_optimizer.apply(grads, trainable_variables)
 
     @property
     def variables(self) -> list[Any]:

@@ -14,8 +14,9 @@ from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.answers import Answers
 from tfps.runtime.custom_server import CustomServer, reply_header
 from tfps.runtime.joining import join_if_new
+from tfps.runtime.server_tables import received_bytes, reply_ids, unpacked
 from tfps.transport.message import Request
-from tfps.transport.packing import pack, unpack
+from tfps.transport.packing import pack
 
 
 class BoundedServer(CustomServer):
@@ -70,7 +71,7 @@ class BoundedServer(CustomServer):
             return [version, *read().values()]
 
         def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
-            tensors, slot = unpack(wire.server_request, payload), header[Request.SLOT]
+            tensors, slot = unpacked(wire, ids, payload), header[Request.SLOT]
             worker = WorkerAt(slot, header[Request.BASE_VERSION])
             with ledger.locked():
                 alive = self._alive(header)
@@ -83,7 +84,8 @@ class BoundedServer(CustomServer):
                 )
                 self._change(stage, tensors, counted, worker)
                 entries.count_traffic(
-                    received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
+                    received_bytes=received_bytes(wire, ids, payload),
+                    sent_bytes=wire.reply.size_bytes,
                 )
                 ledger.post(entries)
                 has_to_wait = gate.end_step(slot, counts=alive, clock=header[Request.CLOCK] + 1)
@@ -98,6 +100,6 @@ class BoundedServer(CustomServer):
             )
             values = dict(zip(values, parts, strict=True))
             reply = reply_header(version, counted.staleness, counted.status)
-            return [reply, ids, pack(wire.server_reply, values)]
+            return [reply, reply_ids(wire, ids), pack(wire.server_reply, values)]
 
         return push

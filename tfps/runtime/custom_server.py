@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 
 from tfps.consistency.admission import Counted, count_update
-from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.consistency.ledger import NO_TICKET, Entries, Status
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of, drop_above_of
@@ -19,6 +19,13 @@ from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
 from tfps.runtime.server_function import server_function
+from tfps.runtime.server_tables import (
+    look_ups,
+    received_bytes,
+    reply_ids,
+    size_bytes_of,
+    unpacked,
+)
 from tfps.runtime.wire import (
     Parts,
     StageWire,
@@ -106,6 +113,10 @@ class CustomServer:
         self.state = pieces_on(program.state, server.device)
         self.state_layout = parameter_layout(self.state)
         self.wires = [self._wire(stage.variables) for stage in program.stages]
+        found = look_ups(
+            program.tables, device=server.device, ledger=server.ledger, reply=self._found
+        )
+        self.look_ups = {number: self._function(found[number].trace) for number in found}
         text = repr((next(_numbers), self.parameter_layout, self.wires)).encode()
         self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
         self._functions = self._all_functions()
@@ -135,7 +146,10 @@ class CustomServer:
             caller: who makes the request.
         """
         header = self.header(kind, stage=stage, version=version, caller=caller)
-        message = Message.of(header, payload)
+        return self.call_with(Message.of(header, payload), kind, stage=stage)
+
+    def call_with(self, message: Message, kind: Kind, *, stage: int = 0) -> ServerCall:
+        """The same with a message that is there."""
         entry, function = self._functions[kind, stage]
         return ServerCall(self.server.device, function, message, entry.reply_bytes)
 
@@ -162,8 +176,12 @@ class CustomServer:
             (Kind.PULL, 0): (Entry(Kind.PULL, 0, 0, pull_bytes), self._function(self._pull))
         }
         for stage, wire in enumerate(self.wires):
-            entry = Entry(Kind.PUSH, stage, wire.request.size_bytes, wire.reply.size_bytes)
+            sizes = wire.request.size_bytes, wire.reply.size_bytes
+            rows = sum(size_bytes_of(piece._value) for piece in wire.tables)
+            entry = Entry(Kind.PUSH, stage, *sizes, row_bytes=rows)
             functions[Kind.PUSH, stage] = (entry, self._function(self._push_of(stage)))
+        for number, function in self.look_ups.items():
+            functions[Kind.LOOK_UP, number] = (Entry(Kind.LOOK_UP, number, 0, 0), function)
         if self.state:
             entry = Entry(Kind.WRITE_BACK, 0, self.state_layout.size_bytes, 0)
             functions[Kind.WRITE_BACK, 0] = (entry, self._function(self._write_back))
@@ -182,7 +200,8 @@ class CustomServer:
         runtime.forget_with(self, [(self.server.index, self.plan_id)])
 
     def _wire(self, variables: Sequence[Any]) -> StageWire:
-        here = parts_of(pieces_on(variables, self.server.device))
+        device, known = self.server.device, {id(table) for table in self.program.tables}
+        here = parts_of(pieces_on([v for v in variables if id(v) not in known], device))
         return StageWire(
             gradients=here,
             state=(),
@@ -192,6 +211,7 @@ class CustomServer:
             reply=here.layout,
             server_request=Layout.of(here.entries(gradients=True, of_server=True)),
             server_reply=here.server_layout,
+            tables=pieces_on([v for v in variables if id(v) in known], device),
         )
 
     def _function(self, trace: Callable[..., Sequence[tf.Tensor]]) -> Any:
@@ -216,7 +236,7 @@ class CustomServer:
         wire, optimizer = self.wires[stage], self.program.stages[stage].optimizer
 
         def push(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
-            ledger, tensors = self.server.ledger, unpack(wire.server_request, payload)
+            ledger, tensors = self.server.ledger, unpacked(wire, ids, payload)
             with ledger.locked():
                 entries = ledger.entries()
                 counted = count_update(
@@ -227,7 +247,8 @@ class CustomServer:
                 sender = sender_of(header, header[Request.BASE_VERSION])
                 self._change(stage, tensors, counted, sender)
                 entries.count_traffic(
-                    received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
+                    received_bytes=received_bytes(wire, ids, payload),
+                    sent_bytes=wire.reply.size_bytes,
                 )
                 ledger.post(entries)
                 values = {native.shared_name: native.read_value() for native in wire.values.natives}
@@ -236,12 +257,12 @@ class CustomServer:
                     handing_out = self._handing_out(wire.values)
                     handing_out.note(sender, counts=sender.is_worker, is_first=False)
             reply = reply_header(counted.version, counted.staleness, counted.status)
-            return [reply, ids, pack(wire.server_reply, values)]
+            return [reply, reply_ids(wire, ids), pack(wire.server_reply, values)]
 
         return push
 
     def _change(
-        self, stage: int, tensors: Mapping[str, tf.Tensor], counted: Counted, sender: WorkerAt
+        self, stage: int, tensors: Mapping[str, Any], counted: Counted, sender: WorkerAt
     ) -> None:
         """What a push does to the variables.
 
@@ -252,7 +273,7 @@ class CustomServer:
             sender: whose it is.
         """
         optimizer = self.program.stages[stage].optimizer
-        natives = self.wires[stage].gradients.natives
+        natives = self.wires[stage].updated
         gradients = {native.shared_name: tensors[gradient_of(native)] for native in natives}
         if self.server.device not in devices_of(optimizer):
             return
@@ -270,6 +291,10 @@ class CustomServer:
             apply()
         else:
             tf.cond(counted.fresh, apply, lambda: tf.constant(0))
+
+    def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
+        """The header of an answer with rows."""
+        return reply_header(entries.read(self.server.ledger.books.VERSION))
 
     def _handing_out(self, parts: Parts) -> HandingOut:
         return HandingOut(self._handed, natives=parts.natives, device=self.server.device)

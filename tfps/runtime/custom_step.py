@@ -16,6 +16,7 @@ from tfps.runtime.program import Program
 from tfps.runtime.round_agreement import Found
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.shares import gradients_together
+from tfps.runtime.table_rows import TableRows, with_rows
 from tfps.runtime.wire import gradient_name, in_pieces, name_of, received
 from tfps.runtime.worker_copies import WorkerCopies
 from tfps.runtime.worker_index import worker_of_call
@@ -40,7 +41,9 @@ class CustomStep:
         self, program: Program, *, servers: Sequence[CustomServer], runtime: Runtime
     ) -> None:
         self.program, self.servers, self.runtime = program, servers, runtime
-        touched = [*program.variables, *program.metrics]
+        # Of tables there is a name only, by which tapes find their gradients.
+        touched = [*program.variables, *program.tables, *program.metrics]
+        self.tables = TableRows(program, servers=servers, carrier=runtime.carrier)
         self.copies = WorkerCopies(touched, devices=program.devices.names)
         # As in TensorFlow the gradients of replicas are summed up, whatever their batches hold.
         self._shares = [tf.constant(1.0, tf.float64)] * len(self.copies)
@@ -79,7 +82,19 @@ class CustomStep:
         self.copies.assign(keras_variable, value)
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        return None
+        number = self.tables.number_of(keras_variable)
+        if number is None:
+            return None
+        # Whose newest version is only known when the push before is answered.
+        versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
+
+        def header(p: int) -> tf.Tensor:
+            return self.servers[p].header(
+                Kind.LOOK_UP, stage=number, version=versions[p], caller=self._caller
+            )
+
+        copy = self.value_of(keras_variable)
+        return self.tables.look_up(number, ids, header=header, copy=copy)
 
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
@@ -100,7 +115,7 @@ class CustomStep:
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        dense = [tf.convert_to_tensor(g) for g, _ in pairs]
+        dense = [self.tables.gradient(g, v) for g, v in pairs]
         self.apply_parts(optimizer, [dense], [v for _, v in pairs])
 
     def apply_parts(
@@ -113,23 +128,22 @@ class CustomStep:
             variables=variables,
             value_of=self.value_of,
         )
+        for value, variable in zip(values, variables, strict=True):
+            self.tables.take_back(variable, value)
         self._push(stage, {gradient_name(v): g for g, v in zip(values, variables, strict=True)})
 
     def _push(self, stage: int, named: Mapping[str, tf.Tensor]) -> None:
         variables = self.program.stages[stage].variables
-        named = {**named, **in_pieces(named, variables, name=gradient_name)}
+        others = self.tables.others(variables)
+        named = {**named, **in_pieces(named, others, name=gradient_name)}
+        rows = self.tables.to_push(variables)
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         caller = self._who_pushes()
-        calls = {
-            p: server.call(
-                Kind.PUSH,
-                pack(server.wires[stage].request, named),
-                stage=stage,
-                version=versions[p],
-                caller=caller,
-            )
-            for p, server in enumerate(self.servers)
-        }
+        calls = {}
+        for p, server in enumerate(self.servers):
+            header = server.header(Kind.PUSH, stage=stage, version=versions[p], caller=caller)
+            message = with_rows(header, pack(server.wires[stage].request, named), rows.get(p))
+            calls[p] = server.call_with(message, Kind.PUSH, stage=stage)
         replies = self.runtime.carrier.exchange(calls)
         self._take_answers(stage, replies)
 

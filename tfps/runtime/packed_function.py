@@ -24,6 +24,7 @@ from tfps.runtime.custom_server import CustomServer
 from tfps.runtime.custom_step import CustomStep
 from tfps.runtime.local_training import train_locally
 from tfps.runtime.program import Discovery, Program, refuse_strangers
+from tfps.runtime.tables import let_rows_travel
 
 
 def trace_packed(
@@ -44,11 +45,14 @@ def trace_packed(
     Raises:
         UnsupportedError: it does what the strategy's mode cannot allow.
     """
-    program = _discover(function, args, kwargs, strategy)
+    program, discovery = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
     _refuse_warm_up(program, strategy)
     server_kind, step_kind = _kinds(program, strategy.consistency)
+    if server_kind in (CustomServer, BoundedServer):
+        let_rows_travel(program)
+    discovery.refuse_to_densify(program.tables)
     handed = strategy.updates_of(program)
     servers = [
         server_kind(
@@ -107,12 +111,14 @@ def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[Custo
     return CustomServer, CustomStep
 
 
-def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Program:
+def _discover(
+    function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any
+) -> tuple[Program, Discovery]:
     found: list[Discovery] = []
 
     @tf.function(autograph=False)
     def scratch() -> None:
-        discovery = Discovery(strategy)
+        discovery = Discovery(strategy, looks_up_nested=True)
         found[:] = [discovery]
         with StepScope(discovery), private.outside_of_cached_reads():
             function(*args, **kwargs)
@@ -120,7 +126,6 @@ def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: An
     with refusals():
         scratch.get_concrete_function()
     discovery = found[0]
-    discovery.refuse_to_densify()
     program = Program(
         name="custom", step=function, batch_spec=None, trains=True, devices=strategy.devices
     )
@@ -128,5 +133,6 @@ def _discover(function: Callable[..., Any], args: Any, kwargs: Any, strategy: An
         on_server = isinstance(variable._value, ServerVariable)
         (program.variables if on_server else program.metrics).append(variable)
     program.state = [v for v in program.variables if discovery.written(v)]
+    program.looked_up = [v for v in program.variables if discovery.looked_up(v)]
     program.stages = discovery.stages
-    return program
+    return program, discovery

@@ -146,11 +146,16 @@ def _untouched(merging: Merging, touched: list[Any]) -> list[Any]:
 
 
 class Discovery:
-    """A step trace that only notes what the step does (see `bridge.step_scope.StepTrace`)."""
+    """A step trace that only notes what the step does (see `bridge.step_scope.StepTrace`).
+
+    Args:
+        strategy: ours.
+        looks_up_nested: rows of tables can be asked for in nested functions and loops as well.
+    """
 
     position = None  # no ticket belongs to it
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: Any, *, looks_up_nested: bool = False) -> None:
         self.strategy = strategy
         self.graph = private.current_graph()
         self.order: list[Any] = []
@@ -160,7 +165,9 @@ class Discovery:
         self._meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_stage = True
         self._gradients: list[tuple[Any, Any, Any]] = []  # optimizer, gradient, variable
-        self._looked_up: set[int] = set()
+        self._looks_up_nested = looks_up_nested
+        self._looked_up: dict[int, list[Any]] = {}  # in which graphs
+        self._trained_in: dict[int, list[Any]] = {}
         self._written: set[int] = set()
         self._written_before_apply: set[int] = set()
 
@@ -186,10 +193,12 @@ class Discovery:
         return self.value_of(keras_variable)
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        if private.current_graph() is not self.graph:
-            return None  # what is asked for in a branch cannot be brought out of it
-        self._looked_up.add(id(keras_variable))
-        return tf.gather(self.value_of(keras_variable), ids)
+        graph = private.current_graph()
+        if graph is not self.graph and not self._looks_up_nested:
+            return None
+        value = self.value_of(keras_variable)
+        self._looked_up.setdefault(id(keras_variable), []).append(graph)
+        return tf.gather(value, ids)
 
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
@@ -225,6 +234,7 @@ class Discovery:
             self._gradients.append((optimizer, gradient, variable))
         for variable in present:
             self.value_of(variable)
+            self._trained_in.setdefault(id(variable), []).append(private.current_graph())
         self.stages.append(Stage(optimizer, present))
         # An optimizer call inside tf.cond or a nested function cannot carry the next ticket out.
         self.needs_final_stage = private.current_graph() is not self.graph
@@ -232,8 +242,15 @@ class Discovery:
     def looked_up(self, keras_variable: Any) -> bool:
         """Whether rows were asked for, and nothing else was done with it."""
         copy = self.copies[id(keras_variable)]
-        touched = copy.is_read or copy.assigned
-        return id(keras_variable) in self._looked_up and not touched
+        if copy.is_read or copy.assigned or id(keras_variable) not in self._looked_up:
+            return False
+        # What is asked for in a branch cannot be brought out of it.
+        graphs = self._looked_up[id(keras_variable)]
+        return all(
+            graph is trained
+            for graph in graphs
+            for trained in self._trained_in.get(id(keras_variable), [])
+        )
 
     def refuse_to_densify(self, tables: Iterable[Any] = ()) -> None:
         """Refuse rows of gradients, where only those were to be updated, of all but some tables.

@@ -30,7 +30,7 @@ from tfps.runtime.server_function import server_function
 from tfps.runtime.server_push import Push
 from tfps.runtime.server_round import RoundPush, RoundRequest
 from tfps.runtime.server_stage import ServerStage, count_durations
-from tfps.runtime.server_tables import LookUp, size_bytes_of
+from tfps.runtime.server_tables import look_ups, size_bytes_of
 from tfps.runtime.wire import (
     name_of,
     parameters_on,
@@ -104,11 +104,10 @@ class ServerProgram:
         )
         self.await_round = self._agreement(enters=False) if may_differ else None
         self.leave = self._function(self._leave)
-        self.look_ups = {}  # by the table's number, where a piece of it is here
-        for number, table in enumerate(program.tables):
-            if pieces := pieces_on([table], server.device):
-                look_up = LookUp(pieces, server=server, answers=self._answers)
-                self.look_ups[number] = self._function(look_up.trace)
+        found = look_ups(
+            program.tables, device=server.device, ledger=server.ledger, reply=self._found
+        )
+        self.look_ups = {number: self._function(found[number].trace) for number in found}
         runtime.push_functions.update(self.pushes)
 
     @functools.cached_property
@@ -136,11 +135,6 @@ class ServerProgram:
             entries.append((Entry(Kind.PULL, 0, 0, slot_bytes), self.pull_slots))
         entries.append((Entry(Kind.LEAVE, 0, report_bytes, 0), self.leave))
         return entries
-
-    def table_bytes(self, number: int) -> int:
-        """What this server holds of a table."""
-        pieces = pieces_on([self.program.tables[number]], self.server.device)
-        return sum(size_bytes_of(piece._value) for piece in pieces)
 
     @property
     def functions(self) -> list[Any]:
@@ -231,6 +225,16 @@ class ServerProgram:
 
     def _handing_out(self, natives: Sequence[Any]) -> HandingOut:
         return HandingOut(self._updates, natives=natives, device=self.server.device)
+
+    def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
+        """The header of an answer with rows."""
+        alive = entries.is_alive(
+            header[Request.SLOT],
+            tf.where(self._answers.is_ours(header), header[Request.INCARNATION], -1),
+        )
+        version = entries.read(self.server.ledger.books.VERSION)
+        status = tf.where(alive, int(Status.OK), int(Status.EVICTED))
+        return self._answers.reply(header, status=status, version=version)
 
     def _join(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         ledger = self.server.ledger

@@ -16,6 +16,7 @@ from tfps.runtime.bookkeeping import Turn
 from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.reports import Reports
 from tfps.runtime.server_stage import ServerStage, count_durations
+from tfps.runtime.server_tables import received_bytes, reply_ids, unpacked
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
 
@@ -57,8 +58,8 @@ class Push:
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers a push."""
         stage, ledger = self.stage, self.server.ledger
-        tensors = stage.unpacked(ids, payload)
-        turn = replace(self.turn, received_bytes=stage.received_bytes(ids, payload))
+        tensors = unpacked(stage.wire, ids, payload)
+        turn = replace(self.turn, received_bytes=received_bytes(stage.wire, ids, payload))
         fields = tf.unstack(header)
         cell = ledger.window_cell(fields[Request.TICKET])
         with ledger.locked():
@@ -107,7 +108,7 @@ class Push:
             staleness=pushed.staleness,
             handed=Handed(pushed.next_ticket),
         )
-        return [reply, stage.reply_ids(ids), pack(stage.wire.server_reply, values)]
+        return [reply, reply_ids(stage.wire, ids), pack(stage.wire.server_reply, values)]
 
     def _read_again(self, sender: WorkerAt) -> list[tf.Tensor]:
         ledger = self.server.ledger

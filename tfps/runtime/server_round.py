@@ -19,6 +19,7 @@ from tfps.runtime.joining import join_if_new
 from tfps.runtime.reports import Reports
 from tfps.runtime.server import Server
 from tfps.runtime.server_stage import ServerStage, count_durations
+from tfps.runtime.server_tables import received_bytes, reply_ids, unpacked
 from tfps.runtime.wire import Parts
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
@@ -61,8 +62,8 @@ class RoundPush:
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers a push."""
         stage, ledger, rounds = self.stage, self.stage.server.ledger, self.rounds
-        tensors = stage.unpacked(ids, payload)
-        turn = replace(self.turn, received_bytes=stage.received_bytes(ids, payload))
+        tensors = unpacked(stage.wire, ids, payload)
+        turn = replace(self.turn, received_bytes=received_bytes(stage.wire, ids, payload))
         fields = tf.unstack(header)
         cell = ledger.window_cell(fields[Request.TICKET])
         with ledger.locked():
@@ -110,7 +111,7 @@ class RoundPush:
         )
         names = [native.shared_name for native in stage.wire.values.natives]
         named = dict(zip(names, values, strict=True))
-        return [reply, stage.reply_ids(ids), pack(stage.wire.server_reply, named)]
+        return [reply, reply_ids(stage.wire, ids), pack(stage.wire.server_reply, named)]
 
     def _quota(
         self, entries: Entries, fields: list[tf.Tensor], alive: tf.Tensor

@@ -12,10 +12,8 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of
 from tfps.runtime.server import Server
-from tfps.runtime.server_tables import ID_BYTES, gradients_of_rows
 from tfps.runtime.wire import StageWire, gradient_of, name_of
 from tfps.transport.message import Request
-from tfps.transport.packing import unpack
 
 # The books' histograms of durations; the first three lie in a request's header in this order.
 PUSH, PULL, WAIT, UPDATE = range(4)
@@ -50,24 +48,6 @@ class ServerStage:
     def is_update(self) -> bool:
         """Whether it carries gradients."""
         return self.optimizer is not None
-
-    def unpacked(self, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
-        """The tensors of a request, by name; of tables the rows of gradients that came."""
-        layout, tables = self.wire.server_request, self.wire.tables
-        if not tables:
-            return unpack(layout, payload)
-        fixed, rows = payload[: layout.size_bytes], payload[layout.size_bytes :]
-        return {**unpack(layout, fixed), **gradients_of_rows(tables, ids, rows)}
-
-    def reply_ids(self, ids: tf.Tensor) -> tf.Tensor:
-        """A reply has none; those of a request that has none either are at hand."""
-        return ids[:0] if self.wire.tables else ids
-
-    def received_bytes(self, ids: tf.Tensor, payload: tf.Tensor) -> Any:
-        """How large a request is."""
-        if not self.wire.tables:
-            return self.wire.request.size_bytes
-        return tf.size(payload, tf.int64) + ID_BYTES * tf.size(ids, tf.int64)
 
     def values(self) -> dict[str, tf.Tensor]:
         """What a reply brings: the newest values, by name."""

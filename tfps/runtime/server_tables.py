@@ -6,16 +6,15 @@ and which ones, as places in the piece.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfps.consistency.ledger import Status
-from tfps.runtime.answers import Answers
-from tfps.runtime.server import Server
-from tfps.runtime.wire import gradient_name
-from tfps.transport.message import Request
+from tfps.consistency.ledger import Entries
+from tfps.consistency.server_ledger import ServerLedger
+from tfps.runtime.wire import StageWire, gradient_name, pieces_on
+from tfps.transport.packing import unpack
 
 ID_BYTES = tf.int64.size
 
@@ -75,37 +74,77 @@ def as_bytes(rows: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.bitcast(rows, tf.uint8), [-1])
 
 
+def unpacked(wire: StageWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
+    """The tensors of a push, by name; of tables the rows of gradients that came."""
+    layout = wire.server_request
+    if not wire.tables:
+        return unpack(layout, payload)
+    fixed, rows = payload[: layout.size_bytes], payload[layout.size_bytes :]
+    return {**unpack(layout, fixed), **gradients_of_rows(wire.tables, ids, rows)}
+
+
+def reply_ids(wire: StageWire, ids: tf.Tensor) -> tf.Tensor:
+    """A reply to a push has none; those of a request that has none either are at hand."""
+    return ids[:0] if wire.tables else ids
+
+
+def received_bytes(wire: StageWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
+    """How large a push is."""
+    if not wire.tables:
+        return wire.request.size_bytes
+    return tf.size(payload, tf.int64) + ID_BYTES * tf.size(ids, tf.int64)
+
+
 class LookUp:
     """Traces how a server answers with rows of one table.
 
     Args:
         pieces: of the table, on this server.
-        server: the server.
-        answers: how replies are headed.
+        ledger: of the server.
+        reply: the header of the answer to a request's, from the books.
     """
 
-    def __init__(self, pieces: Sequence[Any], *, server: Server, answers: Answers) -> None:
-        self.pieces, self.server, self.answers = pieces, server, answers
+    def __init__(
+        self,
+        pieces: Sequence[Any],
+        *,
+        ledger: ServerLedger,
+        reply: Callable[[tf.Tensor, Entries], tf.Tensor],
+    ) -> None:
+        self._pieces, self._ledger, self._reply = pieces, ledger, reply
 
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers such a request."""
-        ledger = self.server.ledger
-        with ledger.locked():
-            entries = ledger.entries()
-            alive = entries.is_alive(
-                header[Request.SLOT],
-                tf.where(self.answers.is_ours(header), header[Request.INCARNATION], -1),
-            )
+        with self._ledger.locked():
+            entries = self._ledger.entries()
+            reply = self._reply(header, entries)
             rows = [
                 as_bytes(piece._value.sparse_read(places))
-                for piece, places in zip(self.pieces, places_of(self.pieces, ids), strict=True)
+                for piece, places in zip(self._pieces, places_of(self._pieces, ids), strict=True)
             ]
             found = tf.concat(rows, 0)
             entries.count_traffic(
                 received_bytes=ID_BYTES * tf.size(ids, tf.int64),
                 sent_bytes=tf.size(found, tf.int64),
             )
-            version = entries.read(ledger.books.VERSION)
-            ledger.post(entries)
-        status = tf.where(alive, int(Status.OK), int(Status.EVICTED))
-        return [self.answers.reply(header, status=status, version=version), ids[:0], found]
+            self._ledger.post(entries)
+        return [reply, ids[:0], found]
+
+
+def look_ups(
+    tables: Sequence[Any],
+    *,
+    device: str,
+    ledger: ServerLedger,
+    reply: Callable[[tf.Tensor, Entries], tf.Tensor],
+) -> dict[int, LookUp]:
+    """Of each table that a server has a part of, by its number."""
+    found = ((number, pieces_on([table], device)) for number, table in enumerate(tables))
+    return {
+        number: LookUp(pieces, ledger=ledger, reply=reply) for number, pieces in found if pieces
+    }
+
+
+def table_bytes(table: Any, *, device: str) -> int:
+    """What a server holds of a table."""
+    return sum(size_bytes_of(piece._value) for piece in pieces_on([table], device))

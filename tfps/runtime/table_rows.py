@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.pieces import Divided, pieces_of, rule_of
+from tfps.runtime.custom_server import CustomServer
 from tfps.runtime.program import Program
 from tfps.runtime.server_program import ServerProgram
-from tfps.runtime.server_tables import as_bytes, as_rows, row_bytes_of
+from tfps.runtime.server_tables import as_bytes, as_rows, row_bytes_of, table_bytes
 from tfps.transport.carrier import Carrier, Message, ServerCall
 
 
@@ -37,6 +38,13 @@ class Rows(NamedTuple):
         return cls(ids, tf.math.unsorted_segment_sum(gradient.values, positions, count))
 
 
+def with_rows(header: tf.Tensor, payload: tf.Tensor, rows: Rows | None) -> Message:
+    """A push, with the rows of tables behind its payload."""
+    if rows is None:
+        return Message.of(header, payload)
+    return Message(header, rows.ids, tf.concat([payload, rows.values], 0))
+
+
 class TableRows:
     """What steps of one worker ask for of tables, and what they push.
 
@@ -47,7 +55,7 @@ class TableRows:
     """
 
     def __init__(
-        self, program: Program, *, servers: Sequence[ServerProgram], carrier: Carrier
+        self, program: Program, *, servers: Sequence[ServerProgram | CustomServer], carrier: Carrier
     ) -> None:
         self._tables, self._servers, self._carrier = program.tables, servers, carrier
         self._devices = [server.server.device for server in servers]
@@ -90,7 +98,7 @@ class TableRows:
                 server.look_ups[number],
                 request,
                 reply_bytes=0,
-                row_bytes=server.table_bytes(number),
+                row_bytes=table_bytes(table, device=server.server.device),
             )
         replies = self._carrier.exchange(calls)
         payloads = {p: reply.payload for p, reply in replies.items()}

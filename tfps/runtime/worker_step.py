@@ -19,7 +19,7 @@ from tfps.runtime.round_agreement import Found, RoundAgreement
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.shares import gradients_together
 from tfps.runtime.step_report import StepReport
-from tfps.runtime.table_rows import Rows, TableRows
+from tfps.runtime.table_rows import TableRows, with_rows
 from tfps.runtime.wire import gradient_name, in_pieces, name_of, received
 from tfps.runtime.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
@@ -273,7 +273,7 @@ class WorkerStep:
                 p: ServerCall(
                     server.server.device,
                     server.pushes[stage],
-                    _message(tf.identity(header(p)), payloads[p], rows.get(p)),
+                    with_rows(tf.identity(header(p)), payloads[p], rows.get(p)),
                     server.wires[stage].reply.size_bytes,
                 )
                 for p, server in enumerate(self.servers)
@@ -342,13 +342,6 @@ class WorkerStep:
         before = self._before.get(id(variable))
         value = self.copies.together(variable, before=before, shares=self.shares)
         return value - before if value.dtype.is_integer else value
-
-
-def _message(header: tf.Tensor, payload: tf.Tensor, rows: Rows | None) -> Message:
-    """A push, with the rows of tables behind its payload."""
-    if rows is None:
-        return Message.of(header, payload)
-    return Message(header, rows.ids, tf.concat([payload, rows.values], 0))
 
 
 def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

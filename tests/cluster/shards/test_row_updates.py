@@ -247,16 +247,18 @@ def test_rows_of_another_layer_are_refused(strategy: tfps.ParameterServerStrateg
 
 
 @pytest.mark.parametrize("scheduled", [True, False], ids=["scheduled", "on the coordinator"])
-def test_a_loop_of_ones_own_is_refused(
+def test_where_whole_gradients_travel_it_is_refused(
     scheduled: bool, strategy: tfps.ParameterServerStrategy
 ) -> None:
     with strategy.scope():
         model = _model(LAZY["adam"])
         model.optimizer.build(model.trainable_variables)
+    ids, labels = tf.constant(IDS[:BATCH]), tf.constant(LABELS[:BATCH])
+    call = tf.function(model) if scheduled else model  # another function than the optimizer's
 
     def step() -> None:
         with tf.GradientTape() as tape:
-            loss = cross_entropy()(tf.constant(LABELS[:BATCH]), model(tf.constant(IDS[:BATCH])))
+            loss = cross_entropy()(labels, call(ids))
         gradients = tape.gradient(loss, model.trainable_variables)
         model.optimizer.apply(gradients, model.trainable_variables)
 

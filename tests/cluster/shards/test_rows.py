@@ -43,7 +43,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _model(optimizer: Callable[[], Any] = OPTIMIZERS["adam"]) -> keras.Model:
+def small_tables(optimizer: Callable[[], Any] = OPTIMIZERS["adam"]) -> keras.Model:
     """Two tables, one of them looked up twice."""
     inputs = keras.Input((5,), dtype="int32")
     shared = keras.layers.Embedding(ROWS, WIDTH, name="shared")
@@ -78,7 +78,7 @@ def test_one_process(
 ) -> None:
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
     with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
-        Comparison(strategy).run(lambda: _model(OPTIMIZERS[optimizer]), _use)
+        Comparison(strategy).run(lambda: small_tables(OPTIMIZERS[optimizer]), _use)
         stats = strategy.stats()
         assert stats.fallback_steps == 0
         # Two epochs of four steps with two evaluations each, one more, and a prediction; a table is
@@ -94,12 +94,12 @@ def test_synchronous_workers(cluster: Callable[..., LocalCluster]) -> None:
     running = cluster(workers=2, ps=2)
     with strategy_with(running, PARTITIONERS["hash"], **options) as strategy:
         with strategy.scope():
-            model = _model()
+            model = small_tables()
         begin = model.get_weights()
         fit(model, IDS, LABELS)
         found = model.get_weights()
     with tf.device(LOCAL):
-        local = _model()
+        local = small_tables()
     local.set_weights(begin)
     densify(local.optimizer)
     fit(local, IDS, LABELS, batch_size=2 * BATCH)
@@ -111,7 +111,7 @@ class Nested(keras.Model):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner = _model()
+        self.inner = small_tables()
 
     @tf.function
     def call(self, ids: Any) -> Any:
@@ -173,14 +173,14 @@ def test_modes_in_which_tables_travel_as_a_whole(
     running = cluster(workers=1, ps=2)
     with strategy_with(running, PARTITIONERS["hash"], consistency=consistency) as strategy:
         with strategy.scope():
-            model = _model()
+            model = small_tables()
         history = fit(model, IDS, LABELS, epochs=4)
         assert history["loss"][-1] < history["loss"][0]
 
 
 def test_an_id_that_is_in_no_table(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
-        model = _model()
+        model = small_tables()
     wrong = IDS.copy()
     wrong[5, 2] = ROWS
     with pytest.raises(tf.errors.InvalidArgumentError, match="ids for .*which has 20000 rows"):
