@@ -15,6 +15,7 @@ from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import current_step, refuse_later
 from tfps.consistency.modes import lets_workers_wait
 from tfps.errors import ConfigError, UnsupportedError
+from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
@@ -152,7 +153,8 @@ class Primitives:
         Raises:
             ConfigError: a name that no variable of the scope has.
             UnsupportedError: in a scheduled function of a strategy whose workers wait for each
-                other; on the coordinator it is an update by itself, whatever the mode.
+                other; on the coordinator it is an update by itself, whatever the mode. Or rows of a
+                gradient for `tfps.optimizers.RowUpdates`.
             tf.errors.UnavailableError: a server is lost.
 
         Example:
@@ -171,6 +173,8 @@ class Primitives:
             )
         chosen = tuple(gradients)
         key = ("push", chosen, id(optimizer))
+        for name in chosen if optimizer is not None else ():
+            refuse_to_densify(optimizer, gradients[name], self._known.get(name))
         tensors = [tf.convert_to_tensor(gradients[name]) for name in chosen]
         version = tf.cast(tf.convert_to_tensor(version), tf.int64)
         if tf.executing_eagerly():
@@ -193,6 +197,8 @@ class Primitives:
             variables: of Keras, on servers.
         """
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        for gradient, variable in pairs:
+            refuse_to_densify(optimizer, gradient, variable)
         tensors = [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
         chosen = [variable for _, variable in pairs]
         key = (tuple(id(variable) for variable in chosen), id(optimizer))

@@ -246,29 +246,41 @@ def test_rows_of_another_layer_are_refused(strategy: tfps.ParameterServerStrateg
         fit(model, IDS, LABELS)
 
 
-@pytest.mark.parametrize("scheduled", [True, False], ids=["scheduled", "on the coordinator"])
+@pytest.mark.quick("*-adam")
+@pytest.mark.parametrize("optimizer", ["adam", "in stale", "scaled", "around scaled"])
+@pytest.mark.parametrize("way", ["scheduled", "on the coordinator", "pushed"])
 def test_where_whole_gradients_travel_it_is_refused(
-    scheduled: bool, strategy: tfps.ParameterServerStrategy
+    way: str, optimizer: str, strategy: tfps.ParameterServerStrategy
 ) -> None:
     with strategy.scope():
-        model = _model(LAZY["adam"])
+        model = _model(LAZY[optimizer])
         model.optimizer.build(model.trainable_variables)
     ids, labels = tf.constant(IDS[:BATCH]), tf.constant(LABELS[:BATCH])
-    call = tf.function(model) if scheduled else model  # another function than the optimizer's
+    # Not in the function that calls the optimizer.
+    call = tf.function(model) if way == "scheduled" else model
 
-    def step() -> None:
+    def gradients() -> list[Any]:
         with tf.GradientTape() as tape:
             loss = cross_entropy()(labels, call(ids))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        model.optimizer.apply(gradients, model.trainable_variables)
+        found: list[Any] = tape.gradient(loss, model.trainable_variables)
+        return found
 
-    def on_a_worker() -> None:
+    def step() -> None:
+        model.optimizer.apply(gradients(), model.trainable_variables)
+
+    def schedule() -> None:
         coordinator = tfps.ClusterCoordinator(strategy)
         coordinator.schedule(tf.function(step))
         coordinator.join()
 
+    def push() -> None:
+        named = zip(model.trainable_variables, gradients(), strict=True)
+        _, version = strategy.pull([])
+        strategy.push({v.path: g for v, g in named}, version, optimizer=model.optimizer)
+
+    run = {"scheduled": schedule, "on the coordinator": step, "pushed": push}[way]
     with pytest.raises(UnsupportedError, match="RowUpdates received rows of a gradient where"):
-        on_a_worker() if scheduled else step()
+        run()
 
 
 def test_what_reads_the_whole_table_updates_all_of_it(comparison: Comparison) -> None:
