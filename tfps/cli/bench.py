@@ -111,6 +111,28 @@ def scaling(*, quick: bool, output: Path, repetitions: int | None, workers: int 
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
+@_benchmark
+@click.option(
+    "--mib",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="Size of a table; may be repeated. [default: 64, 256]",
+)
+def rows(*, quick: bool, output: Path, repetitions: int | None, mib: tuple[int, ...]) -> None:
+    """Updates of a batch's rows of an embedding table, against those of all rows.
+
+    SGD and Adam on one worker and one server: about 5 minutes on two cores, and 3 GB of memory.
+    """
+    from tfps.bench.rows.benchmark import Rows, run
+    from tfps.bench.rows.plot import write_plot
+    from tfps.bench.rows.table import tables
+
+    sizes = tuple(sorted(set(mib))) or None
+    settings = _settings(Rows(), quick=quick, repetitions=repetitions, mib=sizes)
+    results = _followed(run, settings, output=output)
+    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
+
+
 IMAGES = click.option(
     "--images",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
