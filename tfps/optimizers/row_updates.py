@@ -22,14 +22,14 @@ from tfps.optimizers.wrapper import Wrapper
 class RowUpdates(Wrapper):
     """Updates of the table of a `keras.layers.Embedding` only the rows that a batch has looked up.
 
-    By default a server gives an optimizer the gradient of a whole table, zero in all other rows, so
-    the numbers are Keras's and each update costs a pass over the table and its slots. With this
+    By default a server gives an optimizer the gradient of a whole table, zero in all other rows,
+    so the numbers are Keras's and each update costs a pass over the table and its slots. With this
     wrapper it reads and writes the batch's rows and their slots alone: use it where a table is
     large, say 64 MiB and more. The numbers are the same for SGD without momentum and for Adagrad,
-    both without weight decay. For the others the update is lazy: the momenta and averages of a row,
-    its weight decay and its constraint act in those steps only that look the row up. What an
-    optimizer has once, such as its iterations, learning rate and bias corrections, counts every
-    step. That changes the training a little, and suits tables often better.
+    both without weight decay and constraint. For the others the update is lazy: the momenta and
+    averages of a row, its weight decay and its constraint act in those steps only that look the
+    row up. What an optimizer has once, such as its iterations, learning rate and bias corrections,
+    counts every step. That changes the training a little, and suits tables often better.
 
     A gradient that comes dense is applied to all rows: where the step reads the table as a whole
     too (a regularizer, tied weights), looks rows up in a branch or loop, or has made the gradient
@@ -144,7 +144,8 @@ def gains_by_rows(optimizer: Any, table: Any) -> tuple[str, str] | None:
     )
     if leaf is None or updates_rows(optimizer, table) or any(_problems(optimizer)):
         return None
-    is_exact = leaf.weight_decay is None and (
+    acts_on_all = leaf.weight_decay is not None or table.constraint is not None
+    is_exact = not acts_on_all and (
         type(leaf) is keras.optimizers.Adagrad
         or (type(leaf) is keras.optimizers.SGD and leaf.momentum == 0)
     )

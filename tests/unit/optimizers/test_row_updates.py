@@ -336,6 +336,15 @@ def test_what_a_table_would_gain(make: Callable[[], Any], expected: Any) -> None
     assert gains_by_rows(optimizer, keras.Variable(TABLE)) is None
 
 
+def test_a_constraint_acts_on_all_rows_of_a_table() -> None:
+    table, optimizer = keras.Variable(TABLE), keras.optimizers.SGD()
+    optimizer.build([table])
+    table.constraint = keras.constraints.NonNeg()
+    gains = gains_by_rows(optimizer, table)
+    assert gains is not None
+    assert "the numbers change" in gains[1]
+
+
 def test_what_several_optimizers_choose_late_is_refused() -> None:
     optimizer = RowUpdates(keras.optimizers.MultiOptimizer(lambda _: keras.optimizers.Lamb()))
     with pytest.raises(ConfigError, match="received Lamb, which may need all of a variable"):
