@@ -32,11 +32,14 @@ class Wrapper(keras.optimizers.Optimizer):
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = optimizer
 
-    @tracking.no_automatic_dependency_tracking
     def build(self, variables: list[Any]) -> None:
         """Create the inner optimizer's slots, and its own."""
         if not self.inner_optimizer.built:
-            self.inner_optimizer.build(variables)
+            self.inner_optimizer.build(variables)  # which tracks what it adds, to save it
+        self._build_own(variables)
+
+    @tracking.no_automatic_dependency_tracking
+    def _build_own(self, variables: list[Any]) -> None:
         super().build(variables)
         self._add_slots(variables)
 

@@ -47,6 +47,15 @@ def test_on_one_machine_it_is_the_inner_optimizer(name: str) -> None:
         np.testing.assert_array_equal(two, one)
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_all_state_of_the_inner_optimizer_is_saved(name: str) -> None:
+    """Nadam's product of momenta was not."""
+    plain, inner = (getattr(keras.optimizers, name)() for _ in range(2))
+    plain.build([keras.Variable(np.ones((2, 3)))])
+    StalenessAware(inner).build([keras.Variable(np.ones((2, 3)))])
+    assert len(inner.variables) == len(plain.variables)
+
+
 def test_it_is_saved_with_the_model(tmp_path: Path) -> None:
     optimizer = StalenessAware(
         keras.optimizers.Adam(0.02), discount=Exponential(0.3), drop_above=5, name="aware"
