@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 
@@ -39,3 +40,13 @@ class Attendance:
 
     def leaves(self, worker: int) -> None:
         """A worker has nothing to run, or what it ran was given to another one."""
+
+    def loses(self, worker: int) -> None:
+        """A worker's process may be gone, with all that it kept."""
+
+    def all_begin(self, *, without: Collection[int]) -> None:
+        """Workers go over to functions in which they wait for each other.
+
+        Args:
+            without: workers that will not come.
+        """

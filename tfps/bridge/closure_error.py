@@ -75,6 +75,9 @@ def watch_closures(coordinator: Any, tell: Tell) -> None:
             attendance.fails(worker.worker_index)
             traced = getattr(self, "_concrete_function", None)
             told = tell(error, getattr(traced, "graph", None), worker.worker_index)
+            is_cancelled = isinstance(told, tf.errors.CancelledError)
+            if private.is_worker_failure(told) and not is_cancelled:
+                attendance.loses(worker.worker_index)
             if not is_task_failure(told):
                 told._tfps_raised_by_closure = True  # type: ignore[attr-defined]
                 worker.executor.clear_error()  # which would be told again when it is collected

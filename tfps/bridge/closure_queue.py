@@ -67,9 +67,14 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             with self._queue_lock:
                 at_rest = self._queue.empty() and self._inflight_closure_count == 0
             if self.attendance.scheduled(closure, at_rest=at_rest):
-                with self._queue_lock:
-                    self._closures_queued_condition.notify_all()  # who is a member now lingers
+                self.look_again()  # who is a member now lingers
         super().put(closure, tag)
+
+    def look_again(self) -> None:
+        """Let idle workers find out whether they are members now."""
+        with self._queue_lock:
+            self._closures_queued_condition.notify_all()
+            self._admitted.notify_all()
 
     def get(self, timeout: float | None = None, tag: Any = None) -> Any:
         with self._queue_lock:
@@ -125,6 +130,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     def put_back(self, closure: Any) -> None:
         self.attendance.fails(self._own.worker)
+        self.attendance.loses(self._own.worker)
         self.on_failure(self._own.worker)
         if not self._was_recalled():
             super().put_back(closure)

@@ -246,6 +246,8 @@ class CheckpointManager:
             return manifest
         strategy.come_to_rest()
         runtime = strategy.runtime
+        if runtime.warm_up is not None:
+            runtime.warm_up.end()
         runtime.attendance.dismiss()  # who comes back reads everything anew
         with lines_to(runtime.servers) as lines:
             shared = self._asked(len(lines)) or who_sees(

@@ -8,10 +8,15 @@ examples, with an optimizer that is new: its slots and `iterations` begin there.
 the first epoch like any other. Workers that come later, and jobs that go on from a checkpoint, take
 none.
 
-Scheduled functions do not warm up. What a function did is on the servers when it is done; what a
-worker had trained by itself so far would not be, and it would be lost with a worker that gets no
-more functions, while the others wait for it. So a function that trains is refused at the begin of a
-job: let `fit` begin it.
+In a custom loop each optimizer call of a scheduled function is a step, as under local steps, and
+the mean weighs workers by their calls, as a synchronous round does. A worker keeps its weights,
+moving averages and slots from one function to the next, and tells the servers at the end of each
+what has become of the weights. They hold the mean of all workers at any time: what a function did
+is on the servers when it is done, also for a worker that gets no more functions. Nobody waits: who
+has called optimizers w times goes on by itself until all others have as well. Workers that hang are
+not counted, nor are those that were lost: they come back with the mean. Then functions of the mode
+begin, once those of the warm-up that still run have ended. As in `fit`, the whole warm-up is one
+update. A `fit` before the end of it, or a restored checkpoint, ends it.
 """
 
 from __future__ import annotations

@@ -87,18 +87,12 @@ def _local_problems(section: ConsistencySection) -> list[str]:
 
 
 def _custom_loop_problems(section: ConsistencySection) -> list[str]:
-    problems = []
-    if section.adaptive_batches > 1:
-        problems.append(
-            f"consistency.adaptive_batches: received {section.adaptive_batches} with "
-            "training.loop = 'custom'; expected 1: a scheduled function has its own data"
-        )
-    if section.warm_up_steps:
-        problems.append(
-            f"consistency.warm_up_steps: received {section.warm_up_steps} with training.loop = "
-            "'custom'; expected 0: scheduled functions do not warm up, only 'fit' does"
-        )
-    return problems
+    if section.adaptive_batches == 1:
+        return []
+    return [
+        f"consistency.adaptive_batches: received {section.adaptive_batches} with "
+        "training.loop = 'custom'; expected 1: a scheduled function has its own data"
+    ]
 
 
 def cluster_problems(config: JobConfig) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -59,9 +59,16 @@ class Attendance(bridge.Attendance):
         begins = at_rest or not self._members
         if not (begins and self._has_rounds and trains(closure)):
             return False
+        return self._expect_all(without=())
+
+    def all_begin(self, *, without: Collection[int]) -> None:
+        if self._has_rounds:
+            self._expect_all(without=without)
+
+    def _expect_all(self, *, without: Collection[int]) -> bool:
         with self._lock:
             runtime = self._runtime()
-            expected = self._there - self._members.keys()
+            expected = self._there - self._members.keys() - set(without)
             for worker in expected:
                 self._members[worker] = runtime.next_incarnation(worker)
             if expected:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.kept_variable import KeptVariable
+from tfps.bridge.kept_variable import ON_WORKER, KeptVariable
 from tfps.optimizers.local_update import apply_locally
 from tfps.runtime.local_training import LocalTraining
 from tfps.runtime.worker_copies import WorkerCopies
@@ -20,13 +20,22 @@ class KeptOptimizers:
         local: which they are.
         copies: the worker's, of the weights, the counts and the learning rates.
         container: of the job.
+        role: what is kept, see `bridge.kept_variable.kept_name`.
     """
 
-    def __init__(self, local: LocalTraining, *, copies: WorkerCopies, container: str) -> None:
+    def __init__(
+        self,
+        local: LocalTraining,
+        *,
+        copies: WorkerCopies,
+        container: str,
+        role: str = ON_WORKER,
+    ) -> None:
         self.counts = local.counts
         self._copies = copies
         self._kept = {
-            id(variable): KeptVariable(variable, container=container) for variable in local.slots
+            id(variable): KeptVariable(variable, container=container, role=role)
+            for variable in local.slots
         }
 
     def prepare(self, fetch: Callable[[], Iterable[tuple[Any, tf.Tensor]]]) -> None:
@@ -37,10 +46,13 @@ class KeptOptimizers:
         """
 
         def load() -> tf.Tensor:
-            for variable, value in fetch():
-                self._kept[id(variable)].load(value)
             for count in self.counts:
-                self._kept[id(count)].load(tf.zeros([], count._dtype))
+                self._kept[id(count)].begin_with(tf.zeros([], count._dtype))
+            own = {id(count) for count in self.counts}
+            for variable, value in fetch():
+                if id(variable) not in own:
+                    # Those of another optimizer, that the worker has used before, stay.
+                    self._kept[id(variable)].begin_with(value)
             return tf.constant(0)
 
         is_known = tf.reduce_all([variable.is_kept for variable in self._kept.values()])

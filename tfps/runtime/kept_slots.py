@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.kept_variable import KeptVariable
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.kept_variable import ON_WORKER, kept_name
 from tfps.runtime.control_plane import ControlPlane
 
 logger = logging.getLogger(__name__)
@@ -27,29 +28,57 @@ class KeptSlots:
 
     def __init__(self, *, container: str, lines: Sequence[ControlPlane]) -> None:
         self._container, self._lines = container, lines
-        self._slots: dict[str, Any] = {}
+        self._names: dict[str, None] = {}
+        self._functions: list[Callable[..., Any]] | None = None  # that free them all
 
-    def note(self, variables: Iterable[Any]) -> None:
-        """Workers may make these from now on; Keras variables."""
-        self._slots.update((variable._value.shared_name, variable) for variable in variables)
+    def note(self, variables: Iterable[Any], *, role: str = ON_WORKER) -> None:
+        """Workers may make these from now on.
 
-    def free(self) -> None:
-        """Free them on the workers that answer."""
-        if not self._slots:
+        Args:
+            variables: of Keras.
+            role: what of them, see `bridge.kept_variable.kept_name`.
+        """
+        self._names.update((kept_name(variable, role), None) for variable in variables)
+        self._functions = None
+
+    def prepare(self) -> None:
+        """Make what frees them, so that `free` traces nothing: for whoever must not wait for it."""
+        self._functions = [line.function(self._trace, arguments=0) for line in self._lines]
+
+    def free(self, *, without: Collection[int] = ()) -> None:
+        """Free them on the workers that answer.
+
+        Args:
+            without: workers that are not asked; the next call asks them.
+        """
+        if not self._names:
             return
-        for line in self._lines:
+        if self._functions is None:
+            self.prepare()
+        assert self._functions is not None
+        for worker, free in enumerate(self._functions):
             try:
-                line.function(self._trace, arguments=0)(patience_s=PATIENCE_S)
+                if worker not in without:
+                    free(patience_s=PATIENCE_S)
             except tf.errors.UnavailableError as error:
                 logger.info("what an optimizer kept on a worker could not be freed: %s", error)
-        self._slots.clear()
+        if not without:
+            self._names.clear()
+            self._functions = None
 
     def _trace(self) -> list[tf.Tensor]:
-        freed = []
-        for variable in self._slots.values():
-            kept = KeptVariable(variable, container=self._container)
-            freed.append(
-                tf.raw_ops.DestroyResourceOp(resource=kept.handle, ignore_lookup_error=True)
+        handles = [
+            private.variable_handle(
+                shape=tf.TensorShape([]),
+                dtype=tf.float32,  # a resource is found by container and name alone
+                shared_name=name,
+                container=self._container,
             )
+            for name in self._names
+        ]
+        freed = [
+            tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+            for handle in handles
+        ]
         with tf.control_dependencies(freed):
             return [tf.constant(len(freed), tf.int64)]

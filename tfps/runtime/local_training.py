@@ -113,7 +113,8 @@ def _refuse_averages(optimizers: Sequence[Any]) -> None:
         if leaf.use_ema:
             raise UnsupportedError(
                 f"{leaf.name}: use_ema=True under tfps.LocalSteps would average the weights of one "
-                "worker, on that worker; expected use_ema=False, or another consistency"
+                "worker, on that worker, as it would in a warm-up; expected use_ema=False, or "
+                "another consistency, without warm_up_steps"
             )
 
 

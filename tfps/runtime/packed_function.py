@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_twin import keep_twin
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
-from tfps.runtime.beginning import is_at_begin
 from tfps.runtime.custom_bounded import BoundedServer
 from tfps.runtime.custom_delta import DeltaRoundServer, DeltaServer
 from tfps.runtime.custom_local import LocalCalls, LocalRounds
+from tfps.runtime.custom_mean import MeanServer
 from tfps.runtime.custom_member import BoundedStep, RoundStep
 from tfps.runtime.custom_round import RoundServer
 from tfps.runtime.custom_server import CustomServer
 from tfps.runtime.custom_step import CustomStep
+from tfps.runtime.custom_warm_up import WarmUpStep, train_alone
 from tfps.runtime.local_training import train_locally
 from tfps.runtime.program import Discovery, Program, refuse_strangers
+from tfps.runtime.runtime import Runtime
 from tfps.runtime.tables import let_rows_travel
 
 
@@ -48,7 +51,6 @@ def trace_packed(
     program, discovery = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
-    _refuse_warm_up(program, strategy)
     server_kind, step_kind = _kinds(program, strategy.consistency)
     if server_kind in (CustomServer, BoundedServer):
         let_rows_travel(program)
@@ -65,28 +67,68 @@ def trace_packed(
         )
         for server in strategy.runtime.servers
     ]
+    outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
+    if program.stages and strategy.runtime.warm_up is not None:
+        _trace_twin(function, args, kwargs, program=program, strategy=strategy)
+    return outputs, False
+
+
+def _run(
+    step_kind: type[CustomStep],
+    servers: Sequence[Any],
+    call: tuple[Callable[..., Any], Any, Any],
+    runtime: Runtime,
+) -> Any:
+    """Trace a call of the user's function between a pull and what is written back."""
     private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
-    step = step_kind(program, servers=servers, runtime=strategy.runtime)
+    step = step_kind(servers[0].program, servers=servers, runtime=runtime)
+    function, args, kwargs = call
     step.pull()
     with StepScope(step):
         outputs = function(*args, **kwargs)
     step.write_back()
-    return outputs, False
+    return outputs
 
 
-def _refuse_warm_up(program: Program, strategy: Any) -> None:
-    mode = strategy.consistency
-    if not program.stages or not mode.warm_up_steps:
-        return
+def _trace_twin(
+    function: Callable[..., Any], args: Any, kwargs: Any, *, program: Program, strategy: Any
+) -> None:
+    """At the begin of a job, trace the function as one of the warm-up as well.
+
+    The coordinator chooses between the two when a worker takes the function, which may have been
+    scheduled long before.
+    """
+    optimizers = [call.optimizer for call in program.optimizer_calls]
     with outside_the_step():
-        warms_up = is_at_begin([s.optimizer for s in program.stages], strategy=strategy)
-    if warms_up:
-        raise UnsupportedError(
-            f"consistency={mode!r}: scheduled functions do not warm up. What a worker had trained "
-            "by itself would be on no server when its functions are done, and the mean might wait "
-            "for workers that get no function. Begin with model.fit(), which warms up, and then "
-            "schedule functions; or leave warm_up_steps out."
-        )
+        if not strategy.runtime.warm_up.begins(optimizers, strategy=strategy):
+            return
+    positional, named = tf.nest.map_structure(_spec_of, (args, kwargs))
+    twin = tf.function(
+        lambda *args, **kwargs: _trace_warm_up(function, args, kwargs, strategy), autograph=False
+    )
+    keep_twin(private.current_graph(), twin.get_concrete_function(*positional, **named))
+
+
+def _trace_warm_up(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Any:
+    program, discovery = _discover(function, args, kwargs, strategy)
+    discovery.refuse_to_densify()
+    train_alone(program)
+    strategy.updates_of(program)  # variables move, if they do, before anything is traced
+    runtime = strategy.runtime
+    servers = [
+        MeanServer(program, sums=sums, runtime=runtime, server=server)
+        for server, sums in zip(runtime.servers, runtime.warm_up.sums(), strict=True)
+    ]
+    runtime.warm_up.prepare_end(program)
+    return _run(WarmUpStep, servers, (function, args, kwargs), runtime)
+
+
+def _spec_of(value: Any) -> Any:
+    """Of an argument in a trace; what is no tensor is part of the trace."""
+    if isinstance(value, tf.Tensor):
+        return tf.TensorSpec(value.shape, value.dtype)
+    spec = getattr(value, "_type_spec", None)
+    return value if spec is None else spec
 
 
 def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[CustomStep]]:

@@ -22,6 +22,7 @@ from tfps.runtime.kept_slots import KeptSlots
 from tfps.runtime.server import Server
 from tfps.runtime.storage import Storage
 from tfps.runtime.units import Units
+from tfps.runtime.warm_up import WarmUp
 from tfps.transport.carrier import Carrier
 
 
@@ -80,6 +81,10 @@ class Runtime(Storage):
             for slot, address in enumerate(worker_addresses)
         ]
         self.kept_slots = KeptSlots(container=self.container, lines=self._worker_lines)
+        self.warm_up: WarmUp | None = None
+        if mode.warm_up_steps:
+            kept = KeptSlots(container=self.container, lines=self._worker_lines)
+            self.warm_up = WarmUp(self, kept=kept, steps=mode.warm_up_steps)
         self.data_plane = DataPlane(
             job_id=self.job_id,
             servers=self.servers,
@@ -207,6 +212,8 @@ class Runtime(Storage):
         for resource in list(self._resources.values()):
             self._free(resource)
         self.kept_slots.free()
+        if self.warm_up is not None:
+            self.warm_up.kept.free()
         self.data_plane.close()
         for server in self.servers:
             if server.lost is None:

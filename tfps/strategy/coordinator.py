@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.attendance import Attendance
 from tfps.bridge.closure_error import is_task_failure, tells_of_a_lost_server, watch_closures
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.keras_patches import traceback_filtered
@@ -29,7 +30,8 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     Under `tfps.Synchronous` each optimizer call is a round, and under `tfps.BoundedStaleness` it is
     a step of the worker's clock. A worker takes part while it has functions to run, so that nobody
     waits for one that has none. Under `tfps.LocalSteps` calls change the worker's own copies; a
-    message back ends each period of them, and each function.
+    message back ends each period of them, and each function. With ``warm_up_steps`` workers begin
+    by themselves; see `tfps.consistency.warm_up`.
 
     Tasks are probed from the first `schedule` on. What a hung worker was running is run by another
     one as well, as if it had died; a hung parameter server makes `schedule`, `join` and `done`
@@ -59,11 +61,21 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             super().__init__(strategy)
         private.keep_stop_from_waiting(self)
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
-        if is_ours and lets_workers_wait(strategy.consistency):
-            attendance = strategy.runtime.attendance
-            private.closure_queue(self).watch(attendance)
-            rest_while_workers_return(self, attendance.rest)
+        if is_ours:
+            self._attend(strategy)
         watch_closures(self, functools.partial(_tell, getattr(strategy, "runtime", None)))
+
+    def _attend(self, strategy: Any) -> None:
+        """Say who comes and goes to those parts of the strategy that count on it."""
+        queue, runtime = private.closure_queue(self), strategy.runtime
+        attendance: Attendance = Attendance()
+        if lets_workers_wait(strategy.consistency):
+            attendance = runtime.attendance
+            rest_while_workers_return(self, runtime.attendance.rest)
+        if runtime.warm_up is not None:
+            runtime.warm_up.stand_before(attendance, queue=queue)
+            attendance = runtime.warm_up
+        queue.watch(attendance)
 
     def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
         """Schedule a `tf.function` on some worker; see TensorFlow's documentation.

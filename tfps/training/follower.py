@@ -143,6 +143,8 @@ class Follower:
             self._strategy.active_round.interrupt()  # a hook of its loop evaluates or trains
         self._strategy.watch_tasks()
         self._strategy.runtime.collect()
+        if self._kind == "train" and self._strategy.runtime.warm_up is not None:
+            self._strategy.runtime.warm_up.end()
         self._logs, self._request, self._warmed_up_steps = {}, request, 0
         if self._warms_up(request):
             self._warm_up(request)
