@@ -66,6 +66,7 @@ def watch_closures(coordinator: Any, tell: Tell) -> None:
         if tell is None:
             original(self, worker)
             return
+        private.work_apart()
         attendance = worker._cluster.closure_queue.attendance
         try:
             attendance.takes(worker.worker_index, self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -138,7 +139,7 @@ class ServerVariable(private.BaseResourceVariable):
     @classmethod
     def attach(cls, variable: Any) -> ServerVariable:
         """The resource of a raw `tf.Variable` on a server, found by name in server functions."""
-        container, shared_name = private.resource_name(variable.handle)
+        container, shared_name = _name_of(variable.handle)
         self = cls.__new__(cls)
         self._tfps_container = container
         self._tfps_device = variable.handle.device
@@ -273,3 +274,11 @@ class ServerVariable(private.BaseResourceVariable):
     def destroy(self) -> None:
         """Free the value and its mirrors on the servers."""
         self.resource.destroy()
+
+
+def _name_of(handle: tf.Tensor) -> tuple[str, str]:
+    """(container, name) of a resource, from what its eager handle prints."""
+    match = re.search(r'name="([^"]*)", device="[^"]*", container="([^"]*)"', str(handle))
+    if match is None:
+        raise ValueError(f"expected an eager resource handle, received {handle}")
+    return match.group(2), match.group(1)

@@ -7,7 +7,6 @@ TensorFlow promises nothing about these names, so they are collected here under 
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, mirrored_run
 from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
-from tensorflow.python.eager import context, record
+from tensorflow.python.eager import context, executor, record
 from tensorflow.python.eager.polymorphic_function import atomic_function, polymorphic_function
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util_v2, resource_variable_ops, script_ops
@@ -43,6 +42,7 @@ TrackableSaveable = saveable_object_util.TrackableSaveable
 RPC_ERROR_FROM_SERVER = cluster_coordinator._RPC_ERROR_FROM_PS
 is_worker_failure = cluster_coordinator._is_worker_failure
 
+_thread = threading.local()
 # VarHandleOp makes a fresh, reference-counted resource for this name each time that it runs.
 ANONYMOUS_NAME = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
@@ -165,12 +165,15 @@ def is_initialized() -> bool:
     return context.context()._context_handle is not None
 
 
-def resource_name(handle: tf.Tensor) -> tuple[str, str]:
-    """(container, name) of a resource, from what its eager handle prints."""
-    match = re.search(r'name="([^"]*)", device="[^"]*", container="([^"]*)"', str(handle))
-    if match is None:
-        raise ValueError(f"expected an eager resource handle, received {handle}")
-    return match.group(2), match.group(1)
+def work_apart() -> None:
+    """Give this thread an executor of its own.
+
+    TensorFlow waits for all that was begun on the one it exchanges for a worker's; on the one that
+    threads share that may be what another thread has asked of a task that hangs.
+    """
+    if not hasattr(_thread, "executor"):
+        _thread.executor = executor.new_executor(enable_async=False)
+        context.context().executor = _thread.executor
 
 
 def current_graph() -> Any:

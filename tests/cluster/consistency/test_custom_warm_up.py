@@ -396,3 +396,27 @@ def test_a_worker_that_dies_comes_back_with_the_mean(
     assert job.iterations == 0
     job.take()
     assert job.iterations == CALLS
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_not_waited_for(
+    cluster: Callable[..., LocalCluster], make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And begins with the others when it goes on."""
+    for name, value in {"TFPS_PROBE_PERIOD_S": "0.25", "TFPS_PROBE_DEADLINE_S": "1"}.items():
+        monkeypatch.setenv(name, value)
+    tasks, job = cluster(workers=WORKERS, ps=2), make(tfps.Synchronous(warm_up_steps=STEPS))
+    for _ in range(2):
+        job.take()
+    tasks.suspend("worker", 1)
+    try:
+        while len(job.taken[0]) < STEPS:
+            job.take()
+        warm = job.next
+        job.take()
+        assert job.iterations == CALLS
+    finally:
+        tasks.resume("worker", 1)
+    wait_for(lambda: all(job.strategy.alive_workers()))
+    wait_for(lambda: job.take() == 1)
+    assert job.iterations == job.next - warm
