@@ -11,11 +11,11 @@ from PIL import Image
 from rich.console import Console
 
 from tfps.bench.checkpoint.benchmark import Saving
+from tfps.bench.checkpoint.measured import Sample
 from tfps.bench.checkpoint.plot import write_plot
 from tfps.bench.checkpoint.results import Results
 from tfps.bench.checkpoint.table import tables, title_of
-from tfps.bench.checkpoint.turn import Sample
-from tfps.bench.checkpoint.ways import RESTORE, SAVE, TENSORFLOW, TFPS, WAYS
+from tfps.bench.checkpoint.ways import BESIDE, RESTORE, SAVE, TENSORFLOW, TFPS, WAYS
 
 
 def _results() -> Results:
@@ -25,6 +25,7 @@ def _results() -> Results:
             *((2, what, way) for way in WAYS for what in (SAVE, RESTORE)),
             (1, RESTORE, TFPS),
             (3, RESTORE, TFPS),
+            (2, SAVE, BESIDE),
         ]:
             longer = 2.0 if way == TENSORFLOW else 1.0
             sample = Sample(
@@ -42,6 +43,7 @@ def _results() -> Results:
 def test_bars_compare_medians() -> None:
     assert [(bar.value, bar.holds) for bar in _results().bars()] == [
         (0.02, True),
+        (0.02, True),
         (5.0, True),
         (0.5, True),
         (0.5, True),
@@ -51,7 +53,7 @@ def test_bars_compare_medians() -> None:
 
 def test_the_report(tmp_path: Path) -> None:
     content = json.loads(_results().report(Saving().as_json()).write(tmp_path).read_text())
-    assert len(content["cases"]) == 8
+    assert len(content["cases"]) == 9
     assert content["cases"][0]["seconds"] == {"min": 1.0, "median": 2.0, "max": 3.0}
     assert content["settings"]["restored_ps"] == [1, 3]
 

@@ -2,7 +2,8 @@
 
 A model of one gigabyte, and Adam's slots, on two servers: with `tfps.CheckpointManager` into a
 folder that the servers share and through the chief, and with `tf.train.Checkpoint`. What was
-written is then restored into one server and into three. A save is done when the disk has all of it,
+written is then restored into one server and into three. At last one is saved while `RowUpdates`
+trains tables of the same size. A save is done when the disk has all of it,
 which is what tfps waits for; after TensorFlow's the benchmark does. What is restored still lies in
 the machine's memory, so it is not the disk that is measured there.
 """
@@ -17,7 +18,7 @@ from typing import Any
 
 from tfps.bench.checkpoint.results import Results
 from tfps.bench.checkpoint.turn import Order
-from tfps.bench.checkpoint.ways import WAYS
+from tfps.bench.checkpoint.ways import BESIDE, WAYS
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
 
@@ -49,7 +50,7 @@ class Saving:
     @property
     def turns(self) -> int:
         """How many chief processes a run starts."""
-        return self.repetitions * (1 + len(self.restored_ps))
+        return self.repetitions * (2 + len(self.restored_ps))
 
 
 def run(settings: Saving, *, progress: Callable[[str], None], log_dir: Path) -> Results:
@@ -72,14 +73,16 @@ def run(settings: Saving, *, progress: Callable[[str], None], log_dir: Path) -> 
             first = repetition % len(WAYS)
             ways = [*WAYS][first:] + [*WAYS][:first]
             # A cluster at a time: what a server once held, its process keeps.
-            for ps in (settings.ps, *settings.restored_ps):
-                saves = ps == settings.ps
-                progress(f"{'save on' if saves else 'restore into'} {ps} ps")
+            turns = [(settings.ps, ways)]
+            turns += [(ps, []) for ps in settings.restored_ps]
+            turns += [(settings.ps, [BESIDE])]
+            for ps, wanted in turns:
+                progress(_title(ps, wanted))
                 with LocalCluster(1, ps, log_dir=log_dir / f"cluster-{ps}") as cluster:
                     order = Order(
                         mib=settings.mib,
                         folder=str(folder),
-                        ways=ways if saves else [],
+                        ways=wanted,
                         servers=processes(cluster, "ps"),
                     )
                     module = "tfps.bench.checkpoint.turn"
@@ -89,3 +92,9 @@ def run(settings: Saving, *, progress: Callable[[str], None], log_dir: Path) -> 
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return results
+
+
+def _title(ps: int, ways: list[str]) -> str:
+    if BESIDE in ways:
+        return f"save on {ps} ps beside training"
+    return f"{'save on' if ways else 'restore into'} {ps} ps"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tfps.bench.checkpoint.turn import Sample
-from tfps.bench.checkpoint.ways import RESTORE, SAVE, TENSORFLOW, TFPS
+from tfps.bench.checkpoint.measured import Sample
+from tfps.bench.checkpoint.ways import BESIDE, RESTORE, SAVE, TENSORFLOW, TFPS
 from tfps.bench.report import Bar, Report, Spread
 
 PAUSE_AIM_S = 0.2
@@ -20,7 +20,7 @@ class Case:
     """The samples of one way of doing one thing.
 
     Args:
-        way: a key of `WAYS`.
+        way: a key of `TITLES`.
         what: `SAVE` or `RESTORE`.
         ps: servers.
         samples: one per turn.
@@ -73,6 +73,12 @@ class Results:
             Bar(
                 "seconds that training rests for a save",
                 self.median(SAVE, TFPS, "pause_s"),
+                PAUSE_AIM_S,
+                is_cost=True,
+            ),
+            Bar(
+                "the same beside training",
+                self.median(SAVE, BESIDE, "pause_s"),
                 PAUSE_AIM_S,
                 is_cost=True,
             ),

@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.text import Text
 
 from tfps.bench.checkpoint.results import Case, Results
-from tfps.bench.checkpoint.ways import SAVE, WAYS
+from tfps.bench.checkpoint.ways import SAVE, TITLES
 from tfps.bench.table import bar_lines, number_text, plain_table, spread_text
 
 COLUMNS = ("seconds", "training\nrests, s", "chief\n+MiB", "server\n+MiB")
@@ -15,7 +15,7 @@ COLUMNS = ("seconds", "training\nrests, s", "chief\n+MiB", "server\n+MiB")
 def title_of(case: Case, *, ps: int) -> str:
     """What tables and plots call a case."""
     into = "" if case.ps == ps else f", into {case.ps} ps"
-    return f"{'save' if case.what == SAVE else 'restore'}: {WAYS[case.way]}{into}"
+    return f"{'save' if case.what == SAVE else 'restore'}: {TITLES[case.way]}{into}"
 
 
 def tables(results: Results) -> Group:
@@ -31,8 +31,9 @@ def tables(results: Results) -> Group:
         )
     explained = Text(
         "Medians (minimum-maximum). A save is done when the disk has it. Memory is by how much a "
-        "process grew at most; nothing was trained meanwhile, which would make a server copy what "
-        "it changes.\n",
+        "process grew at most. Nothing was trained meanwhile but where it says so: there a server "
+        "copies what it changes, and training rests for as much longer as one step took than the "
+        "median of those before.\n",
         style="dim",
     )
     return Group(table, explained, *bar_lines(results.bars()))
