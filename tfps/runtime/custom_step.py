@@ -136,7 +136,7 @@ class CustomStep:
         variables = self.program.stages[stage].variables
         others = self.tables.others(variables)
         named = {**named, **in_pieces(named, others, name=gradient_name)}
-        rows = self.tables.to_push(variables)
+        rows = self.tables.to_push(self.program.stages[stage])
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         caller = self._who_pushes()
         calls = {}

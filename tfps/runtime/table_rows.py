@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.pieces import Divided, pieces_of, rule_of
+from tfps.optimizers.wrapped import bare
 from tfps.runtime.custom_server import CustomServer
-from tfps.runtime.program import Program
+from tfps.runtime.program import Program, Stage
 from tfps.runtime.server_program import ServerProgram
 from tfps.runtime.server_tables import as_bytes, as_rows, row_bytes_of, table_bytes
 from tfps.transport.carrier import Carrier, Message, ServerCall
@@ -120,15 +122,16 @@ class TableRows:
             rows = self._gradients[id(variable)]
             self._gradients[id(variable)] = rows._replace(values=values)
 
-    def to_push(self, variables: Sequence[Any]) -> dict[int, Rows]:
+    def to_push(self, stage: Stage) -> dict[int, Rows]:
         """Ids and bytes behind the payload of a push, by server; none where it has no table.
 
         Args:
-            variables: that the push is about.
+            stage: the optimizer call that the push is for.
         """
         ids: dict[int, list[tf.Tensor]] = {}
         values: dict[int, list[tf.Tensor]] = {}
-        for variable in variables:
+        skips_together = isinstance(bare(stage.optimizer), LossScaleOptimizer)
+        for variable in stage.variables:
             if self.number_of(variable) is None:
                 continue
             rows = self._gradients[id(variable)]
@@ -137,6 +140,8 @@ class TableRows:
             for piece, positions, places in each:
                 server = self._devices.index(piece._value.device)
                 gathered = tf.cast(tf.gather(rows.values, positions), piece._value.dtype)
+                if skips_together:
+                    places, gathered = _finite_or_told(places, gathered, of_all=rows.values)
                 ids.setdefault(server, []).append(places)
                 values.setdefault(server, []).append(as_bytes(gathered))
         return {p: Rows(_numbered(ids[p]), tf.concat(values[p], 0)) for p in ids}
@@ -167,6 +172,19 @@ def _piece(payload: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
         begin + size <= tf.size(payload, tf.int64),
         lambda: payload[begin : begin + size],
         lambda: tf.zeros(size[None], tf.uint8),
+    )
+
+
+def _finite_or_told(
+    places: tf.Tensor, rows: tf.Tensor, *, of_all: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """A row that is not finite for who gets none, so that all servers skip such a step."""
+    is_finite = tf.reduce_all(tf.math.is_finite(of_all))
+    more = tf.cast(tf.logical_not(is_finite) & tf.equal(tf.size(places), 0), tf.int32)
+    missing = tf.fill(tf.concat([more[None], tf.shape(rows)[1:]], 0), float("nan"))
+    return (
+        tf.concat([places, tf.zeros(more[None], tf.int64)], 0),
+        tf.concat([rows, tf.cast(missing, rows.dtype)], 0),
     )
 
 

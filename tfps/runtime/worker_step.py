@@ -268,7 +268,7 @@ class WorkerStep:
         begin = _timestamp_after(payloads)
         with tf.control_dependencies([begin]):
             header = self._header(Kind.PUSH, stage)
-            rows = self.tables.to_push(self.program.stages[stage].variables)
+            rows = self.tables.to_push(self.program.stages[stage])
             calls = {
                 p: ServerCall(
                     server.server.device,

@@ -87,6 +87,33 @@ def test_one_process(
         assert stats.bytes_pushed < TABLE_BYTES
 
 
+def _only_a_table() -> keras.Model:
+    layers = [keras.Input((1,), dtype="int32"), keras.layers.Embedding(ROWS, WIDTH)]
+    model = keras.Sequential([*layers, keras.layers.Flatten()])
+    inner = keras.optimizers.Adam(0.01)
+    model.compile(keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0), "mse")
+    return model
+
+
+@pytest.mark.parametrize("is_finite", [False, True])
+def test_all_servers_skip_a_step_that_is_not_finite(
+    is_finite: bool, cluster: Callable[..., LocalCluster]
+) -> None:
+    """Also one that has no row of the batch, and no other variable."""
+    ids = np.concatenate([np.arange(4), np.linspace(0, ROWS - 1, 8)]).astype("int32")[:, None]
+    targets = np.ones([12, WIDTH], "float32")
+    if not is_finite:
+        targets[1, 2] = np.inf  # of the first batch, whose rows are all on the first server
+
+    def use(model: keras.Model) -> dict[str, Any]:
+        fit(model, ids, targets, batch_size=4)
+        return {}
+
+    partitioner = tfps.partitioners.FixedShardsPartitioner(2)
+    with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
+        Comparison(strategy).run(_only_a_table, use)
+
+
 @pytest.mark.slow
 def test_synchronous_workers(cluster: Callable[..., LocalCluster]) -> None:
     options = {"consistency": tfps.Synchronous()}
