@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.consistency.ledger import NO_TICKET, Entries, Status
 from tfps.transport.message import PROTOCOL, Reply, Request
 
 
@@ -42,6 +42,11 @@ class Answers:
         """Whether a request was made for these functions."""
         expected = tf.constant([PROTOCOL, self.job_id, self.plan_id], tf.int64)
         return tf.reduce_all(tf.equal(header[: Request.PLAN + 1], expected))
+
+    def is_alive(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
+        """Whether whoever makes a request for these functions takes part."""
+        known = tf.where(self.is_ours(header), header[Request.INCARNATION], -1)
+        return entries.is_alive(header[Request.SLOT], known)
 
     def reply(
         self,

@@ -33,10 +33,7 @@ class BoundedServer(CustomServer):
         return Answers(self.job_id, self.plan_id)
 
     def _alive(self, header: tf.Tensor) -> tf.Tensor:
-        return self.server.ledger.entries().is_alive(
-            header[Request.SLOT],
-            tf.where(self._answers.is_ours(header), header[Request.INCARNATION], -1),
-        )
+        return self._answers.is_alive(header, self.server.ledger.entries())
 
     def _pull(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         ledger = self.server.ledger

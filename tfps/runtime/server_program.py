@@ -228,10 +228,7 @@ class ServerProgram:
 
     def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
         """The header of an answer with rows."""
-        alive = entries.is_alive(
-            header[Request.SLOT],
-            tf.where(self._answers.is_ours(header), header[Request.INCARNATION], -1),
-        )
+        alive = self._answers.is_alive(header, entries)
         version = entries.read(self.server.ledger.books.VERSION)
         status = tf.where(alive, int(Status.OK), int(Status.EVICTED))
         return self._answers.reply(header, status=status, version=version)
