@@ -30,7 +30,7 @@ class InitialState:
         for variable, value in zip(self._model.optimizer.variables, self._state, strict=True):
             variable.assign(value)
         strategy = self._model.distribute_strategy
-        strategy.update_of(self._model.optimizer).forget_workers()
+        strategy._update_of(self._model.optimizer).forget_workers()
 
 
 def initial_weights(shapes: list[tuple[int, ...]], *, seed: int) -> list[np.ndarray]:

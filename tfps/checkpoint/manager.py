@@ -147,7 +147,7 @@ class CheckpointManager:
         counters = None
         began_s = time.monotonic()
         if strategy is not None:
-            strategy.come_to_rest()
+            strategy._come_to_rest()
         try:
             all_cells = snapshot.take()
         except BaseException:
@@ -244,7 +244,7 @@ class CheckpointManager:
         if strategy is None:
             fill(contents, manifest, folder)
             return manifest
-        strategy.come_to_rest()
+        strategy._come_to_rest()
         runtime = strategy.runtime
         if runtime.warm_up is not None:
             runtime.warm_up.end()
@@ -262,7 +262,7 @@ class CheckpointManager:
                         [partial(p.write_cells, e) for p, e in zip(parts, entries, strict=True)]
                     )
         if optimizer:
-            update = strategy.update_of(self._model.optimizer)
+            update = strategy._update_of(self._model.optimizer)
             update.refresh_mirrors()
             update.forget_workers()
             runtime.kept_slots.free()

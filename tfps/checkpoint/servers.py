@@ -41,10 +41,10 @@ def settle(model: Any) -> None:
             optimizer.build(model.trainable_variables)
         return
     if not optimizer.built:
-        strategy.adopt_optimizer(optimizer)
+        strategy._adopt_optimizer(optimizer)
         with strategy.scope():
             optimizer.build(model.trainable_variables)
-        strategy.update_of(optimizer)
+        strategy._update_of(optimizer)
 
 
 @contextlib.contextmanager

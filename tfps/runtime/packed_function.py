@@ -55,13 +55,13 @@ def trace_packed(
     if server_kind in (CustomServer, BoundedServer):
         let_rows_travel(program)
     discovery.refuse_to_densify(program.tables)
-    handed = strategy.updates_of(program)
+    handed = strategy._updates_of(program)
     servers = [
         server_kind(
             program,
             runtime=strategy.runtime,
             server=server,
-            update_of=strategy.update_of,
+            update_of=strategy._update_of,
             handed=handed if program.local is None else (),  # what workers update, no server does
             uses_replies=True,
         )
@@ -113,7 +113,7 @@ def _trace_warm_up(function: Callable[..., Any], args: Any, kwargs: Any, strateg
     program, discovery = _discover(function, args, kwargs, strategy)
     discovery.refuse_to_densify()
     train_alone(program)
-    strategy.updates_of(program)  # variables move, if they do, before anything is traced
+    strategy._updates_of(program)  # variables move, if they do, before anything is traced
     runtime = strategy.runtime
     servers = [
         MeanServer(program, sums=sums, runtime=runtime, server=server)

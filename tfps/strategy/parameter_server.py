@@ -125,11 +125,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
         super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
-        self.active_round: Any = None
-        self.last_round: Any = None
-        self.active_follower: Any = None
-        self.input_source: Any = None  # of the newest `fit` or `evaluate`
-        self.predictor: Any = None  # while `predict` runs on the workers
+        self._active_round: Any = None
+        self._last_round: Any = None
+        self._active_follower: Any = None
+        self._input_source: Any = None  # of the newest `fit` or `evaluate`
+        self._predictor: Any = None  # while `predict` runs on the workers
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
         job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
         self.runtime = Runtime(
@@ -145,7 +145,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             server=self.runtime.ticket_server.device,
             tasks=len(spec.jobs["worker"]) + len(spec.jobs["ps"]),
         )
-        self.runtime.on_access = _weak_method(self, "pause_tickets")
+        self.runtime.on_access = _weak_method(self, "_pause_tickets")
         self._extended.__class__ = Extended
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
         self._extended._tfps_worker_devices = names
@@ -154,8 +154,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._extended._tfps_partitioning = Partitioning(variable_partitioner, servers=servers)
         self._primitives = Primitives(
             self.runtime,
-            update_of=_weak_method(self, "update_of"),
-            settle=_weak_method(self, "updates_of"),
+            update_of=_weak_method(self, "_update_of"),
+            settle=_weak_method(self, "_updates_of"),
             updates=_weak_method(self, "_known_updates"),
         )
         self._extended._tfps_register = self._primitives.register
@@ -193,19 +193,19 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def close(self) -> None:
         """Free what this strategy holds on the servers. Its variables are unusable afterwards."""
-        self.pause_tickets()
+        self._pause_tickets()
         self._finalizer()
 
-    def pause_tickets(self) -> None:
+    def _pause_tickets(self) -> None:
         """Let the workers come to rest, so that every weight is of one version.
 
         Called before a weight is read or written, saved or predicted with; the next step of
         `fit` lets them go on.
         """
-        if self.active_round is not None and self.active_round.running:
-            self.active_round.pause()
+        if self._active_round is not None and self._active_round.running:
+            self._active_round.pause()
 
-    def update_of(self, optimizer: Any) -> ServerUpdate:
+    def _update_of(self, optimizer: Any) -> ServerUpdate:
         """The server-side update of a built optimizer."""
         found = self._updates.get(id(optimizer))
         if found is None or not found[1].fits(optimizer):
@@ -225,37 +225,37 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     def _known_updates(self) -> list[ServerUpdate]:
         return [update for _, update in self._updates.values()]
 
-    def updates_of(self, program: Program) -> list[ServerUpdate]:
+    def _updates_of(self, program: Program) -> list[ServerUpdate]:
         """The server-side updates that a program uses; what it trains together moves into slabs."""
         calls = [OptimizerCall(s.optimizer, s.variables) for s in program.optimizer_calls]
         with outside_the_step():
             if layouts := layouts_for(calls):
-                self.come_to_rest()
+                self._come_to_rest()
             for layout, variables in layouts:
                 create(layout, variables, storage=self.runtime, name="slab")
             self.runtime.collect()
         optimizers = {id(s.optimizer): s.optimizer for s in program.optimizer_calls}
-        return [self.update_of(optimizer) for optimizer in optimizers.values()]
+        return [self._update_of(optimizer) for optimizer in optimizers.values()]
 
-    def come_to_rest(self) -> None:
+    def _come_to_rest(self) -> None:
         """Wait until nothing runs, in `fit` or of what was scheduled: for whoever moves variables.
 
         What was traced before looks for them where they were.
         """
-        self.pause_tickets()
+        self._pause_tickets()
         coordinator = self._cluster_coordinator
         if coordinator is not None and not coordinator.done():
             coordinator.join()
 
-    def adopt_optimizer(self, optimizer: Any) -> None:
+    def _adopt_optimizer(self, optimizer: Any) -> None:
         """An optimizer made outside the scope: its state moves when it is built or used."""
         for member in members(optimizer):
             member.__dict__["_distribution_strategy"] = self
 
-    def apply_eagerly(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+    def _apply_eagerly(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
         """An optimizer call on the chief, outside of `fit` and of scheduled functions."""
-        self.pause_tickets()
-        self.adopt_optimizer(optimizer)
+        self._pause_tickets()
+        self._adopt_optimizer(optimizer)
         if not optimizer.built:
             with self.scope():
                 optimizer.build(variables)
@@ -283,13 +283,13 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def worker_rates(self) -> tuple[float, ...] | None:
         """Steps per second of each worker in the current or latest epoch."""
-        round_ = self.active_round or self.last_round
+        round_ = self._active_round or self._last_round
         return None if round_ is None else round_.worker_rates()
 
-    def describe_pace(self) -> str:
+    def _describe_pace(self) -> str:
         """For the progress bar: workers alive and mean staleness of all updates so far."""
         text = f"{sum(self.alive_workers())}/{self._num_workers} workers"
-        round_ = self.active_round or self.last_round
+        round_ = self._active_round or self._last_round
         if round_ is None:
             return text
         begin = self.runtime.ticket_server.books.staleness(0)
@@ -325,18 +325,18 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
                     tasks[f"worker {index}"] = "rejoining" if answers else "lost"
         return tasks
 
-    def whole_rounds(self, steps: int) -> int:
+    def _whole_rounds(self, steps: int) -> int:
         """A number of steps that ends with an exchange, of all workers where there are rounds."""
         together = period_steps_of(self.consistency)
         if self.consistency.backup_workers is not None:
             together *= adaptive_batches_of(self.consistency) * max(1, sum(self.alive_workers()))
         return -(-steps // together) * together
 
-    def watch_tasks(self) -> None:
+    def _watch_tasks(self) -> None:
         """Probe the tasks from now on, until the strategy is closed."""
         self._guard.start(private.closure_queue(self.coordinator))
 
-    def wait_for_hung_workers(self) -> None:
+    def _wait_for_hung_workers(self) -> None:
         """Wait for workers that hang; called before functions are traced for all of them."""
         self._guard.wait_for_silent_workers()
 

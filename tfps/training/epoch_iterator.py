@@ -105,7 +105,7 @@ class TicketIterator(EpochIterator):
 
     def tf_sync(self) -> None:
         """Keras calls this when the epoch's loop ends, also early: nobody works on after it."""
-        follower = self._strategy.active_follower
+        follower = self._strategy._active_follower
         if follower is not None and follower.follows(self._request):
             follower.end_of_epoch()
 

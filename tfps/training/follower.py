@@ -72,9 +72,9 @@ class Follower:
             # Whoever asked to stop before the epoch gets the one execution that Keras still runs.
             stops = self._kind == "train" and self._model.stop_training
             asked = max(0, request.upto_steps - self._warmed_up_steps)
-            upto = strategy.whole_rounds(asked) if self.lock_step else None
+            upto = strategy._whole_rounds(asked) if self.lock_step else None
             round_.run_to(asked if stops and upto is None else upto)
-            strategy.active_round, strategy.active_follower = round_, self
+            strategy._active_round, strategy._active_follower = round_, self
             reached = round_.wait_for(upto or asked)
             reached = reached or round_.completed >= asked
             self._refuse_metrics(round_)
@@ -109,7 +109,7 @@ class Follower:
             round_.pause()
         finally:
             self._leave()
-            self._strategy.last_round = round_
+            self._strategy._last_round = round_
         self._finish(round_)
 
     def give_up(self, error: BaseException) -> None:
@@ -118,7 +118,7 @@ class Follower:
             self._abandon(self._round, error)
 
     def _leave(self) -> None:
-        self._strategy.active_round, self._strategy.active_follower = self._outer
+        self._strategy._active_round, self._strategy._active_follower = self._outer
         self._outer = (None, None)
 
     def _per_call(self) -> int:
@@ -138,10 +138,10 @@ class Follower:
 
     def _start(self, request: RoundRequest) -> None:
         self.end_of_epoch()
-        self._outer = (self._strategy.active_round, self._strategy.active_follower)
-        if self._strategy.active_round is not None:
-            self._strategy.active_round.interrupt()  # a hook of its loop evaluates or trains
-        self._strategy.watch_tasks()
+        self._outer = (self._strategy._active_round, self._strategy._active_follower)
+        if self._strategy._active_round is not None:
+            self._strategy._active_round.interrupt()  # a hook of its loop evaluates or trains
+        self._strategy._watch_tasks()
         self._strategy.runtime.collect()
         if self._kind == "train" and self._strategy.runtime.warm_up is not None:
             self._strategy.runtime.warm_up.end()
@@ -176,7 +176,7 @@ class Follower:
         strategy = self._strategy
         try:
             round_.run_to(None)
-            strategy.active_round, strategy.active_follower = round_, self
+            strategy._active_round, strategy._active_follower = round_, self
             round_.wait_for(tickets)
             round_.pause()
         except BaseException as error:
@@ -190,7 +190,7 @@ class Follower:
         self, compiled: CompiledProgram, request: RoundRequest, *, tickets: int | None
     ) -> Round:
         self._program = compiled.program
-        for update in self._strategy.updates_of(compiled.program):
+        for update in self._strategy._updates_of(compiled.program):
             update.refresh_mirrors()
         self._metrics_before = [
             np.asarray(v._value.numpy(), np.float64) for v in compiled.program.metrics
@@ -230,13 +230,13 @@ class Follower:
                     train_locally(program, mode, adds_counts=alone is None)
                 program.pipelined = self._is_pipelined(program) and alone is None
                 let_rows_travel(program)
-                strategy.updates_of(program)  # state of optimizers settles before it is traced
+                strategy._updates_of(program)  # state of optimizers settles before it is traced
             self._compiled.clear()  # a new input: what the old one held on the servers is freed
             self._compiled[key] = CompiledProgram(
                 program,
                 runtime=strategy.runtime,
                 source=request.source,
-                update_of=strategy.update_of,
+                update_of=strategy._update_of,
             )
         compiled = self._compiled[key]
         compiled.source = request.source

@@ -25,7 +25,7 @@ LEAST_BAR_WIDTH = 5
 class Pace(Protocol):
     """What the line shows of the cluster."""
 
-    def describe_pace(self) -> str:
+    def _describe_pace(self) -> str:
         """For example ``2/2 workers - staleness 0.9``."""
 
 
@@ -115,7 +115,7 @@ class ClusterProgbar:
         if elapsed_s > 0:
             steps_per_s = self._current / elapsed_s
             facts.append(f"{steps_per_s:.{0 if steps_per_s >= 10 else 1}f} steps/s")
-        return [*facts, *self._pace.describe_pace().split(" - ")]
+        return [*facts, *self._pace._describe_pace().split(" - ")]
 
 
 class TrainingProgress(keras.callbacks.ProgbarLogger):

@@ -60,10 +60,10 @@ class Trainer:
         _check_not_overridden(model)
         strategy = model._distribute_strategy
         if iterator is not None:
-            strategy.input_source = iterator.source
+            strategy._input_source = iterator.source
             data_batch = iterator.batch_spec
         if model.optimizer is not None:
-            strategy.adopt_optimizer(model.optimizer)
+            strategy._adopt_optimizer(model.optimizer)
         _build_symbolically(model, strategy, data_batch)
 
     def _build_for_eager_steps(self, model: Any, iterator: Any, data_batch: Any) -> None:
@@ -71,13 +71,13 @@ class Trainer:
         if iterator is not None:
             data_batch = iterator._distributed_dataset.element_spec
         if model.optimizer is not None:
-            strategy.adopt_optimizer(model.optimizer)
+            strategy._adopt_optimizer(model.optimizer)
         _build_symbolically(model, strategy, data_batch)
 
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
-        strategy.wait_for_hung_workers()
-        if strategy.predictor is not None:
-            return PredictionIterator(predictor=strategy.predictor, strategy=strategy, **options)
+        strategy._wait_for_hung_workers()
+        if strategy._predictor is not None:
+            return PredictionIterator(predictor=strategy._predictor, strategy=strategy, **options)
         return TicketIterator(strategy=strategy, **options)
 
     def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
@@ -106,7 +106,7 @@ class Trainer:
     def predicting(self, model: Any) -> Iterator[None]:
         """Weights come to the chief once; the stock Keras loop runs there."""
         strategy = model._distribute_strategy
-        strategy.pause_tickets()
+        strategy._pause_tickets()
         kept = model.__dict__.setdefault("_tfps_on_chief", _OnChief())
         local = kept.copies
         replacements = []
@@ -143,7 +143,7 @@ class Trainer:
         """The stock Keras loop runs here; reads and updates go to the servers one by one."""
         _check_not_overridden(model)
         strategy = model._distribute_strategy
-        strategy.pause_tickets()
+        strategy._pause_tickets()
         say_once(model, "run_eagerly", RUNS_EAGERLY, model.name)
         attributes = model.__dict__
         functions = {name: attributes.pop(name) for name in ("train_function", "test_function")}
@@ -159,12 +159,12 @@ class Trainer:
     def following(self, model: Any) -> Iterator[None]:
         """No ticket is handed out for a loop that has ended with an error."""
         strategy = model._distribute_strategy
-        outer = strategy.active_follower
+        outer = strategy._active_follower
         try:
             yield
         except BaseException as error:
-            if strategy.active_follower is not outer:
-                strategy.active_follower.give_up(error)
+            if strategy._active_follower is not outer:
+                strategy._active_follower.give_up(error)
             raise
 
     def check_stranger(self, model: Any) -> None:
@@ -208,7 +208,7 @@ class Trainer:
         native = getattr(variables[0], "_value", None) if variables else None
         if not isinstance(native, ServerVariable):
             return False
-        native._distribute_strategy.apply_eagerly(optimizer, list(gradients), variables)
+        native._distribute_strategy._apply_eagerly(optimizer, list(gradients), variables)
         return True
 
 
@@ -253,7 +253,7 @@ def _can_predict_on_workers(model: Any) -> bool:
     """Not within an epoch of `fit`, whose tickets are open, nor what the chief alone can do."""
     strategy = model._distribute_strategy
     return (
-        strategy.active_round is None
+        strategy._active_round is None
         and model.built
         and not model.run_eagerly
         and not overrides_prediction(model)
@@ -271,11 +271,11 @@ def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
     attributes = model.__dict__
     if not isinstance(model.predict_function, Joined):
         attributes["predict_function"] = Joined(Predictor(model, strategy=strategy))
-    strategy.predictor = model.predict_function.predictor
+    strategy._predictor = model.predict_function.predictor
     try:
         yield
     finally:
-        strategy.predictor = None
+        strategy._predictor = None
 
 
 def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:

@@ -15,7 +15,7 @@ ESCAPES = re.compile(r"\x1b\[\d*m")
 
 
 class Cluster:
-    def describe_pace(self) -> str:
+    def _describe_pace(self) -> str:
         return "2/2 workers - staleness 1.0"
 
 
