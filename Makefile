@@ -3,13 +3,19 @@
 #   make train                              the reference job on a local cluster
 #   make train ARGS="--set training.epochs=5"
 #   make test ARGS="tests/unit -k spec"     some of the tests
-#   make test ARGS="-n 2 --dist loadgroup"  in two processes: a third less time
+#   make test ARGS="-n 0"                   in one process, for a debugger
+#   make test-all SEED=7                    the property tests with the examples of another run
 
 ARGS ?=
+# Of the property tests: always the same examples for `make test`, so that it says the same of the
+# same code; `make test-all` looks further, with a seed of its own that it prints.
+SEED := $(or $(SEED),$(if $(filter test-all,$(MAKECMDGOALS)),$(shell date +%s),0))
 PYTHON ?=
 export PYTHON
 
 BIN := .venv/bin
+# A cluster leaves half of two cores idle: other tests run beside it.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --hypothesis-seed=$(SEED)
 # ARGS within a title in single quotes.
 SHOWN = $(subst ','\'',$(ARGS))
 
@@ -28,8 +34,8 @@ train: ## Train the reference job on a local cluster: 1 chief, 2 workers, 1 para
 
 test: ## Run the tests, without those that take minutes.
 	@.ci/environment test 4
-	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (30 to 45 minutes on 2 cores)' \
-		$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (20 to 30 minutes on 2 cores)' \
+		$(PYTEST) -m "not slow" $(ARGS)
 
 # What trains on a cluster; the rest of tests/cluster is about processes or names its carrier.
 TRAINING := $(addprefix tests/cluster/,optimizers recovery strategy training)
@@ -37,10 +43,11 @@ TRAINING := $(addprefix tests/cluster/,optimizers recovery strategy training)
 test-all: ## Run all tests, and those that train on the other carrier as well.
 	@.ci/environment test 5
 	@status=0; \
+	echo 'The seed of the property tests is $(SEED); make test-all SEED=$(SEED) repeats them.'; \
 	.ci/step 4/5 'Test everything: $(strip pytest $(SHOWN))' \
-		$(BIN)/python -m pytest $(ARGS) || status=1; \
+		$(PYTEST) $(ARGS) || status=1; \
 	.ci/step 5/5 'Test on grpc: $(strip TFPS_TRANSPORT=grpc pytest $(TRAINING) $(SHOWN))' \
-		env TFPS_TRANSPORT=grpc $(BIN)/python -m pytest $(TRAINING) $(ARGS) || status=1; \
+		env TFPS_TRANSPORT=grpc $(PYTEST) $(TRAINING) $(ARGS) || status=1; \
 	exit $$status
 
 lint: ## Check style, types and the layers of the packages.

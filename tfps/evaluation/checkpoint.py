@@ -59,9 +59,12 @@ class Checkpoint:
     size_bytes: int
 
     @property
-    def age(self) -> tuple[int, tuple[tuple[int, str], ...], int]:
-        """Compares as greater for the newer one; numbers in names decide between equal times."""
-        return self.changed_ns, _natural(self.name), self.size_bytes
+    def age(self) -> tuple[int, tuple[tuple[int, str], ...], str, int]:
+        """Compares as greater for the newer one; numbers in names decide between equal times.
+
+        Two names with the same numbers, such as ``ckpt-1`` and ``ckpt-01``, have an order as well.
+        """
+        return self.changed_ns, _natural(self.name), self.name, self.size_bytes
 
     @property
     def number(self) -> int | None:

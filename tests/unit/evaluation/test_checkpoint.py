@@ -71,6 +71,10 @@ def test_equal_times_are_told_apart_by_numbers_in_names() -> None:
     ]
 
 
+def test_names_with_the_same_numbers_have_an_order() -> None:
+    assert _names("ckpt-1.keras", "ckpt-01.keras") == _names("ckpt-01.keras", "ckpt-1.keras")
+
+
 @given(
     st.lists(
         st.builds(
