@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from tfps.checkpoint.commit import MARKER, Folder
 from tfps.checkpoint.contents import Contents, contents_of
 from tfps.checkpoint.counters import counters_of, entries_of
@@ -70,7 +72,7 @@ class CheckpointManager:
 
     def __init__(
         self,
-        model: Any,
+        model: keras.Model,
         directory: str | os.PathLike[str],
         *,
         keep: Retention | None = None,

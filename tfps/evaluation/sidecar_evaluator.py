@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfps.errors import CheckpointError, ConfigError
@@ -23,6 +24,15 @@ from tfps.evaluation.tensorflow_checkpoint import load_tensorflow_checkpoint
 
 logger = logging.getLogger(__name__)
 
+# What `model.evaluate` takes as `x` and can take again for each checkpoint: no generator.
+Data: TypeAlias = (
+    tf.data.Dataset
+    | keras.utils.PyDataset
+    | np.ndarray[Any, Any]
+    | tf.Tensor
+    | Sequence[Any]
+    | Mapping[str, Any]
+)
 LOOK_EVERY_S = 1.0  # into the folder; as often as tf.train.checkpoints_iterator
 NOTICE_AFTER_S = 30.0  # without a checkpoint
 # What can be read and is of another model stays so; the second look is for a file half written.
@@ -70,7 +80,7 @@ class SidecarEvaluator:
     def __init__(  # noqa: PLR0917 - the signature is tf_keras's
         self,
         model: keras.Model,
-        data: Any,
+        data: Data,
         checkpoint_dir: str | os.PathLike[str],
         steps: int | None = None,
         max_evaluations: int | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -54,7 +54,8 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     ```
     """
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        """Watch the strategy's workers; the class's documentation describes the argument."""
         if not getattr(self, "_has_initialized", False):
             self._packed: weakref.WeakKeyDictionary[Any, _Packed] = weakref.WeakKeyDictionary()
         with private.closure_queues_of(ClosureQueue):
@@ -77,7 +78,12 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             attendance = runtime.warm_up
         queue.watch(attendance)
 
-    def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
+    def schedule(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> tf.distribute.experimental.coordinator.RemoteValue:
         """Schedule a `tf.function` on some worker; see TensorFlow's documentation.
 
         Args:

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfps.bridge import keras_patches
@@ -27,12 +28,14 @@ from tfps.cluster import (
 )
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.consistency.local_steps import period_steps_of
-from tfps.consistency.modes import applies_each_gradient
+from tfps.consistency.modes import Mode, applies_each_gradient
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
 from tfps.optimizers.wrapped import members
+from tfps.partitioners import Partitioner
 from tfps.placement.plan import Plan
+from tfps.placement.policy import Placement
 from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
 from tfps.runtime.devices import Devices, OneDevice, SeveralDevices
@@ -43,7 +46,7 @@ from tfps.strategy.arguments import check_arguments
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.extended import Extended
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
-from tfps.strategy.primitives import Primitives
+from tfps.strategy.primitives import Primitives, Tensor
 from tfps.strategy.stats import Stats, take_stats
 from tfps.training.trainer import Trainer
 
@@ -68,7 +71,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         placement: which server takes a Keras variable; `LeastLoaded()` when None.
         consistency: `tfps.Asynchronous()` when None; `tfps.Asynchronous(pipeline_steps=1)` hides
             exchanges behind the computation.
-        compression: None; codecs come later.
+        compression: None; this version sends gradients as they are.
         transport: how requests reach servers: ``"direct"`` (between tfps's own processes),
             ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: what ``TFPS_TRANSPORT``
             says, else direct where it can be.
@@ -93,15 +96,18 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def __init__(
         self,
-        cluster_resolver: Any = None,
-        variable_partitioner: Any = None,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        variable_partitioner: Partitioner
+        | tf.distribute.experimental.partitioners.Partitioner
+        | None = None,
         *,
-        placement: Any = None,
-        consistency: Any = None,
-        compression: Any = None,
+        placement: Placement | str | None = None,
+        consistency: Mode | str | None = None,
+        compression: None = None,
         transport: str = "auto",
         batch_callbacks: str = "auto",
     ) -> None:
+        """Connect to the cluster; the class's documentation describes the arguments."""
         arguments = check_arguments(
             cluster_resolver=cluster_resolver,
             variable_partitioner=variable_partitioner,
@@ -262,16 +268,20 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._primitives.apply(optimizer, gradients, variables)
 
     @tf.autograph.experimental.do_not_convert
-    def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Any], Any]:
-        """Read parameters, one request per server; see `strategy.primitives.Primitives.pull`."""
+    def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
         return self._primitives.pull(names)
 
     @tf.autograph.experimental.do_not_convert
     def push(
-        self, gradients: Mapping[str, Any], version: Any, *, optimizer: Any = None
-    ) -> tuple[Any, Any]:
-        """Send gradients to the servers; see `strategy.primitives.Primitives.push`."""
+        self,
+        gradients: Mapping[str, Tensor],
+        version: Tensor,
+        *,
+        optimizer: keras.optimizers.Optimizer | None = None,
+    ) -> tuple[Tensor, Tensor]:
         return self._primitives.push(gradients, version, optimizer=optimizer)
+
+    pull.__doc__, push.__doc__ = Primitives.pull.__doc__, Primitives.push.__doc__
 
     def update_operations(self) -> list[UpdateOperation]:
         """Every operation that a push of `fit` changes a variable with, and where it runs."""

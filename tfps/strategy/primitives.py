@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
@@ -27,6 +28,9 @@ from tfps.runtime.worker_index import worker_of_call
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
+
+# What crosses `pull` and `push`: arrays on the coordinator, tensors in a scheduled function.
+Tensor: TypeAlias = tf.Tensor | np.ndarray[Any, Any]
 
 
 class Parameter:
@@ -106,7 +110,7 @@ class Primitives:
         """The names that can be pulled."""
         return sorted(self._known)
 
-    def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Any], Any]:
+    def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
         """Read parameters: one request per server, all of a server's from one moment.
 
         Args:
@@ -114,7 +118,7 @@ class Primitives:
 
         Returns:
             The values by name, and the version (int64, one number per server) that a later push
-            shall name.
+            shall name: arrays on the coordinator, tensors in a scheduled function.
 
         Raises:
             ConfigError: a name that no variable of the scope has.
@@ -136,8 +140,8 @@ class Primitives:
         return self._pull(parameters, servers)
 
     def push(
-        self, gradients: Mapping[str, Any], version: Any, *, optimizer: Any = None
-    ) -> tuple[Any, Any]:
+        self, gradients: Mapping[str, Tensor], version: Tensor, *, optimizer: Any = None
+    ) -> tuple[Tensor, Tensor]:
         """Send gradients; each server applies its part as one atomic update.
 
         Args:

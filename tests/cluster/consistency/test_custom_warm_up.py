@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.custom_loop import wait_for
+from tfps.consistency.modes import Mode
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -151,7 +152,7 @@ def make(cluster: Callable[..., LocalCluster]) -> Iterator[Make]:
         job.strategy.close()
 
 
-MODES = {
+MODES: dict[str, Mode] = {
     "asynchronous": tfps.Asynchronous(warm_up_steps=STEPS),
     "synchronous": tfps.Synchronous(warm_up_steps=STEPS),
     "backup worker": tfps.Synchronous(1, warm_up_steps=STEPS),

@@ -62,7 +62,10 @@ def test_the_strategy_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFPS_CONNECT_TIMEOUT_S", "soon")
     with pytest.raises(ConfigError) as raised:
         tfps.ParameterServerStrategy(
-            variable_partitioner=4, compression="topk", transport="tcp", batch_callbacks="some"
+            variable_partitioner=4,
+            compression="topk",  # type: ignore[arg-type]
+            transport="tcp",
+            batch_callbacks="some",
         )
     head, *lines = str(raised.value).splitlines()
     assert head == "ParameterServerStrategy has 7 mistakes:"
