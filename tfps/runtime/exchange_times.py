@@ -57,7 +57,7 @@ class ExchangeTimes:
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        runtime.kept_slots.note_name(NAME)
+        runtime.kept_times.note_name(NAME)
         self._latest = KeptTensor(NAME, container=runtime.container, shape=(2,), dtype=tf.int64)
 
     def fields(self) -> dict[Request, tf.Tensor]:

@@ -46,6 +46,11 @@ class KeptSlots:
         if name not in self._names:
             self._names[name], self._functions = None, None
 
+    @property
+    def has_names(self) -> bool:
+        """Whether workers may have made anything."""
+        return bool(self._names)
+
     def prepare(self) -> None:
         """Make what frees them, so that `free` traces nothing: for whoever must not wait for it."""
         self._functions = [line.function(self._trace, arguments=0) for line in self._lines]
