@@ -31,3 +31,12 @@ def format_seconds(seconds: float) -> str:
         return f"{seconds:.3g} s"
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes} min {seconds} s"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things for people.
+
+    >>> counted(1, "worker"), counted(5346, "step")
+    ('1 worker', '5,346 steps')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

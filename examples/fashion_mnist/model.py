@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import keras
 
+TITLE = "Fashion-MNIST"
 CLASSES = (
     "T-shirt/top",
     "Trouser",

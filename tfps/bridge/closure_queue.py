@@ -9,6 +9,7 @@ from typing import Any
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.attendance import Attendance
+from tfps.bridge.lives import Lives
 
 # Within this a program schedules the next closure, if it does so without pause.
 LINGER_S = 0.1
@@ -53,6 +54,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self.attendance = Attendance()
         self._asking: set[Any] = set()  # the workers whose threads are in `get`
         self._joining = 0  # how many threads wait for all closures
+        self._lives = Lives()
         self.on_failure: Callable[[int], None] = lambda _worker: None
 
     def watch(self, attendance: Attendance) -> None:
@@ -85,6 +87,8 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             if not leaves:
                 with self._queue_lock:
                     self._asking.discard(tag)
+                    if closure is not None:
+                        self._lives.works(tag)
                 return closure
             self.attendance.leaves(tag)
 
@@ -197,6 +201,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         """Give a worker no more closures, and recall the one that it runs."""
         with self._queue_lock:
             self._barred.add(worker)
+            self._lives.is_lost(worker)
             if worker in self._runs:
                 self._runs[worker].recalled = True
 
@@ -205,6 +210,16 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         with self._queue_lock:
             self._barred.discard(worker)
             self._admitted.notify_all()
+
+    def comes_back(self, worker: int) -> None:
+        """TensorFlow has taken in a worker again that had died."""
+        with self._queue_lock:
+            self._lives.is_lost(worker)
+
+    def lives(self, *, workers: int) -> tuple[int, ...]:
+        """How many lives each worker has had: 1, and one more whenever it worked again."""
+        with self._queue_lock:
+            return self._lives.of(workers=workers)
 
     @property
     def barred(self) -> frozenset[int]:

@@ -39,6 +39,22 @@ def rest_while_workers_return(coordinator: Any, rest: Rest) -> None:
     Context._tfps_rests = True
 
 
+def tell_of_return(coordinator: Any, tell: Callable[[int], None]) -> None:
+    """Call something with a worker's index each time that TensorFlow has taken it in again.
+
+    Args:
+        coordinator: whose workers they are.
+        tell: called on the worker's thread, before it takes a closure.
+    """
+    for worker in coordinator._cluster.workers:
+
+        def recovered(worker: Any = worker, original: Any = worker._on_worker_recovery) -> None:
+            original()
+            tell(worker.worker_index)
+
+        worker._on_worker_recovery = recovered
+
+
 def _takes_in(coordinator: Any) -> bool:
     """Whether this thread connects the coordinator's lost workers; nobody waits for another's."""
     handler = coordinator._cluster.failure_handler

@@ -13,6 +13,7 @@ from tfps.consistency.modes import (
     range_problem,
 )
 from tfps.consistency.synchronous import Synchronous, backup_problem
+from tfps.units import counted
 
 
 def mode_of(section: ConsistencySection) -> Mode:
@@ -33,6 +34,41 @@ def mode_of(section: ConsistencySection) -> Mode:
         elasticity=section.elasticity,
         warm_up_steps=warm_up,
     )
+
+
+def mode_in_words(section: ConsistencySection) -> str:
+    """Return the mode of ``[consistency]`` and its settings, for titles.
+
+    Example:
+
+    >>> mode_in_words(ConsistencySection(mode="synchronous", backup_workers=1))
+    'synchronous, 1 backup worker'
+    >>> mode_in_words(ConsistencySection(mode="bounded_staleness"))
+    'bounded staleness, at most 4 steps ahead'
+    """
+    lowest, highest = section.min_bound_steps, section.max_bound_steps
+    pipelined, backups, warm_up = (
+        section.pipeline_steps,
+        section.backup_workers,
+        section.warm_up_steps,
+    )
+    settings = {
+        "asynchronous": {f"pipelined by {counted(pipelined, 'step')}": pipelined > 0},
+        "synchronous": {
+            counted(backups, "backup worker"): backups > 0,
+            f"up to {section.adaptive_batches} batches a worker": section.adaptive_batches > 1,
+        },
+        "bounded_staleness": {f"at most {counted(section.bound_steps, 'step')} ahead": True},
+        "dynamic_bounded_staleness": {f"at most {lowest} to {highest} steps ahead": True},
+        "local_steps": {
+            f"periods of {counted(section.period_steps, 'step')}": True,
+            "synchronous": section.synchronous_periods,
+            f"elasticity {section.elasticity}": section.elasticity is not None,
+        },
+    }
+    any_mode = {f"after {counted(warm_up, 'step')} of warm-up": warm_up > 0}
+    said = [text for text, applies in (settings[section.mode] | any_mode).items() if applies]
+    return ", ".join([section.mode.replace("_", " "), *said])
 
 
 def consistency_problems(config: JobConfig) -> list[str]:

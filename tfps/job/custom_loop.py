@@ -7,21 +7,27 @@ worker takes an execution, and one that a lost worker leaves behind is simply sc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge.remote_value import is_done
 from tfps.config import JobConfig
-from tfps.job.curves import Curves
+from tfps.job.epochs import Epoch, Training
 from tfps.job.inputs import Inputs
 from tfps.strategy.coordinator import ClusterCoordinator
 from tfps.training.progress import ClusterProgbar
 
+LOOK_EVERY_S = 0.02
 
-def train_with_custom_loop(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> Curves:
-    """Train a compiled model step by step and return its curves.
+
+def train_with_custom_loop(
+    strategy: Any, model: Any, inputs: Inputs, config: JobConfig
+) -> Training:
+    """Train a compiled model step by step; answers what its epochs measured.
 
     Args:
         strategy: a `tfps.ParameterServerStrategy`.
@@ -35,8 +41,10 @@ def train_with_custom_loop(strategy: Any, model: Any, inputs: Inputs, config: Jo
     arrays = iter(coordinator.create_per_worker_dataset(_arrays(inputs)))
     execution = make_execution(strategy, model)
     random = np.random.default_rng(config.training.seed)
-    curves = Curves(loss=(), accuracy=())
+    epochs: list[Epoch] = []
+    examples_seen = 0
     for epoch in range(config.training.epochs):
+        began_s = time.monotonic()
         print(f"Epoch {epoch + 1}/{config.training.epochs}")
         steps = inputs.steps_per_epoch(config.data.batch_size)
         progress = ClusterProgbar(strategy, target=steps)
@@ -49,18 +57,15 @@ def train_with_custom_loop(strategy: Any, model: Any, inputs: Inputs, config: Jo
                 steps_per_execution=config.training.steps_per_execution,
             )
         ]
-        loss, accuracy, examples = _follow(totals, progress)
-        validation = _validate(model, inputs)
-        progress.update(
-            steps,
-            [("loss", loss), ("accuracy", accuracy), *validation.items()],
-            finalize=True,
-        )
-        curves = curves.with_epoch(
-            loss=loss, accuracy=accuracy, validation=validation, examples=examples
-        )
+        workers = sum(strategy.alive_workers())
+        loss, accuracy, examples = follow(totals, progress, workers=workers)
+        metrics = {"loss": loss, "accuracy": accuracy, **_validate(model, inputs)}
+        progress.update(steps, metrics.items(), finalize=True)
+        examples_seen += examples
+        seconds = time.monotonic() - began_s
+        epochs.append(Epoch(epoch + 1, steps, seconds, progress.steps_per_s, metrics))
     coordinator.join()
-    return curves
+    return Training(epochs, examples_seen)
 
 
 def make_execution(strategy: Any, model: Any) -> Callable[[Any, Any], Any]:
@@ -125,16 +130,32 @@ def _arrays(inputs: Inputs) -> Callable[[], Any]:
     return dataset
 
 
-def _follow(totals: list[Any], progress: Any) -> tuple[float, float, int]:
-    """Show the executions as they end; return the epoch's mean loss, accuracy and examples."""
+def follow(totals: list[Any], progress: Any, *, workers: int) -> tuple[float, float, int]:
+    """Show the executions as they end; return the epoch's mean loss, accuracy and examples.
+
+    The first of each worker say nothing of its speed: they begin with what an epoch begins with.
+
+    Args:
+        totals: what the executions answer, in the order in which workers take them.
+        progress: a `ClusterProgbar`.
+        workers: how many execute them.
+    """
+    waiting, ended = list(totals), 0
     loss = hits = examples = steps = 0.0
-    for total in totals:
-        values = total.fetch()
-        loss, hits, examples = loss + values[0], hits + values[1], examples + values[2]
-        steps += values[3]
-        if steps < progress.target:
+    while waiting:
+        done = [total for total in waiting if is_done(total)]
+        if not done:
+            time.sleep(LOOK_EVERY_S)
+            continue
+        waiting = [total for total in waiting if total not in done]
+        for total in done:
+            values = total.fetch()
+            loss, hits, examples = loss + values[0], hits + values[1], examples + values[2]
+            steps += values[3]
+        ended += len(done)
+        if ended >= workers:
             shown = [("loss", loss / examples), ("accuracy", hits / examples)]
-            progress.update(int(steps), shown)
+            progress.update(int(steps), shown, finalize=False)
     return float(loss / examples), float(hits / examples), int(examples)
 
 

@@ -1,8 +1,8 @@
-"""The pictures of a run: training curves, the confusion matrix and how stale gradients were."""
+"""The pictures of a run, drawn from what `result.json` holds and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,49 +10,65 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tfps.job.curves import Curves
+from tfps.consistency.ledger import STALENESS_BINS
+from tfps.job.epochs import series
+from tfps.units import counted
 
-TRAINING, VALIDATION, INK, GRID = "#1f6fb4", "#e07b22", "#333333", "#e3e3e3"
+TRAINING, VALIDATION, INK, PALE, GRID = "#1f6fb4", "#e07b22", "#333333", "#666666", "#e3e3e3"
 DOTS_PER_INCH = 150
 LIGHT_TEXT_FROM = 0.35  # share of a row from which a cell is too dark for dark text
+MOST_UPRIGHT_NUMBERS = 14  # more bars than that are too narrow for upright numbers
+FEWEST_PLACES = 4  # for bars: a single one would be as wide as the picture
+CHARACTERS_PER_INCH = 11  # of the line below the title
+PERCENT = FuncFormatter(lambda share, _: f"{round(100 * share, 6):g}%")
 
 
-def draw_curves(curves: Curves, path: Path, *, title: str) -> None:
-    """Write loss and accuracy over the epochs as a PNG.
-
-    Args:
-        curves: what was measured.
-        path: the file.
-        title: above both plots.
-    """
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    figure.suptitle(title, color=INK, fontsize=12)
-    loss, accuracy = figure.subplots(1, 2)
-    _draw_pair(loss, curves.loss, curves.validation_loss, label="loss")
-    _draw_pair(accuracy, curves.accuracy, curves.validation_accuracy, label="accuracy")
-    loss.set_ylim(bottom=0)
-    accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=None))
-    loss.legend(frameon=False)
-    _write(figure, path)
-
-
-def draw_confusion(matrix: np.ndarray, path: Path, *, classes: Sequence[str], title: str) -> None:
-    """Write a confusion matrix as a PNG: rows are true classes, each cell its share of the row.
+def draw_all(result: Mapping[str, Any], folder: Path) -> None:
+    """Write every picture of a run.
 
     Args:
-        matrix: counts, true class by predicted class.
-        path: the file.
-        classes: their names.
-        title: above the matrix.
+        result: what `result.json` holds.
+        folder: where the pictures go.
+
+    Example:
+
+    ```python
+    draw_all(json.loads(Path("runs/fashion_mnist/result.json").read_text()), Path("pictures"))
+    ```
     """
+    for name, draw in PICTURES.items():
+        figure = draw(result)
+        # Agg by hand: no window system is looked for, and pyplot's global state stays the user's.
+        FigureCanvasAgg(figure)
+        figure.savefig(folder / name, dpi=DOTS_PER_INCH)
+
+
+def curves(result: Mapping[str, Any]) -> Figure:
+    """Loss and accuracy over the epochs."""
+    figure = _figure(10, 4.5)
+    plots = figure.subplot_mosaic([["how", "how"], ["loss", "accuracy"]], height_ratios=[0.001, 1])
+    plots["how"].set_axis_off()
+    _entitle(figure, result, _reached(result), above=plots["how"])
+    loss, accuracy = plots["loss"], plots["accuracy"]
+    _draw_pair(loss, result["history"], "loss")
+    _draw_pair(accuracy, result["history"], "accuracy")
+    loss.set_ylim(0, 1.02 * loss.get_ylim()[1])
+    accuracy.yaxis.set_major_formatter(PERCENT)
+    loss.legend(frameon=False, labelcolor=INK)
+    return figure
+
+
+def confusion(result: Mapping[str, Any]) -> Figure:
+    """A confusion matrix: rows are true classes, each cell its share of the row."""
+    matrix, classes = np.asarray(result["confusion_matrix"]), result["classes"]
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    figure = Figure(figsize=(8, 7.4), layout="constrained")
+    figure = _figure(8, 7.9)
     axes = figure.subplots()
+    _entitle(figure, result, _reached(result), above=axes)
     # The square root makes the confusions visible beside the diagonal.
     axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1))
-    axes.set_title(title, color=INK, fontsize=12, pad=12)
     axes.set_xlabel("predicted", color=INK)
     axes.set_ylabel("true", color=INK)
     axes.set_xticks(range(len(classes)), classes, rotation=40, ha="right")
@@ -67,62 +83,126 @@ def draw_confusion(matrix: np.ndarray, path: Path, *, classes: Sequence[str], ti
         axes.text(
             column,
             row,
-            f"{100 * share:.0f}%" if share >= 0.01 else "<1%",
+            percent(share),
             ha="center",
             va="center",
             fontsize=9,
             color="white" if share > LIGHT_TEXT_FROM else INK,
         )
-    _write(figure, path)
+    return figure
 
 
-def draw_staleness(counts: Mapping[int, int], path: Path, *, title: str) -> None:
-    """Write how many updates gradients lacked when they were applied, as a PNG.
-
-    Args:
-        counts: staleness -> number of gradients.
-        path: the file.
-        title: above the bars.
-    """
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
+def staleness(result: Mapping[str, Any]) -> Figure:
+    """How many updates gradients lacked when they were applied."""
+    counts = {int(lacked): n for lacked, n in (result["gradient_staleness_updates"] or {}).items()}
     total = max(1, sum(counts.values()))
-    axes.bar(list(counts), [count / total for count in counts.values()], 0.8, color=TRAINING)
-    axes.set_title(title, color=INK, fontsize=12)
+    shares = {lacked: count / total for lacked, count in counts.items()}
+    mean = sum(lacked * share for lacked, share in shares.items())
+    title = f"{result['title']}: gradients lacked {mean:.2f} updates on average"
+    figure = _figure(8, 4.5)
+    axes = figure.subplots()
+    _entitle(figure, result, title if counts else result["title"], above=axes)
+    # The edge keeps a bar visible that would be less than a dot high.
+    axes.bar(
+        list(shares), list(shares.values()), 0.8, color=TRAINING, edgecolor=TRAINING, linewidth=0.8
+    )
+    last = max(counts, default=0)
+    upright = last < MOST_UPRIGHT_NUMBERS
+    for lacked, share in shares.items():
+        axes.annotate(
+            percent(share),
+            (lacked, share),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            rotation=0 if upright else 90,
+            fontsize=9 if upright else 7,
+            color=INK,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
+        )
+    if counts:
+        label = f"mean of {counted(total, 'gradient')}"
+        axes.axvline(mean, color=VALIDATION, linestyle=(0, (4, 3)), zorder=0.6, label=label)
+        axes.legend(framealpha=1, edgecolor="white", labelcolor=INK, loc="upper right")
     axes.set_xlabel("staleness of a gradient, in updates", color=INK)
     axes.set_ylabel("share of gradients", color=INK)
-    axes.set_xlim(-0.6, max(counts, default=0) + 0.6)
-    axes.set_ylim(0, 1.05 * max((count / total for count in counts.values()), default=1))
+    axes.set_xlim(-0.6, max(last, FEWEST_PLACES) + 0.6)
+    axes.set_ylim(0, 1.18 * max(shares.values(), default=1))  # room for the numbers
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=None))
+    if last == STALENESS_BINS - 1:  # which collects all that is above it
+        places = range(0, last, 7)
+        axes.set_xticks([*places, last], [*map(str, places), f"{last}+"])
+    axes.yaxis.set_major_formatter(PERCENT)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, labelcolor=INK)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GRID)
-    _write(figure, path)
+    return figure
 
 
-def _draw_pair(
-    axes: Any, training: Sequence[float], validation: Sequence[float], *, label: str
-) -> None:
-    epochs = range(1, len(training) + 1)
-    axes.plot(epochs, training, color=TRAINING, marker="o", markersize=4, label="training")
-    if validation:
+PICTURES: dict[str, Callable[[Mapping[str, Any]], Figure]] = {
+    "training_curves.png": curves,
+    "confusion_matrix.png": confusion,
+    "staleness.png": staleness,
+}
+
+
+def percent(share: float) -> str:
+    """A share for people; one that is not nothing never reads as nothing.
+
+    Example:
+
+    >>> [percent(share) for share in (0.904, 0.0149, 0.0031, 0.0004)]
+    ['90%', '1%', '0.3%', '<0.1%']
+    """
+    if share >= 0.00995:
+        return f"{100 * share:.0f}%"
+    return f"{100 * share:.1f}%" if share >= 0.0005 else "<0.1%"
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.07)
+    return figure
+
+
+def _reached(result: Mapping[str, Any]) -> str:
+    """What was trained, and how well it does."""
+    images = int(np.sum(result["confusion_matrix"]))
+    return f"{result['title']}: {result['test_accuracy']:.1%} of {images:,} test images right"
+
+
+def _entitle(figure: Figure, result: Mapping[str, Any], title: str, *, above: Any) -> None:
+    """A title, and below it how the model was trained."""
+    size = result["cluster"]
+    mode = result["mode_in_words"]
+    tasks = f"{counted(size['workers'], 'worker')}, {counted(size['ps'], 'parameter server')}"
+    is_short = len(f"{mode}; {tasks}") <= CHARACTERS_PER_INCH * figure.get_figwidth()
+    how = f"{mode}; {tasks}" if is_short else f"{mode}\n{tasks}"
+    figure.suptitle(title, color=INK, fontsize=13, fontweight="bold")
+    above.set_title(how, color=PALE, fontsize=10.5, pad=10)
+
+
+def _draw_pair(axes: Any, history: Sequence[Mapping[str, Any]], name: str) -> None:
+    for metric, color, label in (
+        (name, TRAINING, "training"),
+        (f"val_{name}", VALIDATION, "validation"),
+    ):
+        points = series(history, metric)
         axes.plot(
-            epochs, validation, color=VALIDATION, marker="o", markersize=4, label="validation"
+            list(points), list(points.values()), color=color, marker="o", markersize=4, label=label
         )
+    last = len(history)
+    # Never as far as 0: there is no epoch 0.
+    beside = min(0.5, 0.1 + 0.03 * last)
+    axes.set_xlim(1 - beside, max(1, last) + beside)
     axes.set_xlabel("epoch", color=INK)
-    axes.set_title(label, color=INK, fontsize=11)
+    axes.set_title(name, color=INK, fontsize=11)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, labelcolor=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GRID)
-
-
-def _write(figure: Figure, path: Path) -> None:
-    # Agg by hand: no window system is looked for, and pyplot's global state stays the user's.
-    FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=DOTS_PER_INCH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import sys
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from tfps.config import JobConfig, to_toml
 from tfps.errors import ConfigError
 from tfps.job import bundle
-from tfps.job.curves import Curves
+from tfps.job.consistency import mode_in_words
+from tfps.job.epochs import Training
 from tfps.job.inputs import Inputs, split
-from tfps.job.result import Result, package_versions
-from tfps.units import format_seconds
+from tfps.job.result import Result, host, now, package_versions
+from tfps.units import counted, format_seconds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,36 +76,51 @@ def run_job(
     with connect() as strategy:
         model = build_model(config, steps=steps, strategy=strategy)
         say(f"model    {config.model.name}, {model.count_params():,} parameters")
-        started = time.monotonic()
-        curves = _train(strategy, model, inputs, config)
+        started, started_at = time.monotonic(), now()
+        training = _train(strategy, model, inputs, config)
         train_seconds = time.monotonic() - started
         stats = strategy.stats()
-        say(f"Trained in {format_seconds(train_seconds)}{_staleness(stats)}; testing ...")
+        took = format_seconds(train_seconds)
+        say(f"Trained in {took}{_of_which(training)}{_staleness(stats)}; testing ...")
         loss, accuracy, matrix = test_model(model, inputs)
         # Only now: the results of an earlier run survive one that fails.
         (output / "result.json").unlink(missing_ok=True)
         model.save(output / "model.keras")
+        cluster = _cluster(strategy, stats)
+    example = bundle.example(config.example).model
     result = Result(
+        title=f"{config.model.name.upper()} on {example.TITLE}",
+        started_at=started_at,
+        mode=config.consistency.mode,
+        mode_in_words=mode_in_words(config.consistency),
+        cluster=cluster,
+        host=host(),
         test_accuracy=accuracy,
         test_loss=loss,
         train_seconds=train_seconds,
-        examples_seen=curves.examples_seen or stats.examples_seen,
-        steps_per_s=steps / train_seconds,
+        examples_seen=training.examples_seen or stats.examples_seen,
+        steps_per_s=training.steps_per_s,
         pull_seconds=_plain(stats.pull_seconds),
         push_seconds=_plain(stats.push_seconds),
         update_seconds=_plain(stats.update_seconds),
         gradient_staleness_updates=stats.gradient_staleness_updates,
         gradients_dropped=stats.gradients_dropped,
+        incarnations=stats.incarnations,
+        history=training.epochs,
+        classes=example.CLASSES,
+        confusion_matrix=matrix.tolist(),
         data_source=inputs.source,
         package_versions=package_versions(),
     )
     (output / "config.toml").write_text(to_toml(config))
-    _draw(config, inputs, curves=curves, matrix=matrix, result=result)
+    from tfps.job.figures import draw_all
+
+    draw_all(json.loads(result.as_json()), output)
     result.write(output / "result.json")
-    epochs = config.training.epochs
+    rate = "" if result.steps_per_s is None else f", {result.steps_per_s:.0f} steps/s"
     say(
-        f"Test accuracy {accuracy:.4f} (loss {loss:.4f}) after {epochs} "
-        f"{'epoch' if epochs == 1 else 'epochs'}, {result.steps_per_s:.0f} steps/s"
+        f"Test accuracy {accuracy:.4f} (loss {loss:.4f}) after "
+        f"{counted(config.training.epochs, 'epoch')}{rate}"
     )
     say(f"In {output}: {', '.join(RESULT_FILES)}")
     return result
@@ -181,36 +198,32 @@ def _no_output(output: Path, reason: str) -> ConfigError:
     )
 
 
-def _train(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> Curves:
+def _train(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> Training:
     if config.training.loop == "fit":
         from tfps.job.fit_loop import train_with_fit
 
-        return train_with_fit(model, inputs, config)
+        return train_with_fit(strategy, model, inputs, config)
     from tfps.job.custom_loop import train_with_custom_loop
 
     return train_with_custom_loop(strategy, model, inputs, config)
 
 
-def _draw(
-    config: JobConfig, inputs: Inputs, *, curves: Curves, matrix: np.ndarray, result: Result
-) -> None:
-    from tfps.job.figures import draw_confusion, draw_curves, draw_staleness
+def _cluster(strategy: Any, stats: Any) -> dict[str, Any]:
+    tasks = list(strategy.cluster.tasks("chief", "worker", "ps"))
+    return {
+        "workers": sum(task_type == "worker" for task_type, _, _ in tasks),
+        "ps": sum(task_type == "ps" for task_type, _, _ in tasks),
+        "tasks": {f"{task_type} {index}": address for task_type, index, address in tasks},
+        "carriers": stats.carriers,
+    }
 
-    output = Path(config.training.output)
-    title = f"{config.example}, {config.model.name}: test accuracy {result.test_accuracy:.1%}"
-    draw_curves(curves, output / "training_curves.png", title=title)
-    draw_confusion(
-        matrix,
-        output / "confusion_matrix.png",
-        classes=bundle.example(config.example).model.CLASSES,
-        title=f"{title} of {len(inputs.y_test):,} images",
-    )
-    counts = result.gradient_staleness_updates or {}
-    draw_staleness(
-        counts,
-        output / "staleness.png",
-        title=f"{config.consistency.mode}: {sum(counts.values()):,} gradients",
-    )
+
+def _of_which(training: Training) -> str:
+    """Say how long the steps took; the rest is start and validation."""
+    if training.step_seconds is None:
+        return ""
+    seconds = format_seconds(training.step_seconds)
+    return f" ({counted(training.steps, 'step')} in {seconds})"
 
 
 def _staleness(stats: Any) -> str:

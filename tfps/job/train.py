@@ -31,6 +31,7 @@ from tfps.launch.data_plane import DATA_PORT
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.parent import end_with_parent
 from tfps.launch.stop_signals import end_on_signals
+from tfps.units import counted
 
 
 def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
@@ -126,8 +127,8 @@ def _local_strategy(config: JobConfig) -> Iterator[Any]:
     install_noise_filter(logs / "chief-0.log")
     size = config.cluster
     say(
-        f"cluster  1 chief, {_count(size.workers, 'worker')}, "
-        f"{_count(size.ps, 'parameter server')} on this machine; logs in {logs}"
+        f"cluster  1 chief, {counted(size.workers, 'worker')}, "
+        f"{counted(size.ps, 'parameter server')} on this machine; logs in {logs}"
     )
     # Not waiting at once: this process imports TensorFlow while the tasks do.
     with LocalCluster(workers=size.workers, ps=size.ps, log_dir=logs, wait=False) as cluster:
@@ -172,7 +173,3 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
         yield strategy
     finally:
         strategy.close()
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -63,6 +63,7 @@ class CompiledProgram:
             for carrier in dict.fromkeys(self._carriers)
         }
         self._concrete: dict[Any, Any] = {}
+        self.known_to: set[int] = set()  # workers that have run the closure to its end
 
     @property
     def is_current(self) -> bool:
@@ -72,8 +73,11 @@ class CompiledProgram:
 
     def trace(self, *arguments: Any) -> None:
         """Trace the closure; on the main thread, where Keras's own state is."""
+        before = dict(self._concrete)
         for carrier, function in self._functions.items():
             self._concrete[carrier] = function.get_concrete_function(*arguments)
+        if self._concrete != before:
+            self.known_to.clear()
 
     def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
         """The ticket server's books, metric totals and newest outputs."""

@@ -14,6 +14,7 @@ from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.answers import Answers
 from tfps.runtime.custom_server import CustomServer, reply_header
 from tfps.runtime.joining import join_if_new
+from tfps.runtime.server_stage import count_durations
 from tfps.runtime.server_tables import received_bytes, reply_ids, unpacked
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
@@ -84,6 +85,7 @@ class BoundedServer(CustomServer):
                     received_bytes=received_bytes(wire, ids, payload),
                     sent_bytes=wire.reply.size_bytes,
                 )
+                count_durations(self.server, entries, header)
                 ledger.post(entries)
                 has_to_wait = gate.end_step(slot, counts=alive, clock=header[Request.CLOCK] + 1)
                 assert has_to_wait is not None  # there is a bound

@@ -14,6 +14,7 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.custom_round import RoundServer
 from tfps.runtime.custom_server import CustomServer, reply_header
 from tfps.runtime.server_delta import DeltaStage
+from tfps.runtime.server_stage import timed_update
 from tfps.runtime.wire import Parts, StageWire, parts_of, pieces_on, stage_wire
 from tfps.transport.layout import Layout
 from tfps.transport.message import Kind
@@ -71,7 +72,12 @@ class DeltaServer(CustomServer):
             update_of=self._update_of,  # type: ignore[arg-type]  # never called: workers update
         )
         workers = tf.constant(self.server.ledger.books.slots, tf.int64)
-        delta.change(tensors, staleness=counted.staleness, workers=workers, sender=sender)
+        timed_update(
+            self.server,
+            lambda: delta.change(
+                tensors, staleness=counted.staleness, workers=workers, sender=sender
+            ),
+        )
 
     def _pull_slots(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         ledger = self.server.ledger

@@ -14,6 +14,7 @@ from tfps.runtime.custom_server import reply_header
 from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
+from tfps.runtime.server_stage import count_durations
 from tfps.runtime.warm_up_sums import WarmUpSums, sum_dtype
 from tfps.runtime.wire import Parts, StageWire, gradient_of, name_of, pieces_on
 from tfps.transport.layout import Layout
@@ -92,6 +93,7 @@ class MeanServer(DeltaServer):
                 version = entries.read(ledger.books.VERSION)
                 entries.count(ledger.books.EXCHANGES)
                 entries.count_traffic(received_bytes=wire.request.size_bytes, sent_bytes=0)
+                count_durations(self.server, entries, header)
                 ledger.post(entries)
                 # A worker that hung until now has not heard that the warm-up is over.
                 is_open = self._sums.is_open()

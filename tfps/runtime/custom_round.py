@@ -16,7 +16,7 @@ from tfps.runtime.contributions import Contributions
 from tfps.runtime.custom_server import CustomServer, reply_header
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server_round import RoundPush, RoundRequest
-from tfps.runtime.server_stage import ServerStage
+from tfps.runtime.server_stage import ServerStage, count_durations
 from tfps.transport.message import Kind, Request
 from tfps.transport.packing import pack, unpack
 from tfps.transport.service import Entry
@@ -67,6 +67,7 @@ class CustomRoundPush(RoundPush):
             entries.count_traffic(
                 received_bytes=wire.request.size_bytes, sent_bytes=wire.reply.size_bytes
             )
+            count_durations(self.stage.server, entries, header)
             # How many examples a gradient comes from is not known: all weigh the same.
             done = self.contributions.add(
                 tensors,

@@ -16,9 +16,11 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of, drop_above_of
 from tfps.runtime.handing_out import HandingOut
 from tfps.runtime.program import Program
+from tfps.runtime.pushed import NOT_MEASURED
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import Server
 from tfps.runtime.server_function import server_function
+from tfps.runtime.server_stage import DURATIONS, count_durations, timed_update, when_done
 from tfps.runtime.server_tables import (
     look_ups,
     received_bytes,
@@ -64,6 +66,7 @@ class Caller(NamedTuple):
 
 
 NOBODY = Caller()
+NOT_TOLD: Mapping[Request, tf.Tensor] = {}
 
 
 class Update(Protocol):
@@ -156,10 +159,18 @@ class CustomServer:
         return ServerCall(self.server.device, function, message, entry.reply_bytes)
 
     def header(
-        self, kind: Kind, *, stage: int = 0, version: Any = 0, caller: Caller = NOBODY
+        self,
+        kind: Kind,
+        *,
+        stage: int = 0,
+        version: Any = 0,
+        caller: Caller = NOBODY,
+        told: Mapping[Request, tf.Tensor] = NOT_TOLD,
     ) -> tf.Tensor:
-        """Of such a request."""
+        """Of such a request; ``told`` are durations that the worker has measured before."""
         fields: list[Any] = [0] * REQUEST_FIELDS
+        for field in DURATIONS:
+            fields[field] = told.get(field, NOT_MEASURED)
         fields[Request.PROTOCOL], fields[Request.JOB] = PROTOCOL, self.job_id
         fields[Request.PLAN], fields[Request.BASE_VERSION] = self.plan_id, version
         fields[Request.KIND], fields[Request.STAGE] = int(kind), stage
@@ -252,6 +263,7 @@ class CustomServer:
                     received_bytes=received_bytes(wire, ids, payload),
                     sent_bytes=wire.reply.size_bytes,
                 )
+                count_durations(self.server, entries, header)
                 ledger.post(entries)
                 values = {native.shared_name: native.read_value() for native in wire.values.natives}
                 if self._uses_replies:
@@ -280,19 +292,21 @@ class CustomServer:
         if self.server.device not in devices_of(optimizer):
             return
 
-        def apply() -> tf.Tensor:
+        def apply() -> None:
             self._update_of(optimizer).apply(
                 gradients,
                 device=self.server.device,
                 staleness=counted.staleness,
                 sender=sender,
             )
-            return tf.constant(0)
+
+        def timed() -> tf.Tensor:
+            return timed_update(self.server, lambda: when_done(apply))
 
         if counted.fresh is True:
-            apply()
+            timed()
         else:
-            tf.cond(counted.fresh, apply, lambda: tf.constant(0))
+            tf.cond(counted.fresh, timed, lambda: tf.constant(0))
 
     def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
         """The header of an answer with rows."""

@@ -12,6 +12,7 @@ from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.custom_server import NOBODY, Caller, CustomServer
 from tfps.runtime.devices import Meeting, Replica
+from tfps.runtime.exchange_times import ExchangeTimes, microseconds, timed_exchange
 from tfps.runtime.program import Program
 from tfps.runtime.round_agreement import Found
 from tfps.runtime.runtime import Runtime
@@ -54,6 +55,7 @@ class CustomStep:
         # In a resource, because optimizer calls may stand in loops and nested functions.
         self._at_home = WorkerCopies([*self._followed.values()], devices=[None])
         self._stage = 0
+        self._times = ExchangeTimes(runtime)
         self._caller = self._who_calls()
         # In a resource, because optimizer calls may stand in loops and nested functions.
         self._versions = private.anonymous_variable(
@@ -140,11 +142,15 @@ class CustomStep:
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         caller = self._who_pushes()
         calls = {}
+        told = self._times.fields()
         for p, server in enumerate(self.servers):
-            header = server.header(Kind.PUSH, stage=stage, version=versions[p], caller=caller)
+            header = server.header(
+                Kind.PUSH, stage=stage, version=versions[p], caller=caller, told=told
+            )
             message = with_rows(header, pack(server.wires[stage].request, named), rows.get(p))
             calls[p] = server.call_with(message, Kind.PUSH, stage=stage)
-        replies = self.runtime.carrier.exchange(calls)
+        replies, duration = timed_exchange(self.runtime.carrier, calls)
+        self._times.has_pushed(duration)
         self._take_answers(stage, replies)
 
     def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
@@ -157,7 +163,10 @@ class CustomStep:
 
     def pull(self) -> None:
         """Load all variables: one request per server."""
-        found = self._ask()
+        begin = tf.timestamp()
+        with tf.control_dependencies([begin]):
+            found = self._ask()
+        self._times.has_pulled(microseconds(begin, until=[*found.versions, *found.payloads]))
         self._load(found, self._begin_with)
         for variable in self.program.metrics:
             self.copies.load(variable, tf.identity(variable._value.read_value()))

@@ -38,8 +38,18 @@ class KeptSlots:
             variables: of Keras.
             role: what of them, see `bridge.kept_variable.kept_name`.
         """
-        self._names.update((kept_name(variable, role), None) for variable in variables)
-        self._functions = None
+        for variable in variables:
+            self.note_name(kept_name(variable, role))
+
+    def note_name(self, name: str) -> None:
+        """Workers may make a resource of this name from now on."""
+        if name not in self._names:
+            self._names[name], self._functions = None, None
+
+    @property
+    def has_names(self) -> bool:
+        """Whether workers may have made anything."""
+        return bool(self._names)
 
     def prepare(self) -> None:
         """Make what frees them, so that `free` traces nothing: for whoever must not wait for it."""

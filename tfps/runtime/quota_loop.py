@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
+from tfps.runtime.exchange_times import microseconds
 from tfps.runtime.period_loop import PeriodLoop
 from tfps.runtime.program import Program
 from tfps.runtime.quota_step import QuotaStep
@@ -28,7 +29,6 @@ class QuotaLoop(PeriodLoop):
     def fields_about(
         self, begin: tf.Tensor, *, state: dict[str, Any], done: dict[str, Any]
     ) -> dict[Request, tf.Tensor]:
-        with tf.control_dependencies([done["steps"], *done["gathered"].values()]):
-            computed = tf.cast((tf.timestamp() - begin) * 1e6, tf.int64)
+        computed = microseconds(begin, until=[done["steps"], *done["gathered"].values()])
         # A slow input makes a worker as slow as a slow processor does.
         return {Request.BATCH_MICROSECONDS: (state["wait"] + computed) // done["steps"]}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tfps.bridge.server_variable import NamedResource
+from tfps.cluster import accepts_connections
 from tfps.consistency.modes import Mode
 from tfps.errors import ConfigError
 from tfps.placement.policy import Newcomer, Placement
@@ -24,6 +25,8 @@ from tfps.runtime.storage import Storage
 from tfps.runtime.units import Units
 from tfps.runtime.warm_up import WarmUp
 from tfps.transport.carrier import Carrier
+
+LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
 
 
 def server_device(index: int) -> str:
@@ -81,6 +84,7 @@ class Runtime(Storage):
             for slot, address in enumerate(worker_addresses)
         ]
         self.kept_slots = KeptSlots(container=self.container, lines=self._worker_lines)
+        self.kept_times = KeptSlots(container=self.container, lines=self._worker_lines)
         self.warm_up: WarmUp | None = None
         if mode.warm_up_steps:
             kept = KeptSlots(container=self.container, lines=self._worker_lines)
@@ -211,9 +215,17 @@ class Runtime(Storage):
         self.collect()
         for resource in list(self._resources.values()):
             self._free(resource)
-        self.kept_slots.free()
+        kept = [self.kept_slots, self.kept_times]
         if self.warm_up is not None:
-            self.warm_up.kept.free()
+            kept.append(self.warm_up.kept)
+        if any(each.has_names for each in kept):
+            gone = [
+                slot
+                for slot, address in enumerate(self.worker_addresses)
+                if not accepts_connections(address, timeout_s=LOOK_TIMEOUT_S)
+            ]
+            for each in kept:
+                each.free(without=gone)
         self.data_plane.close()
         for server in self.servers:
             if server.lost is None:

@@ -17,6 +17,7 @@ from tfps.transport.message import Request
 
 # The books' histograms of durations; the first three lie in a request's header in this order.
 PUSH, PULL, WAIT, UPDATE = range(4)
+DURATIONS = (Request.PUSH_MICROSECONDS, Request.PULL_MICROSECONDS, Request.WAIT_MICROSECONDS)
 
 
 class ServerStage:
@@ -57,12 +58,7 @@ class ServerStage:
         """Do the work if the condition holds, and count its duration; answers when it is done."""
 
         def timed() -> tf.Tensor:
-            begin = tf.timestamp()
-            with tf.control_dependencies([begin]):
-                done = work()
-            with tf.control_dependencies([done]):
-                self.server.ledger.count_seconds(UPDATE, tf.timestamp() - begin)
-            return tf.constant(0)
+            return timed_update(self.server, work)
 
         return tf.cond(condition, timed if self.is_update else work, lambda: tf.constant(0))
 
@@ -84,18 +80,16 @@ class ServerStage:
             sender: whose gradients they are; None: of several workers together.
             compiled: whether XLA may compile the update.
         """
-        before = len(tf.compat.v1.get_default_graph().get_operations())
-        for variable in self.wire.state:
-            _take_state(variable, tensors[name_of(variable)], workers)
-        if self.is_update:
-            self._update(tensors, workers, staleness=staleness, sender=sender, compiled=compiled)
-        done = [
-            operation
-            for operation in tf.compat.v1.get_default_graph().get_operations()[before:]
-            if operation.op_def.is_stateful and operation.type != "VarHandleOp"
-        ]
-        with tf.control_dependencies(done):
-            return tf.constant(0)
+
+        def change() -> None:
+            for variable in self.wire.state:
+                _take_state(variable, tensors[name_of(variable)], workers)
+            if self.is_update:
+                self._update(
+                    tensors, workers, staleness=staleness, sender=sender, compiled=compiled
+                )
+
+        return when_done(change)
 
     def _update(self, tensors: Mapping[str, tf.Tensor], workers: tf.Tensor, **options: Any) -> None:
         """Trace what the optimizer does with gradients of several workers."""
@@ -105,9 +99,32 @@ class ServerStage:
             self._update_of(optimizer).apply(gradients, device=device, **options)
 
 
+def timed_update(server: Server, work: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """Do the work and count its duration as an update's; answers when it is done."""
+    begin = tf.timestamp()
+    with tf.control_dependencies([begin]):
+        done = work()
+    with tf.control_dependencies([done]):
+        server.ledger.count_seconds(UPDATE, tf.timestamp() - begin)
+    return tf.constant(0)
+
+
+def when_done(trace: Callable[[], None]) -> tf.Tensor:
+    """Trace changes of variables; answers when they are made."""
+    before = len(tf.compat.v1.get_default_graph().get_operations())
+    trace()
+    done = [
+        operation
+        for operation in tf.compat.v1.get_default_graph().get_operations()[before:]
+        if operation.op_def.is_stateful and operation.type != "VarHandleOp"
+    ]
+    with tf.control_dependencies(done):
+        return tf.constant(0)
+
+
 def count_durations(server: Server, entries: Entries, header: tf.Tensor) -> None:
     """Count what a worker has measured; called after all other changes of the books."""
-    measured = header[Request.PUSH_MICROSECONDS : Request.WAIT_MICROSECONDS + 1]
+    measured = header[DURATIONS[0] : DURATIONS[-1] + 1]
     server.ledger.count_durations(entries, PUSH, measured)
 
 

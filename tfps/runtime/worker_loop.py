@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge.chief_constant import chief_constant
 from tfps.consistency.ledger import NO_TICKET
+from tfps.runtime.exchange_times import microseconds
 from tfps.runtime.program import Program
 from tfps.runtime.pushed import NOT_MEASURED
 from tfps.runtime.server_program import ServerProgram
@@ -91,8 +92,10 @@ class WorkerLoop:
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
             ticket = step.join()
-        with tf.control_dependencies([ticket, *step.versions]):
-            pull_microseconds = tf.cast((tf.timestamp() - begin) * 1e6, tf.int64)
+        pull_microseconds = tf.constant(NOT_MEASURED, tf.int64)
+        if self.program.trains:  # the first join of a worker connects, and prepares the functions
+            took = microseconds(begin, until=[ticket, *step.versions])
+            pull_microseconds = tf.where(control[4] > 0, took, pull_microseconds)
         empty = empty_report(self.program)
         state = {
             **self.begin(step, visit, ticket),
@@ -195,8 +198,7 @@ class Visit:
                 incarnation=self._incarnation,
             )
         flat = tf.nest.flatten(batch, expand_composites=True)
-        with tf.control_dependencies([there, *flat]):
-            waited = tf.cast((tf.timestamp() - asked) * 1e6, tf.int64)
+        waited = microseconds(asked, until=[there, *flat])
         there = tf.logical_and(ticket >= 0, there)
         return {"ticket": ticket, "there": there, "batch": flat, "wait": waited}
 
@@ -237,6 +239,16 @@ def fields_of(state: Mapping[str, Any]) -> dict[Request, tf.Tensor]:
     }
 
 
-def slot_control(slot: int, incarnation: int, first_ticket: int, steps: int) -> tf.Tensor:
-    """The control vector of a closure: who runs it, as whom, and which steps its round has."""
-    return chief_constant([slot, incarnation, first_ticket, steps], tf.int64)
+def slot_control(
+    slot: int, incarnation: int, first_ticket: int, steps: int, *, knows_it: bool = False
+) -> tf.Tensor:
+    """The control vector of a closure: who runs it, as whom, and which steps its round has.
+
+    Args:
+        slot: of the worker.
+        incarnation: of the worker.
+        first_ticket: of the round.
+        steps: of the round.
+        knows_it: whether the worker has run the closure before, so that its join is typical.
+    """
+    return chief_constant([slot, incarnation, first_ticket, steps, int(knows_it)], tf.int64)

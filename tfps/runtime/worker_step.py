@@ -13,6 +13,7 @@ from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.metrics.additivity import updates_watched
 from tfps.optimizers.whole_model import for_whole_model
+from tfps.runtime.exchange_times import timed_exchange
 from tfps.runtime.program import Program
 from tfps.runtime.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.round_agreement import Found, RoundAgreement
@@ -265,22 +266,19 @@ class WorkerStep:
 
     def _push(self, stage: int, payloads: Sequence[tf.Tensor]) -> Pushed:
         """Send payloads to all servers and wait for the replies."""
-        begin = _timestamp_after(payloads)
-        with tf.control_dependencies([begin]):
-            header = self._header(Kind.PUSH, stage)
-            rows = self.tables.to_push(self.program.stages[stage])
-            calls = {
-                p: ServerCall(
-                    server.server.device,
-                    server.pushes[stage],
-                    with_rows(tf.identity(header(p)), payloads[p], rows.get(p)),
-                    server.wires[stage].reply.size_bytes,
-                )
-                for p, server in enumerate(self.servers)
-            }
-        replies = self.carrier.exchange(calls)
+        header = self._header(Kind.PUSH, stage)
+        rows = self.tables.to_push(self.program.stages[stage])
+        calls = {
+            p: ServerCall(
+                server.server.device,
+                server.pushes[stage],
+                with_rows(header(p), payloads[p], rows.get(p)),
+                server.wires[stage].reply.size_bytes,
+            )
+            for p, server in enumerate(self.servers)
+        }
+        replies, duration = timed_exchange(self.carrier, calls)
         headers = [replies[p].header for p in range(len(self.servers))]
-        end = _timestamp_after(headers)
         # A server that refuses a push has let this worker out: what it computes on counts nowhere.
         statuses = tf.stack([header[Reply.STATUS] for header in headers])
         counts = [statuses == known for known in (Status.OK, Status.LATE, Status.DUPLICATE)]
@@ -293,7 +291,7 @@ class WorkerStep:
                 accepted, headers[0][Reply.NEXT_TICKET], tf.constant(NO_TICKET, tf.int64)
             ),
             next_batches=headers[0][Reply.NEXT_BATCHES],
-            microseconds=tf.cast((end - begin) * 1e6, tf.int64),
+            microseconds=duration,
         )
 
     def _at_one_round(self, pushed: Pushed) -> Pushed:
@@ -342,8 +340,3 @@ class WorkerStep:
         before = self._before.get(id(variable))
         value = self.copies.together(variable, before=before, shares=self.shares)
         return value - before if value.dtype.is_integer else value
-
-
-def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    with tf.control_dependencies(list(tensors)):
-        return tf.timestamp()

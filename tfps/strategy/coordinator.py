@@ -14,7 +14,7 @@ from tfps.bridge.attendance import Attendance
 from tfps.bridge.closure_error import is_task_failure, tells_of_a_lost_server, watch_closures
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.keras_patches import traceback_filtered
-from tfps.bridge.worker_return import rest_while_workers_return
+from tfps.bridge.worker_return import rest_while_workers_return, tell_of_return
 from tfps.consistency.modes import lets_workers_wait
 from tfps.runtime.packed_function import trace_packed
 from tfps.runtime.worker_error import explain, servers_error
@@ -77,6 +77,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             runtime.warm_up.stand_before(attendance, queue=queue)
             attendance = runtime.warm_up
         queue.watch(attendance)
+        tell_of_return(self, queue.comes_back)
 
     def schedule(
         self,

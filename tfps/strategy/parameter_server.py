@@ -48,6 +48,7 @@ from tfps.strategy.extended import Extended
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives, Tensor
 from tfps.strategy.stats import Stats, take_stats
+from tfps.training.step_rate import StepRate
 from tfps.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._is_tfps_strategy = True
         self._active_round: Any = None
         self._last_round: Any = None
+        self._latest_rates: dict[str, StepRate] = {}  # of "train" and of "test"
         self._active_follower: Any = None
         self._input_source: Any = None  # of the newest `fit` or `evaluate`
         self._predictor: Any = None  # while `predict` runs on the workers
@@ -292,9 +294,20 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         ]
 
     def worker_rates(self) -> tuple[float, ...] | None:
-        """Steps per second of each worker in the current or latest epoch."""
-        round_ = self._active_round or self._last_round
-        return None if round_ is None else round_.worker_rates()
+        """Training steps per second of each worker in the current or latest epoch of `fit`."""
+        rate = self._latest_rates.get("train")
+        return None if rate is None else rate.per_second_by_worker
+
+    def _step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
+        """Of the newest round of a kind, ``"train"`` or ``"test"``, if it began since a moment."""
+        rate = self._latest_rates.get(kind)
+        return rate if rate is not None and rate.began_s >= since_s else None
+
+    def _worker_lives(self) -> tuple[int, ...]:
+        """How many lives each worker has had: 1, and one more each time that it worked again."""
+        if self._cluster_coordinator is None:
+            return (1,) * self._num_workers
+        return private.closure_queue(self._cluster_coordinator).lives(workers=self._num_workers)
 
     def _describe_pace(self) -> str:
         """For the progress bar: workers alive and mean staleness of all updates so far."""

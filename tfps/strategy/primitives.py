@@ -21,6 +21,7 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.custom_server import NOBODY, Caller, CustomServer
+from tfps.runtime.exchange_times import ExchangeTimes, timed_exchange
 from tfps.runtime.program import Program, Stage
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.wire import gradient_name, in_pieces, of_variables
@@ -137,7 +138,7 @@ class Primitives:
             with lost_servers_as_unavailable():
                 values, version = call()
             return {name: value.numpy() for name, value in values.items()}, version.numpy()
-        return self._pull(parameters, servers)
+        return self._pull(parameters, servers, times=ExchangeTimes(self._runtime))
 
     def push(
         self, gradients: Mapping[str, Tensor], version: Tensor, *, optimizer: Any = None
@@ -190,7 +191,8 @@ class Primitives:
                 new, staleness = call(version, *tensors)
             return new.numpy(), int(staleness)
         parameters, servers = self._for(chosen, optimizer)
-        return self._push(parameters, servers, tensors, version)
+        times = ExchangeTimes(self._runtime)
+        return self._push(parameters, servers, tensors, version, times=times)
 
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """What `optimizer.apply(gradients, variables)` means when it is called on the coordinator.
@@ -280,17 +282,25 @@ class Primitives:
             self._compiled.clear()
             self._eager.clear()
 
-    def _pull(self, parameters: list[Any], servers: list[CustomServer]) -> tuple[Any, tf.Tensor]:
+    def _pull(
+        self,
+        parameters: list[Any],
+        servers: list[CustomServer],
+        *,
+        times: ExchangeTimes | None = None,
+    ) -> tuple[Any, tf.Tensor]:
         payload = tf.zeros([0], tf.uint8)
         caller = _caller(servers)
         calls = {p: s.call(Kind.PULL, payload, caller=caller) for p, s in enumerate(servers)}
-        replies = self._runtime.carrier.exchange(calls)
+        replies, duration = timed_exchange(self._runtime.carrier, calls)
+        noted = [] if times is None else [times.has_pulled(duration)]  # on a worker
         tensors: dict[str, tf.Tensor] = {}
         for p, server in enumerate(servers):
             tensors.update(unpack(server.parameter_layout, replies[p].payload))
         found = of_variables(tensors, parameters)
         values = {parameter.path: value for parameter, value in found}
-        return values, _column(replies, Reply.VERSION)
+        with tf.control_dependencies(noted):  # a push that names the version tells of it
+            return values, tf.identity(_column(replies, Reply.VERSION))
 
     def _push(
         self,
@@ -298,6 +308,8 @@ class Primitives:
         servers: list[CustomServer],
         gradients: list[tf.Tensor],
         version: tf.Tensor,
+        *,
+        times: ExchangeTimes | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         optimizer = servers[0].program.stages[0].optimizer
         if not isinstance(optimizer, Descent):
@@ -310,12 +322,18 @@ class Primitives:
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
         named = in_pieces(named, parameters, name=gradient_name)
         caller = _caller(servers)
-        calls = {
-            p: s.call(Kind.PUSH, pack(s.wires[0].request, named), version=version[p], caller=caller)
-            for p, s in enumerate(servers)
-        }
-        replies = self._runtime.carrier.exchange(calls)
-        return _column(replies, Reply.VERSION), tf.reduce_max(_column(replies, Reply.STALENESS))
+        with tf.control_dependencies([version]):
+            told = {} if times is None else times.fields()
+        calls = {}
+        for p, server in enumerate(servers):
+            header = server.header(Kind.PUSH, version=version[p], caller=caller, told=told)
+            message = Message.of(header, pack(server.wires[0].request, named))
+            calls[p] = server.call_with(message, Kind.PUSH)
+        replies, duration = timed_exchange(self._runtime.carrier, calls)
+        noted = [] if times is None else [times.has_pushed(duration)]
+        with tf.control_dependencies(noted):
+            version = tf.identity(_column(replies, Reply.VERSION))
+        return version, tf.reduce_max(_column(replies, Reply.STALENESS))
 
 
 def _caller(servers: Sequence[CustomServer]) -> Caller:

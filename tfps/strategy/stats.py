@@ -35,18 +35,28 @@ class Stats:
             between active workers; the asynchronous mode has no gate, so the largest is None.
         worker_steps: completed training steps of each worker.
         worker_evaluation_steps: completed evaluation steps of each worker.
-        steps_per_s: of each worker in the current or latest epoch; None before the first.
+        steps_per_s: training steps of each worker per second in the current or latest epoch of
+            `fit`, from the first step that was seen to the last; None before that.
         versions: of each server.
         exchanges: joins and pushes answered, per server.
         bytes_pulled: parameter bytes sent to workers.
         bytes_pushed: gradient and state bytes received.
-        pull_seconds: of a pull (round trip), as the workers measured it.
-        push_seconds: of a push with its reply (round trip).
-        update_seconds: of the optimizer on a server.
-        wait_seconds: for the next batch.
+        pull_seconds: round trips to all servers that fetch parameters for training and bring
+            nothing: one when a scheduled function begins, and one when a worker joins an epoch of
+            `fit`. Of `fit`'s steps there is none, since the reply to a push brings the parameters.
+            The first of a worker is left out: it connects, and prepares the functions. Where
+            workers wait for each other, the wait is in it.
+        push_seconds: round trips to all servers that bring gradients and end with the newest
+            parameters: one for each step of `fit`, and for each optimizer call of a scheduled
+            function. The wait of a mode is in it. A worker tells of one with its next push, so the
+            newest of each is missing.
+        update_seconds: of the optimizer on a server, for each update.
+        wait_seconds: of a worker in `fit` for its next batch; scheduled functions get their batches
+            themselves.
         carriers: per server.
         tasks: name -> "alive", "lost" or "rejoining".
-        incarnations: of each worker; counts its entries.
+        incarnations: how many lives each worker has had: 1, and one more each time that it worked
+            again after it was lost.
         fallback_steps: steps that took TensorFlow's own path.
     """
 
@@ -106,7 +116,7 @@ def take_stats(strategy: Any) -> Stats:
         wait_seconds=_quantiles(books, all_cells[:1], WAIT),
         carriers=runtime.data_plane.carriers,
         tasks=strategy.tasks,
-        incarnations=tuple(int(tickets[books.incarnation(slot)]) for slot in slots),
+        incarnations=strategy._worker_lives(),
         fallback_steps=runtime.fallback_steps,
     )
 

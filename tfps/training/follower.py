@@ -75,6 +75,7 @@ class Follower:
             upto = strategy._whole_rounds(asked) if self.lock_step else None
             round_.run_to(asked if stops and upto is None else upto)
             strategy._active_round, strategy._active_follower = round_, self
+            strategy._latest_rates[self._kind] = round_.rate
             reached = round_.wait_for(upto or asked)
             reached = reached or round_.completed >= asked
             self._refuse_metrics(round_)

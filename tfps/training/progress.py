@@ -14,6 +14,8 @@ import keras
 import numpy as np
 from keras.src.utils import io_utils
 
+from tfps.training.step_rate import StepRate
+
 # A terminal's line is redrawn at most this often, as Keras does; a log file gets a line this often.
 REDRAW_INTERVAL_S = 0.05
 LOG_INTERVAL_S = 10.0
@@ -28,6 +30,9 @@ class Pace(Protocol):
     def _describe_pace(self) -> str:
         """For example ``2/2 workers - staleness 0.9``."""
 
+    def _step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
+        """As it was measured where the steps are counted, since a moment; None: it was not."""
+
 
 class ClusterProgbar:
     """In the place of `keras.utils.Progbar`; shows metrics as they are given.
@@ -39,11 +44,15 @@ class ClusterProgbar:
         pace: asked each time that the line is written.
         target: steps in all; None while that is unknown.
         verbose: 0 for nothing, 1 for the line, 2 for the last line alone.
+        kind: ``"train"`` or ``"test"``, of the steps.
     """
 
-    def __init__(self, pace: Pace, *, target: int | None, verbose: int = 1) -> None:
+    def __init__(
+        self, pace: Pace, *, target: int | None, verbose: int = 1, kind: str = "train"
+    ) -> None:
         self.target = target
-        self._pace = pace
+        self._pace, self._kind = pace, kind
+        self._own_rate = StepRate()
         self._verbose = verbose
         self._columns = _columns()
         self._values: dict[str, Any] = {}
@@ -66,6 +75,7 @@ class ClusterProgbar:
         current = current if self.target is None else min(current, self.target)
         if current > self._current:
             self._current, self._advanced = current, now
+            self._own_rate.count(current, now_s=now)
         self._values.update(values)
         last = current == self.target if finalize is None else finalize
         interval = REDRAW_INTERVAL_S if self._columns else LOG_INTERVAL_S
@@ -79,6 +89,12 @@ class ClusterProgbar:
         else:
             parts = [self._count(), self._time(now, last=last), *self._facts()]
             io_utils.print_msg(" - ".join(parts))
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """From the first step that was seen to the last, as `StepRate` says."""
+        measured = self._pace._step_rate(self._kind, since_s=self._started)
+        return (measured or self._own_rate).per_second
 
     def _redraw(self, now: float, *, last: bool) -> None:
         count, facts = self._count(), self._facts()
@@ -110,10 +126,8 @@ class ClusterProgbar:
 
     def _facts(self) -> list[str]:
         facts = [f"{name}: {_number(value)}" for name, value in self._values.items()]
-        # Until the last step ended: what the epoch's validation takes is not the steps'.
-        elapsed_s = self._advanced - self._started
-        if elapsed_s > 0:
-            steps_per_s = self._current / elapsed_s
+        steps_per_s = self.steps_per_s
+        if steps_per_s is not None:
             facts.append(f"{steps_per_s:.{0 if steps_per_s >= 10 else 1}f} steps/s")
         return [*facts, *self._pace._describe_pace().split(" - ")]
 
@@ -132,7 +146,10 @@ class TrainingProgress(keras.callbacks.ProgbarLogger):
 
     def _maybe_init_progbar(self) -> None:
         if self.progbar is None:
-            self.progbar = ClusterProgbar(self._pace, target=self.target, verbose=self.verbose)
+            kind = "train" if self._called_in_fit else "test"
+            self.progbar = ClusterProgbar(
+                self._pace, target=self.target, verbose=self.verbose, kind=kind
+            )
 
 
 def _columns() -> int:

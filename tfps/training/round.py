@@ -18,6 +18,7 @@ from tfps.runtime.server import UNLIMITED_TICKETS
 from tfps.runtime.worker_loop import slot_control
 from tfps.training.invitations import Invitations
 from tfps.training.lost_workers import LostWorkers
+from tfps.training.step_rate import StepRate
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +65,10 @@ class Round:
         self.first = server.open_tickets(0)
         self._steps = UNLIMITED_TICKETS if tickets is None else tickets
         self._end = self.first + self._periods(self._steps)
-        self._cells_before = self.cells = server.cells()
+        self.cells = server.cells()
         self._completed_before = int(self.cells[server.books.COMPLETED])
         self._began_s = self._sampled_s = time.monotonic()
+        self.rate = StepRate(self._began_s)
         self.completed = 0
         self.samples = 0
         self.metrics = np.zeros([compiled.program.metric_items])
@@ -157,20 +159,14 @@ class Round:
         self._sampled_s = time.monotonic()
         books = self._runtime.ticket_server.books
         self.completed = int(self.cells[books.COMPLETED]) - self._completed_before
+        by_worker = [int(self.cells[books.steps(slot)]) for slot in range(books.slots)]
+        self.rate.count(self.completed, now_s=self._sampled_s, by_worker=by_worker)
 
     def _period_s(self, remaining_steps: int) -> float:
         """Until half of the steps that are waited for should be done."""
         rate = self.completed / max(self._sampled_s - self._began_s, 1e-9)
         expected_s = 0.5 * remaining_steps / rate if rate else SAMPLE_PERIOD_S
         return min(max(SAMPLE_PERIOD_S, expected_s), LONGEST_SAMPLE_PERIOD_S)
-
-    def worker_rates(self) -> tuple[float, ...]:
-        """Completed steps per second of each worker since the round began."""
-        books = self._runtime.ticket_server.books
-        seconds = max(self._sampled_s - self._began_s, 1e-9)
-        cells = [books.steps(slot) for slot in range(books.slots)]
-        counts = (self.cells - self._cells_before)[cells]
-        return tuple(float(count) / seconds for count in counts)
 
     def pause(self) -> None:
         """Hand out no more tickets and wait until every worker has left: one version at rest.
@@ -253,10 +249,15 @@ class Round:
 
     def _run_as(self, slot: int, incarnation: int) -> bool:
         """Run a closure; answers whether every server had the last word."""
-        control = slot_control(slot, incarnation, self.first, self._steps)
+        known_to = self._compiled.known_to
+        control = slot_control(
+            slot, incarnation, self.first, self._steps, knows_it=slot in known_to
+        )
+        known_to.discard(slot)  # unless it ends well: it may be another process next time
         source_arguments = self._compiled.source.bind(self._arguments, slot)
         result = self._compiled.run(self._coordinator, slot, control, self._seeds, source_arguments)
         if Status.LOST not in np.asarray(result)[1:]:
+            known_to.add(slot)
             return True
         self._compiled.raise_server_error()
         return False

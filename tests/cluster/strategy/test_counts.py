@@ -12,7 +12,9 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import UnitGradients, mean_output
+from tfps.consistency.histogram import DURATION_BINS
 from tfps.launch import LocalCluster
+from tfps.runtime.server_stage import PULL, PUSH, UPDATE
 from tfps.transport.tokens import EXCHANGE
 
 STEPS, BATCH, WORKERS, SERVERS = 400, 2, 4, 2
@@ -49,10 +51,18 @@ def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) 
 
         return strategy.run(replica)
 
+    told = _told(strategy)
     for _ in range(STEPS):
         coordinator.schedule(step)
     coordinator.join()
     after = strategy.stats()
+    # A worker tells of an exchange with its next push; its first pull is no typical one.
+    for kind, untold in ((PUSH, WORKERS), (PULL, WORKERS)):
+        assert STEPS - untold <= _told(strategy)[kind] - told[kind] < STEPS
+    assert _told(strategy)[UPDATE] - told[UPDATE] == STEPS
+    for name in ("pull_seconds", "push_seconds", "update_seconds"):
+        quantiles = getattr(after, name)
+        assert 0 < quantiles.p50 <= quantiles.p99 < 60, name
     assert weight.numpy().tolist() == [-STEPS] * 3
     assert int(optimizer.iterations.numpy()) == STEPS
     assert after.updates_applied - before.updates_applied == STEPS
@@ -130,6 +140,33 @@ def test_stats_of_a_fit(
     workers, servers = range(WORKERS), range(SERVERS)
     tasks = {f"worker {i}": "alive" for i in workers} | {f"ps {i}": "alive" for i in servers}
     assert after.tasks == tasks
+
+
+def test_what_a_fit_tells_of_its_exchanges(strategy: tfps.ParameterServerStrategy) -> None:
+    """The first join of a worker connects and prepares: it is no typical pull."""
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), UnitGradients()])
+        model.compile(keras.optimizers.SGD(1.0), mean_output)
+    data, lives = np.zeros([STEPS * BATCH, 1], "float32"), strategy.stats().incarnations
+    found = []
+    for _ in range(3):
+        before = _told(strategy)
+        model.fit(data, data, batch_size=BATCH, epochs=1, verbose=0)
+        found.append(_told(strategy) - before)
+        model.evaluate(data, data, batch_size=BATCH, verbose=0)
+    assert [told[PULL] for told in found] == [0, WORKERS, WORKERS]
+    assert [told[PUSH] for told in found] == [STEPS] * 3
+    stats = strategy.stats()
+    assert stats.steps_per_s is not None
+    assert sum(stats.steps_per_s) > 0  # of the latest training, whatever came after it
+    assert stats.incarnations == lives == (1,) * WORKERS
+
+
+def _told(strategy: tfps.ParameterServerStrategy) -> np.ndarray[Any, Any]:
+    """How many durations of each kind the first server has been told of."""
+    server = strategy.runtime.ticket_server
+    begin = server.books.duration(0, 0)
+    return server.cells()[begin:].reshape(4, DURATION_BINS).sum(1)
 
 
 def _updates(stats: Any) -> int:

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tfps
 from tests.cluster.counting import UnitGradients, mean_output
 from tfps.launch import LocalCluster
+from tfps.runtime.exchange_times import NAME as EXCHANGE_TIMES
 
 STRATEGIES = 20
 FITTING = (0, 1)  # the first is closed, the second collected
@@ -23,16 +24,15 @@ COLLECTED_WITHIN_S = 10.0  # another thread may be in a collection, or use it fo
 Name = tuple[str, str]  # of a container and of a resource in it
 
 
-class ServerNames:
-    """Asks a server, past every strategy, which named variables it still has."""
+class TaskNames:
+    """Asks a task, past every strategy, which named variables it still has."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, *, device: str) -> None:
+        self._address, self._device = address, device
 
     def existing(self, names: Iterable[Name]) -> set[Name]:
-        """Those of the names under which the server has a variable."""
-        names = sorted(names)
-        device = "/job:ps/task:0"
+        """Those of the names under which the task has a variable."""
+        names, device = sorted(names), self._device
         config = tf.compat.v1.ConfigProto(device_filters=[device])
         with tf.Graph().as_default(), tf.device(device):
             present = [
@@ -57,7 +57,7 @@ def _names(strategy: tfps.ParameterServerStrategy) -> set[Name]:
 
 
 def _use(strategy: tfps.ParameterServerStrategy, *, fits: bool) -> None:
-    """Make what is left behind: weights, slots, and what a round of `fit` keeps."""
+    """Make what is left behind: weights, slots, and what `fit` and a scheduled function keep."""
     with strategy.scope():
         model = keras.Sequential([keras.Input((1,)), UnitGradients()])
         model.compile(keras.optimizers.Adam(1.0), mean_output)
@@ -65,6 +65,20 @@ def _use(strategy: tfps.ParameterServerStrategy, *, fits: bool) -> None:
     if fits:
         data = np.zeros([8, 1], "float32")
         model.fit(data, data, batch_size=2, epochs=1, verbose=0)
+        _schedule(strategy, model)
+
+
+def _schedule(strategy: tfps.ParameterServerStrategy, model: keras.Model) -> None:
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = mean_output(None, model(tf.zeros([2, 1])))
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    coordinator = tfps.ClusterCoordinator(strategy)
+    coordinator.schedule(step)
+    coordinator.join()
 
 
 def _is_collected(strategy: weakref.ref[tfps.ParameterServerStrategy]) -> bool:
@@ -80,7 +94,8 @@ def _is_collected(strategy: weakref.ref[tfps.ParameterServerStrategy]) -> bool:
 @pytest.mark.timeout(240)
 def test_nothing_is_left(cluster: Callable[..., LocalCluster]) -> None:
     tasks = cluster(workers=1, ps=1)
-    server = ServerNames(tasks.spec.address("ps", 0))
+    server = TaskNames(tasks.spec.address("ps", 0), device="/job:ps/task:0")
+    worker = TaskNames(tasks.spec.address("worker", 0), device="/job:worker/task:0")
     left: dict[int, set[Name]] = {}
     not_collected = []
     for number in range(STRATEGIES):
@@ -89,6 +104,8 @@ def test_nothing_is_left(cluster: Callable[..., LocalCluster]) -> None:
         names = _names(strategy)
         assert len(names) > 6
         assert server.existing(names) == names
+        on_worker = {(strategy.runtime.container, EXCHANGE_TIMES)}
+        assert worker.existing(on_worker) == (on_worker if number in FITTING else set())
         if number % 2:
             reference = weakref.ref(strategy)
             del strategy
@@ -97,7 +114,7 @@ def test_nothing_is_left(cluster: Callable[..., LocalCluster]) -> None:
         else:
             strategy.close()
             del strategy
-        if existing := server.existing(names):
+        if existing := server.existing(names) | worker.existing(on_worker):
             left[number] = existing
     assert not_collected == []
     assert left == {}

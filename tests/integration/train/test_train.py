@@ -16,6 +16,7 @@ from tests.integration.library_lines import RAW
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.config import load
 from tfps.job.bundle import config_path
+from tfps.job.figures import draw_all
 from tfps.testing import Command, run_command, watch_leftovers
 
 pytestmark = pytest.mark.timeout(400)
@@ -53,13 +54,47 @@ def test_reference_job_reaches_its_accuracy(reference):
     assert result["test_accuracy"] >= 0.86
     assert 0 < result["test_loss"] < 0.6
     assert result["examples_seen"] == 6 * 9_500
-    assert result["steps_per_s"] == pytest.approx(6 * 149 / result["train_seconds"], rel=1e-3)
+    assert result["mode"] == "asynchronous"
+    assert (result["cluster"]["workers"], result["cluster"]["ps"]) == (2, 1)
+    assert set(result["cluster"]["tasks"]) == {"chief 0", "worker 0", "worker 1", "ps 0"}
+    assert result["incarnations"] == [1, 1]
+    history = result["history"]
+    assert [epoch["epoch"] for epoch in history] == [1, 2, 3, 4, 5, 6]
+    assert all({"loss", "val_loss", "val_accuracy"} < set(e["metrics"]) for e in history)
+    assert sum(epoch["seconds"] for epoch in history) < result["train_seconds"]
+    rates = [epoch["steps_per_s"] for epoch in history]
+    assert result["steps_per_s"] == pytest.approx(6 / sum(1 / rate for rate in rates), rel=1e-3)
+    # Without start and validation: more than what the whole training makes of its steps.
+    assert result["steps_per_s"] > 6 * 149 / result["train_seconds"]
+    assert len(result["confusion_matrix"]) == len(result["classes"]) == 10
     assert result["data_source"] == "shipped subset (10,000 + 3,000 images)"
     assert set(result["package_versions"]) >= {"tfps", "tensorflow", "keras"}
     assert sum(result["gradient_staleness_updates"].values()) == 6 * 149
     assert result["gradients_dropped"] == 0
     for name in ("pull_seconds", "push_seconds", "update_seconds"):
         assert 0 < result[name]["p50"] <= result[name]["p99"] < 60
+
+
+def test_a_run_has_one_rate(reference):
+    """The lines of the epochs, the last line and the file say the same."""
+    output, run = reference
+    result = json.loads((output / "result.json").read_text())
+    ends = [line for line in run.stdout.splitlines() if line.startswith("149/149")]
+    shown = [int(rate) for line in ends for rate in re.findall(r"(\d+) steps/s", line)]
+    assert shown == [round(epoch["steps_per_s"]) for epoch in result["history"]]
+    (last,) = re.findall(r"Test accuracy .* (\d+) steps/s", run.stdout)
+    assert int(last) == round(result["steps_per_s"])
+    assert min(shown) <= int(last) <= max(shown)
+    assert re.search(r"Trained in .* \(894 steps in .*\) with a mean", run.stdout)
+
+
+def test_pictures_can_be_drawn_again(reference, tmp_path):
+    output, _ = reference
+    draw_all(json.loads((output / "result.json").read_text()), tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {name for name in RESULTS if name.endswith(".png")}
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (output / name).read_bytes()
 
 
 def test_everything_is_in_the_output_folder(reference):
@@ -130,6 +165,12 @@ def test_the_same_job_through_a_custom_loop(tmp_path, mode):
     numbers = json.loads((output / "result.json").read_text())
     assert numbers["test_accuracy"] > 0.75
     assert numbers["examples_seen"] == 9_500
+    for name in ("pull_seconds", "push_seconds", "update_seconds"):
+        # The workers of local steps update, and servers only add.
+        assert 0 < numbers[name]["p50"] <= numbers[name]["p99"] < 60, name
+    (epoch,) = numbers["history"]
+    assert f"{epoch['steps_per_s']:.0f} steps/s" in result.stdout
+    assert numbers["steps_per_s"] == pytest.approx(epoch["steps_per_s"], rel=1e-3)
     assert "2/2 workers" in result.stdout
     assert not RAW.search(result.stdout + result.stderr)
 

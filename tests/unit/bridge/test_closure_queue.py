@@ -45,6 +45,27 @@ def test_a_recalled_closure_is_run_by_another_worker(cluster: Cluster) -> None:
     assert len(closure.runs) == 2
 
 
+def test_lives_end_with_a_loss_and_begin_with_a_closure(cluster: Cluster) -> None:
+    closure = cluster.put()
+    hung, run = cluster.who_took(closure)
+    run.end()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+    assert cluster.queue.lives(workers=2) == (1, 1)
+    cluster.queue.bar(hung)
+    cluster.queue.admit(hung)
+    cluster.queue.comes_back(hung)  # the same loss, as TensorFlow has found it
+    assert cluster.queue.lives(workers=2) == (1, 1)
+    cluster.queue.bar(1 - hung)  # so that the next one is taken by who came back
+    again = cluster.put()
+    worker, run = cluster.who_took(again)
+    assert worker == hung
+    lives = cluster.queue.lives(workers=2)
+    assert (lives[hung], lives[1 - hung]) == (2, 1)
+    run.end()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+    assert cluster.queue.lives(workers=2) == lives
+
+
 @pytest.mark.parametrize(
     "error", [None, ValueError("a zombie's"), tf.errors.CancelledError(None, None, "")]
 )

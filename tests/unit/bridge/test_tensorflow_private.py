@@ -104,6 +104,17 @@ def _defines(owner: type, name: str) -> bool:
     )
 
 
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (COORDINATOR.Worker, "_on_worker_recovery"),  # bridge/worker_return.py
+        (COORDINATOR.RemoteValueImpl, "_status_available_event"),  # bridge/remote_value.py
+    ],
+)
+def test_what_other_files_of_the_bridge_use_exists(owner: type, name: str) -> None:
+    assert _defines(owner, name)
+
+
 def test_the_file_is_understood() -> None:
     assert len(MODULES) >= 7
     assert ("ops", "get_default_graph") in OF_MODULES

@@ -2,65 +2,84 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import json
+from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from tfps.errors import ConfigError, DataError
 from tfps.job.bundle import example
-from tfps.job.curves import Curves
-from tfps.job.figures import draw_confusion, draw_curves, draw_staleness
+from tfps.job.epochs import Epoch, Training
+from tfps.job.figures import PICTURES, confusion, curves, draw_all, staleness
 from tfps.job.inputs import split
 from tfps.job.job import RESULT_FILES, prepare_output
-from tfps.job.result import Result, package_versions
+from tfps.job.result import Result, host, now, package_versions
 
-PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def test_curves_grow_by_epochs():
-    curves = Curves(loss=(), accuracy=())
-    for _ in range(2):
-        curves = curves.with_epoch(
-            loss=0.5, accuracy=0.8, validation={"val_loss": 0.6, "val_accuracy": 0.7}, examples=10
-        )
-    assert curves == Curves((0.5, 0.5), (0.8, 0.8), (0.6, 0.6), (0.7, 0.7), 20)
+EPOCHS = [
+    Epoch(1, 891, 31.0, 90.0, {"loss": 0.5, "accuracy": 0.8, "val_loss": 0.4, "val_accuracy": 0.9}),
+    Epoch(2, 891, 9.0, 110.0, {"loss": 0.3, "accuracy": 0.9, "val_loss": 0.3, "val_accuracy": 0.9}),
+]
+TRAINING = Training(EPOCHS)
 
 
-@pytest.mark.parametrize("validation", [(), (0.3, 0.2)])
-def test_pictures_are_written(tmp_path, validation):
-    curves = Curves((0.5, 0.4), (0.8, 0.9), validation, validation)
-    draw_curves(curves, tmp_path / "curves.png", title="title")
-    matrix = np.array([[3, 0], [1, 0]])
-    draw_confusion(matrix, tmp_path / "matrix.png", classes=("a", "b"), title="title")
-    assert (tmp_path / "curves.png").read_bytes().startswith(PNG)
-    assert (tmp_path / "matrix.png").read_bytes().startswith(PNG)
-
-
-@pytest.mark.parametrize("counts", [{}, {0: 7}, {0: 3, 1: 9, 17: 1}])
-def test_staleness_is_drawn(tmp_path, counts):
-    draw_staleness(counts, tmp_path / "staleness.png", title="title")
-    assert (tmp_path / "staleness.png").read_bytes().startswith(PNG)
-
-
-def test_result_has_the_fields_of_the_contract(tmp_path):
+def _result(**changes: Any) -> Result:
     result = Result(
+        title="CNN on Fashion-MNIST",
+        started_at=now(),
+        mode="synchronous",
+        mode_in_words="synchronous, 1 backup worker",
+        cluster={
+            "workers": 3,
+            "ps": 1,
+            "tasks": {"chief 0": "a:1", "worker 0": "b:1"},
+            "carriers": ("direct",),
+        },
+        host=host(),
         test_accuracy=0.91234567,
         test_loss=0.25,
         train_seconds=60.0,
         examples_seen=1000,
-        steps_per_s=100.0,
+        steps_per_s=TRAINING.steps_per_s,
         pull_seconds={"p50": 0.001, "p99": None},
         push_seconds=None,
         update_seconds=None,
         gradient_staleness_updates={0: 3, 2: 1},
         gradients_dropped=0,
+        incarnations=(1, 2, 1),
+        history=EPOCHS,
+        classes=("boot", "coat"),
+        confusion_matrix=[[997, 3], [10, 990]],
         data_source="here",
         package_versions=package_versions(),
     )
-    result.write(tmp_path / "result.json")
-    written = json.loads((tmp_path / "result.json").read_text())
-    assert list(written) == [
+    return dataclasses.replace(result, **changes)
+
+
+def _loaded(**changes: Any) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(_result(**changes).as_json())
+    return loaded
+
+
+def test_the_rate_of_a_run_lies_between_those_of_its_epochs():
+    assert TRAINING.steps == 2 * 891
+    assert TRAINING.step_seconds == pytest.approx(891 / 90 + 891 / 110)
+    assert TRAINING.steps_per_s == pytest.approx(99.0)
+    assert Training([*EPOCHS, Epoch(3, 891, 9.0, None, {})]).steps_per_s is None
+    assert Training([]).steps_per_s is None
+
+
+def test_result_has_the_fields_of_the_contract(tmp_path):
+    _result().write(tmp_path / "result.json")
+    text = (tmp_path / "result.json").read_text()
+    written = json.loads(text)
+    assert list(written) == [field.name for field in dataclasses.fields(Result)]
+    older = {
         "test_accuracy",
         "test_loss",
         "train_seconds",
@@ -73,12 +92,82 @@ def test_result_has_the_fields_of_the_contract(tmp_path):
         "gradients_dropped",
         "data_source",
         "package_versions",
-    ]
+    }
+    assert older < set(written)
     assert written["test_accuracy"] == 0.912346
     assert written["gradient_staleness_updates"] == {"0": 3, "2": 1}
     assert written["pull_seconds"] == {"p50": 0.001, "p99": None}
     assert set(written["package_versions"]) >= {"python", "tfps", "tensorflow", "keras"}
+    assert datetime.datetime.fromisoformat(written["started_at"]).utcoffset() is not None
+    assert written["history"] == [dataclasses.asdict(epoch) for epoch in EPOCHS]
+    assert set(written["host"]) == {"name", "system", "cores"}
+    assert "    [997, 3],\n" in text  # a row of the matrix is a line
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_every_picture_is_drawn_from_the_file_alone(tmp_path):
+    _result().write(tmp_path / "result.json")
+    for folder in ("first", "again"):
+        (tmp_path / folder).mkdir()
+        draw_all(json.loads((tmp_path / "result.json").read_text()), tmp_path / folder)
+    names = sorted(path.name for path in (tmp_path / "first").iterdir())
+    assert names == sorted(name for name in RESULT_FILES if name.endswith(".png"))
+    for name in names:
+        png = (tmp_path / "first" / name).read_bytes()
+        assert png.startswith(b"\x89PNG\r\n\x1a\n")
+        assert png == (tmp_path / "again" / name).read_bytes()
+
+
+def _texts(figure: Figure) -> list[str]:
+    """All that is written in a picture, once it is drawn."""
+    FigureCanvasAgg(figure).draw()
+    return [text.get_text() for text in figure.findobj(Text) if text.get_visible()]
+
+
+@pytest.mark.parametrize("draw", PICTURES.values())
+def test_titles_say_what_was_trained_and_how(draw):
+    texts = _texts(draw(_loaded()))
+    assert any(text.startswith("CNN on Fashion-MNIST: ") for text in texts)
+    assert "synchronous, 1 backup worker; 3 workers, 1 parameter server" in texts
+    long = _loaded(mode_in_words="dynamic bounded staleness, " + "at most 3 to 15 steps ahead" * 3)
+    assert any(text.endswith("\n3 workers, 1 parameter server") for text in _texts(draw(long)))
+
+
+@pytest.mark.parametrize("validation", [True, False])
+@pytest.mark.parametrize("number", [1, 2, 6, 40, 300])
+def test_epochs_are_whole_numbers_from_1(number, validation):
+    names = ("loss", "accuracy", *(("val_loss", "val_accuracy") if validation else ()))
+    history = [Epoch(i, 9, 1.0, 9.0, dict.fromkeys(names, 1 / i)) for i in range(1, number + 1)]
+    figure = curves(_loaded(history=history))
+    _texts(figure)
+    plots = [axes for axes in figure.axes if axes.get_xlabel() == "epoch"]
+    assert len(plots) == 2
+    for axes in plots:
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert ticks
+        assert all(tick == int(tick) and 1 <= tick <= number for tick in ticks)
+        drawn = [np.asarray(line.get_xdata()).tolist() for line in axes.lines]
+        assert drawn[0] == list(range(1, number + 1))
+        assert drawn[1] == (drawn[0] if validation else [])
+
+
+@pytest.mark.parametrize("counts", [{}, {0: 7}, {0: 3, 1: 9, 17: 1}, dict.fromkeys(range(64), 2)])
+def test_staleness_of_any_shape_is_drawn(counts):
+    _texts(staleness(_loaded(gradient_staleness_updates=counts)))
+
+
+def test_small_shares_of_staleness_are_visible():
+    figure = staleness(_loaded(gradient_staleness_updates={0: 72, 1: 5000, 3: 15, 12: 1}))
+    texts = _texts(figure)
+    assert {"1%", "98%", "0.3%", "<0.1%", "mean of 5,088 gradients"} <= set(texts)
+    assert "CNN on Fashion-MNIST: gradients lacked 0.99 updates on average" in texts
+    (axes,) = figure.axes
+    assert all(bar.get_linewidth() > 0 for bar in axes.patches)  # a line where a bar has no height
+
+
+def test_small_shares_of_a_confusion_matrix_are_visible():
+    assert "0.3%" in _texts(confusion(_loaded()))
 
 
 def test_earlier_results_are_mentioned(tmp_path):

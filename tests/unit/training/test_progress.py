@@ -10,13 +10,22 @@ import pytest
 
 from tfps.training import progress
 from tfps.training.progress import ClusterProgbar
+from tfps.training.step_rate import StepRate
 
 ESCAPES = re.compile(r"\x1b\[\d*m")
 
 
 class Cluster:
+    def __init__(self, rate: StepRate | None = None) -> None:
+        self.rate = rate
+        self.asked: list[tuple[str, float]] = []
+
     def _describe_pace(self) -> str:
         return "2/2 workers - staleness 1.0"
+
+    def _step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
+        self.asked.append((kind, since_s))
+        return self.rate
 
 
 class Clock:
@@ -92,7 +101,7 @@ def test_a_wide_terminal_shows_the_bar(clock: Clock, monkeypatch: pytest.MonkeyP
     bar.update(1, [("loss", 0.5)])
     bar.update(2, [("loss", 0.5)])  # too soon to be drawn
     assert ESCAPES.sub("", terminal.getvalue()) == (
-        "\r1/4 ━━━━━━━━━━━━━━━━━━━━ 6s - loss: 0.5000 - 0.5 steps/s - 2/2 workers - staleness 1.0"
+        "\r1/4 ━━━━━━━━━━━━━━━━━━━━ 6s - loss: 0.5000 - 2/2 workers - staleness 1.0"
     )
     assert f"\x1b[32m{'━' * 5}\x1b[37m{'━' * 15}\x1b[0m" in terminal.getvalue()
 
@@ -115,3 +124,37 @@ def test_verbosity(clock: Clock, monkeypatch: pytest.MonkeyPatch, verbose: int, 
     _train(clock, target=891, verbose=verbose)
     assert len(terminal.getvalue().splitlines()) == lines
     assert "\x1b" not in terminal.getvalue()
+
+
+def test_steps_per_second_leave_out_the_start_and_the_validation(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stdout", file)
+    bar = ClusterProgbar(Cluster(), target=150)
+    clock.now_s += 20.0  # TensorFlow starts, and traces
+    bar.update(50, finalize=False)
+    rates = [bar.steps_per_s]
+    clock.now_s += 1.0
+    bar.update(150, finalize=False)
+    clock.now_s += 5.0  # validation
+    bar.update(150, finalize=True)
+    assert [*rates, bar.steps_per_s] == [None, 100.0]
+    assert file.getvalue().splitlines()[-1].startswith("150/150 - 26s - 100 steps/s - 2/2")
+
+
+def test_steps_per_second_are_those_of_who_counts_the_steps(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keras tells a bar of `verbose=2` of the last step alone."""
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stdout", file)
+    rate = StepRate()
+    rate.count(1, now_s=0.0)
+    rate.count(149, now_s=2.0)
+    cluster = Cluster(rate)
+    bar = ClusterProgbar(cluster, target=149, verbose=2, kind="test")
+    clock.now_s += 4.0
+    bar.update(149, finalize=True)
+    assert file.getvalue() == "149/149 - 4s - 74 steps/s - 2/2 workers - staleness 1.0\n"
+    assert cluster.asked[-1] == ("test", 100.0)

@@ -1,0 +1,71 @@
+"""The one meaning of "steps/s": from the first step that is seen to the last. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class _Report(NamedTuple):
+    steps: int = 0
+    now_s: float = 0.0
+    by_worker: tuple[int, ...] = ()
+
+
+class StepRate:
+    """Steps of all workers per second, from the first report of some to the latest.
+
+    What comes before the first step (starting, tracing) does not count, as in Keras's own time of a
+    step, and neither does what comes after the last (validation). None until two reports differ.
+
+    Args:
+        began_s: when the epoch began.
+
+    Example:
+
+    >>> rate = StepRate()
+    >>> rate.count(0, now_s=10.0)
+    >>> rate.count(50, now_s=30.0, by_worker=[25, 25])
+    >>> rate.per_second is None
+    True
+    >>> rate.count(150, now_s=31.0, by_worker=[65, 85])
+    >>> rate.count(150, now_s=40.0, by_worker=[65, 85])
+    >>> rate.per_second, rate.per_second_by_worker
+    (100.0, (40.0, 60.0))
+    """
+
+    def __init__(self, began_s: float = -math.inf) -> None:
+        self.began_s = began_s
+        self._first: _Report | None = None
+        self._latest = _Report()
+
+    def count(self, steps: int, *, now_s: float, by_worker: Sequence[int] = ()) -> None:
+        """Note how many steps are done in all.
+
+        Args:
+            steps: since the epoch began.
+            now_s: when.
+            by_worker: steps of each, since any moment.
+        """
+        if steps > self._latest.steps:
+            self._latest = _Report(steps, now_s, tuple(by_worker))
+            self._first = self._first or self._latest
+
+    @property
+    def per_second(self) -> float | None:
+        """The rate; None where it cannot be measured."""
+        first, latest = self._first, self._latest
+        if first is None or latest.now_s <= first.now_s:
+            return None
+        return (latest.steps - first.steps) / (latest.now_s - first.now_s)
+
+    @property
+    def per_second_by_worker(self) -> tuple[float, ...] | None:
+        """The same for each worker."""
+        first, latest = self._first, self._latest
+        if first is None or latest.now_s <= first.now_s:
+            return None
+        seconds = latest.now_s - first.now_s
+        pairs = zip(first.by_worker, latest.by_worker, strict=True)
+        return tuple((now - before) / seconds for before, now in pairs)
