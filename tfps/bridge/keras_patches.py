@@ -87,6 +87,9 @@ class TrainerHooks(Protocol):
     def begin(self, model: Any, callbacks: Any, kind: str) -> None:
         """``model.train_function`` or ``model.test_function`` is about to run with callbacks."""
 
+    def building(self, optimizer: Any, variables: Any) -> contextlib.AbstractContextManager[None]:
+        """While it is open, an optimizer makes its slots."""
+
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
         """An optimizer call in a scheduled function; False leaves it to Keras."""
 
@@ -185,6 +188,29 @@ def _patch_optimizers(hooks: TrainerHooks) -> None:
         multi_optimizer.MultiOptimizer,
     ):
         _wrap(owner, "apply", apply)
+
+    def build(original: Any, self: Any, variables: Any) -> Any:
+        with hooks.building(self, variables):
+            return original(self, variables)
+
+    def wrap_build(kind: type) -> None:
+        if "build" in vars(kind):
+            _wrap(kind, "build", build)
+
+    def begin_subclass(kind: type, **kwargs: Any) -> None:
+        super(base_optimizer.BaseOptimizer, kind).__init_subclass__(**kwargs)
+        wrap_build(kind)
+
+    for kind in {base_optimizer.BaseOptimizer, *_subclasses(base_optimizer.BaseOptimizer)}:
+        wrap_build(kind)
+    base_optimizer.BaseOptimizer.__init_subclass__ = classmethod(begin_subclass)
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    """All that there are, some several times."""
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def _is_ours(hooks: TrainerHooks, model: Any) -> bool:

@@ -200,6 +200,18 @@ class Trainer:
                 callbacks.callbacks, kind=kind, setting=model._distribute_strategy.batch_callbacks
             )
 
+    @contextlib.contextmanager
+    def building(self, optimizer: Any, variables: Any) -> Iterator[None]:
+        """Slots lie beside what they belong to, wherever the optimizer was made and is built."""
+        native = getattr(variables[0], "_value", None) if variables else None
+        if not isinstance(native, ServerVariable):
+            yield
+            return
+        strategy = native._distribute_strategy
+        strategy._adopt_optimizer(optimizer)
+        with strategy.scope():
+            yield
+
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
         """On the chief, between scheduled functions: the servers apply it like any push."""
         if not tf.executing_eagerly():
