@@ -78,7 +78,7 @@ class TrainerHooks(Protocol):
     def following(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """While it is open, Keras's loop follows the workers; an error in it ends their round."""
 
-    def check_stranger(self, model: Any) -> None:
+    def check_stranger(self, model: Any, method: str) -> None:
         """A model that is not of our strategy is about to train or to be evaluated."""
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
@@ -221,7 +221,6 @@ def _patch_training(hooks: TrainerHooks) -> None:
     def make(kind: str) -> Callable[..., Any]:
         def make_function(original: Any, self: Any, force: bool = False) -> Any:
             if not _is_ours(hooks, self):
-                hooks.check_stranger(self)
                 return original(self, force)
             return hooks.make_function(self, kind, force)
 
@@ -232,18 +231,23 @@ def _patch_training(hooks: TrainerHooks) -> None:
             return original(self, iterator=iterator, data_batch=data_batch)
         return hooks.build(self, iterator, data_batch)
 
-    def run(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_ours(hooks, self):
-            return original(self, *args, **kwargs)
-        with hooks.eagerly(self) if self.run_eagerly else hooks.following(self):
-            return original(self, *args, **kwargs)
+    def run(method: str) -> Callable[..., Any]:
+        def run_method(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not _is_ours(hooks, self):
+                hooks.check_stranger(self, method)
+                return original(self, *args, **kwargs)
+            follows = hooks.eagerly(self) if self.run_eagerly else hooks.following(self)
+            with follows:
+                return original(self, *args, **kwargs)
+
+        return run_method
 
     trainer = keras_trainer.TensorFlowTrainer
     _wrap(trainer, "make_train_function", make("train"))
     _wrap(trainer, "make_test_function", make("test"))
     _wrap(trainer, "_maybe_symbolic_build", build)
     for method in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
-        _wrap(trainer, method, run)
+        _wrap(trainer, method, run(method))
 
 
 def _patch_embedding() -> None:

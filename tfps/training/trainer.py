@@ -32,6 +32,7 @@ from tfps.training.prediction import (
     overrides_prediction,
 )
 from tfps.training.progress import TrainingProgress
+from tfps.training.work import WORK
 
 logger = logging.getLogger(__name__)
 
@@ -167,18 +168,29 @@ class Trainer:
                 strategy._active_follower.give_up(error)
             raise
 
-    def check_stranger(self, model: Any) -> None:
-        if runs_eagerly(model) or not model.variables:
+    def check_stranger(self, model: Any, method: str) -> None:
+        """Refuse what cannot work, and say what works without a worker."""
+        if runs_eagerly(model):
             return
-        optimizer = model.optimizer
-        compiled_in_scope = self.is_ours(getattr(optimizer, "_distribution_strategy", None))
-        native = model.variables[0]._value
-        if compiled_in_scope and not isinstance(native, ServerVariable):
+        optimizer = getattr(model, "optimizer", None)
+        is_compiled_in_scope = self.is_ours(getattr(optimizer, "_distribution_strategy", None))
+        is_on_servers = any(isinstance(v._value, ServerVariable) for v in model.variables[:1])
+        if is_compiled_in_scope and not is_on_servers:
             raise UnsupportedError(
                 f"the model {model.name} was compiled under strategy.scope() but created outside "
                 "of it, so its weights lie in this process and on no parameter server. Create the "
                 "model inside `with strategy.scope():` as well."
             )
+        if self.is_ours(tf.distribute.get_strategy()):
+            raise UnsupportedError(
+                f"{method} of the model {model.name} was called under strategy.scope(), and the "
+                "model was created outside of it, so no worker can run it. Create and compile it "
+                f"inside `with strategy.scope():`; {method} may be called anywhere."
+            )
+        # After training, a model that is evaluated here is a copy that was meant to be.
+        is_surprising = method in ("fit", "train_on_batch") or not WORK.has_begun
+        if model._distribute_strategy is None and WORK.is_possible and is_surprising:
+            say_once(model, "stranger", STRANGER, model.name, method)
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         strategy = model._distribute_strategy
@@ -228,6 +240,11 @@ JIT_IGNORED = (
     "jit_compile=True of %s is ignored: in the middle of a step stands the exchange with the "
     "parameter servers, which XLA cannot compile. Put tf.function(jit_compile=True) around the "
     "expensive part of call() to compile that."
+)
+STRANGER = (
+    "the model %s was created outside of strategy.scope(), so %s runs in this process alone and no "
+    "worker takes part. To use the workers, create and compile the model inside "
+    "`with strategy.scope():`."
 )
 RUNS_EAGERLY = (
     "run_eagerly=True: the steps of %s run eagerly in this process, one after the other, and the "
