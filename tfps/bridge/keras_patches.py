@@ -48,6 +48,7 @@ PUBLIC_METHODS = (
 )
 
 _building = threading.local()
+_running = threading.local()
 _installed = threading.Lock()
 
 
@@ -102,6 +103,11 @@ def initializer_under_construction() -> Any:
 def variable_under_construction() -> Any:
     """The Keras variable that this thread is creating, or None for a raw `tf.Variable`."""
     return getattr(_building, "variable", None)
+
+
+def trains() -> bool:
+    """Whether this thread is in a model's `fit` or `train_on_batch`, and in no evaluation in it."""
+    return getattr(_running, "method", None) in ("fit", "train_on_batch")
 
 
 def runs_eagerly(model: Any) -> bool:
@@ -237,7 +243,7 @@ def _patch_training(hooks: TrainerHooks) -> None:
                 hooks.check_stranger(self, method)
                 return original(self, *args, **kwargs)
             follows = hooks.eagerly(self) if self.run_eagerly else hooks.following(self)
-            with follows:
+            with _in_method(method), follows:
                 return original(self, *args, **kwargs)
 
         return run_method
@@ -248,6 +254,16 @@ def _patch_training(hooks: TrainerHooks) -> None:
     _wrap(trainer, "_maybe_symbolic_build", build)
     for method in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
         _wrap(trainer, method, run(method))
+
+
+@contextlib.contextmanager
+def _in_method(method: str) -> Iterator[None]:
+    outer = getattr(_running, "method", None)
+    _running.method = method
+    try:
+        yield
+    finally:
+        _running.method = outer
 
 
 def _patch_embedding() -> None:

@@ -13,7 +13,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.data_adapters import get_data_adapter
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_patches import runs_eagerly, values_replaced
+from tfps.bridge.keras_patches import runs_eagerly, trains, values_replaced
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.runtime.program import is_metric, is_seed, refuse_strangers
@@ -310,9 +310,29 @@ def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
 def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:
     """Not where a step of the user's own never calls the model; that builds what it uses."""
     refuse_strangers(model.trainable_variables)
-    if type(model).call is not keras.Model.call:
+    if type(model).call is keras.Model.call:
+        return
+    try:
         with strategy.scope():
             model._symbolic_build(data_batch=data_batch)
+        return
+    except Exception as error:  # noqa: BLE001 - raised below, as itself
+        reason = _reason_not_to_build(error)
+    # In one process nothing is built before the step runs, and the error is that of the step.
+    follower = Follower(model, strategy=strategy, step="train" if trains() else "test")
+    follower.try_step(tf.nest.map_structure(_spec_of, data_batch))
+    raise reason
+
+
+def _reason_not_to_build(error: Exception) -> BaseException:
+    """What Keras puts into a `RuntimeError` of its own."""
+    if isinstance(error, RuntimeError) and str(error).startswith("Unable to automatically build"):
+        return error.__context__ or error
+    return error
+
+
+def _spec_of(item: Any) -> Any:
+    return item if item is None or isinstance(item, tf.TypeSpec) else tf.type_spec_from_value(item)
 
 
 def _check_not_overridden(model: Any) -> None:
