@@ -48,6 +48,7 @@ PUBLIC_METHODS = (
 )
 
 _building = threading.local()
+_running = threading.local()
 _installed = threading.Lock()
 
 
@@ -78,7 +79,7 @@ class TrainerHooks(Protocol):
     def following(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """While it is open, Keras's loop follows the workers; an error in it ends their round."""
 
-    def check_stranger(self, model: Any) -> None:
+    def check_stranger(self, model: Any, method: str) -> None:
         """A model that is not of our strategy is about to train or to be evaluated."""
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
@@ -86,6 +87,9 @@ class TrainerHooks(Protocol):
 
     def begin(self, model: Any, callbacks: Any, kind: str) -> None:
         """``model.train_function`` or ``model.test_function`` is about to run with callbacks."""
+
+    def building(self, optimizer: Any, variables: Any) -> contextlib.AbstractContextManager[None]:
+        """While it is open, an optimizer makes its slots."""
 
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
         """An optimizer call in a scheduled function; False leaves it to Keras."""
@@ -99,6 +103,11 @@ def initializer_under_construction() -> Any:
 def variable_under_construction() -> Any:
     """The Keras variable that this thread is creating, or None for a raw `tf.Variable`."""
     return getattr(_building, "variable", None)
+
+
+def trains() -> bool:
+    """Whether this thread is in a model's `fit` or `train_on_batch`, and in no evaluation in it."""
+    return getattr(_running, "method", None) in ("fit", "train_on_batch")
 
 
 def runs_eagerly(model: Any) -> bool:
@@ -186,6 +195,29 @@ def _patch_optimizers(hooks: TrainerHooks) -> None:
     ):
         _wrap(owner, "apply", apply)
 
+    def build(original: Any, self: Any, variables: Any) -> Any:
+        with hooks.building(self, variables):
+            return original(self, variables)
+
+    def wrap_build(kind: type) -> None:
+        if "build" in vars(kind):
+            _wrap(kind, "build", build)
+
+    def begin_subclass(kind: type, **kwargs: Any) -> None:
+        super(base_optimizer.BaseOptimizer, kind).__init_subclass__(**kwargs)
+        wrap_build(kind)
+
+    for kind in {base_optimizer.BaseOptimizer, *_subclasses(base_optimizer.BaseOptimizer)}:
+        wrap_build(kind)
+    base_optimizer.BaseOptimizer.__init_subclass__ = classmethod(begin_subclass)
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    """All that there are, some several times."""
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
 
 def _is_ours(hooks: TrainerHooks, model: Any) -> bool:
     return hooks.is_ours(getattr(model, "_distribute_strategy", None))
@@ -195,7 +227,6 @@ def _patch_training(hooks: TrainerHooks) -> None:
     def make(kind: str) -> Callable[..., Any]:
         def make_function(original: Any, self: Any, force: bool = False) -> Any:
             if not _is_ours(hooks, self):
-                hooks.check_stranger(self)
                 return original(self, force)
             return hooks.make_function(self, kind, force)
 
@@ -206,18 +237,33 @@ def _patch_training(hooks: TrainerHooks) -> None:
             return original(self, iterator=iterator, data_batch=data_batch)
         return hooks.build(self, iterator, data_batch)
 
-    def run(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_ours(hooks, self):
-            return original(self, *args, **kwargs)
-        with hooks.eagerly(self) if self.run_eagerly else hooks.following(self):
-            return original(self, *args, **kwargs)
+    def run(method: str) -> Callable[..., Any]:
+        def run_method(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not _is_ours(hooks, self):
+                hooks.check_stranger(self, method)
+                return original(self, *args, **kwargs)
+            follows = hooks.eagerly(self) if self.run_eagerly else hooks.following(self)
+            with _in_method(method), follows:
+                return original(self, *args, **kwargs)
+
+        return run_method
 
     trainer = keras_trainer.TensorFlowTrainer
     _wrap(trainer, "make_train_function", make("train"))
     _wrap(trainer, "make_test_function", make("test"))
     _wrap(trainer, "_maybe_symbolic_build", build)
     for method in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
-        _wrap(trainer, method, run)
+        _wrap(trainer, method, run(method))
+
+
+@contextlib.contextmanager
+def _in_method(method: str) -> Iterator[None]:
+    outer = getattr(_running, "method", None)
+    _running.method = method
+    try:
+        yield
+    finally:
+        _running.method = outer
 
 
 def _patch_embedding() -> None:

@@ -58,21 +58,24 @@ class ShardedVariable(ComposedVariable):
         )
 
     @property
-    def natives(self) -> list[ServerVariable]:
-        """What holds the shards: variables of their own, or views into slabs."""
+    def variables(self) -> list[ServerVariable]:
+        """What holds the shards, under the name that TensorFlow's `ShardedVariable` lists it by.
+
+        They are variables of their own, or views into slabs.
+        """
         return [shard._value for shard in self.shards]
 
     def is_initialized(self, name: Any = None) -> tf.Tensor:
-        return tf.reduce_all([native.is_initialized(name) for native in self.natives])
+        return tf.reduce_all([native.is_initialized(name) for native in self.variables])
 
     def _compose(self, no_copy: bool = False) -> tf.Tensor:
-        return joined([native._read_variable_op(no_copy) for native in self.natives], self.rule)
+        return joined([native._read_variable_op(no_copy) for native in self.variables], self.rule)
 
     def numpy(self) -> Any:
         if not tf.executing_eagerly():
             return super().numpy()
         result = np.empty(tuple(self.shape), self.dtype.as_numpy_dtype)
-        for number, native in enumerate(self.natives):
+        for number, native in enumerate(self.variables):
             result[rows_of(self.rule, number)] = native.numpy()
         return result
 
@@ -95,7 +98,7 @@ class ShardedVariable(ComposedVariable):
         divided = Divided.by(self.rule, rows)
         parts = [
             native.sparse_read(places)
-            for native, places in zip(self.natives, divided.places, strict=True)
+            for native, places in zip(self.variables, divided.places, strict=True)
         ]
         return tf.dynamic_stitch(divided.positions, parts)
 
@@ -129,7 +132,7 @@ class ShardedVariable(ComposedVariable):
         parts = cut(value, self.rule)
         done = [
             getattr(native, operation)(part, read_value=False)
-            for native, part in zip(self.natives, parts, strict=True)
+            for native, part in zip(self.variables, parts, strict=True)
         ]
         if read_value:
             return self
@@ -145,7 +148,7 @@ class ShardedVariable(ComposedVariable):
             saved: dict[str, Any] = super()._serialize_to_tensors()
             return saved
         slices = {}
-        for number, native in enumerate(self.natives):
+        for number, native in enumerate(self.variables):
             with private.placed_on(native.device):
                 slices[self._slice(number)] = tf.identity(native._read_variable_op())
         return {"VARIABLE_VALUE": slices}
@@ -156,7 +159,7 @@ class ShardedVariable(ComposedVariable):
             return self.assign(saved, read_value=False)
         done = [
             native.assign(saved[self._slice(number)], read_value=False)
-            for number, native in enumerate(self.natives)
+            for number, native in enumerate(self.variables)
         ]
         return None if tf.executing_eagerly() else tf.group(*done)
 
@@ -170,7 +173,7 @@ class ShardedVariable(ComposedVariable):
 
     def destroy(self) -> None:
         """Free the shards."""
-        for native in self.natives:
+        for native in self.variables:
             native.destroy()
 
 

@@ -17,6 +17,7 @@ from tfps.launch.parent import end_with_parent
 from tfps.launch.script import run_script
 from tfps.launch.serving import serve
 from tfps.launch.supervisor import supervise
+from tfps.training.work import NO_STEP_ON_A_WORKER, WORK
 
 DEFAULT_WORKERS = 2
 DEFAULT_PS = 1
@@ -105,6 +106,8 @@ def play_role(
         atexit.register(announce)
         os.environ[SUPERVISED] = "1"  # a strategy in the script leaves the message to us
     status = run_script(script, arguments)
+    if status == 0 and spec.task_type == "chief" and WORK.is_missing:
+        say(NO_STEP_ON_A_WORKER)
     return status
 
 

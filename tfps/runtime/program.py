@@ -280,11 +280,11 @@ def discover(program: Program, strategy: Any) -> Program:
     """
     found: list[Discovery] = []
 
-    def trace(batch: Any) -> Any:
+    def trace(data: Any) -> Any:  # Keras's name for it, which TensorFlow's messages quote
         discovery = Discovery(strategy)
         found[:] = [discovery]
         with private.default_replica_context(), StepScope(discovery):
-            return program.step(batch)
+            return program.step(data)
 
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
     refuse_python_functions(concrete.graph)

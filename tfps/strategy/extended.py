@@ -90,7 +90,7 @@ class Extended(private.ParameterServerStrategyExtended):
             variable = runtime.create_sharded(
                 begins, rule=place.rule, device_of=place.device_of, **options
             )
-            natives = variable.natives
+            natives = variable.variables
         for shard, native in enumerate(natives):
             draw.fill(native, rule=place.rule, shard=shard)
         return variable
@@ -103,7 +103,7 @@ class Extended(private.ParameterServerStrategyExtended):
         if reference is not None and "/job:ps" in reference.device:
             if isinstance(reference, ShardedVariable) and parameter.shape == reference.shape:
                 self._variable_count += reference.rule.shards
-                return _Place(reference.rule, lambda shard: reference.natives[shard].device)
+                return _Place(reference.rule, lambda shard: reference.variables[shard].device)
             self._variable_count += 1
             return _Place(Sharding.whole(parameter).rule, lambda _: reference.device)
         sharding = self._tfps_partitioning.of(

@@ -50,6 +50,7 @@ from tfps.strategy.primitives import Primitives, Tensor
 from tfps.strategy.stats import Stats, take_stats
 from tfps.training.step_rate import StepRate
 from tfps.training.trainer import Trainer
+from tfps.training.work import WORK
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +169,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         )
         self._extended._tfps_register = self._primitives.register
         keras_patches.install(Trainer())
+        WORK.expect(self.runtime)
         hold_back_removals()
         register_without_lock()
         self._guard = Guard(self.runtime, policy=probe_policy)
@@ -356,7 +358,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         return -(-steps // together) * together
 
     def _watch_tasks(self) -> None:
-        """Probe the tasks from now on, until the strategy is closed."""
+        """Work is handed out: probe the tasks from now on, until the strategy is closed."""
+        WORK.begin()
         self._guard.start(private.closure_queue(self.coordinator))
 
     def _wait_for_hung_workers(self) -> None:

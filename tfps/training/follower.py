@@ -97,6 +97,22 @@ class Follower:
             self._bring_home()
         return self._logs
 
+    def try_step(self, batch_spec: Any) -> None:
+        """Trace the step for the error that it raises, and keep nothing of it.
+
+        Args:
+            batch_spec: structure of `tf.TypeSpec` of a batch.
+        """
+        program = Program(
+            name=f"{self._kind}_{next(_numbers)}",
+            step=self._step(),
+            batch_spec=batch_spec,
+            trains=self._kind == "train",
+            devices=self._strategy.devices,
+        )
+        with self._strategy.scope():
+            discover(program, self._strategy)
+
     def follows(self, request: RoundRequest | None) -> bool:
         """Whether the round at hand is the one that was asked for."""
         return request is not None and self._request is request

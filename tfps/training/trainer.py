@@ -13,7 +13,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.data_adapters import get_data_adapter
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_patches import runs_eagerly, values_replaced
+from tfps.bridge.keras_patches import runs_eagerly, trains, values_replaced
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.runtime.program import is_metric, is_seed, refuse_strangers
@@ -32,6 +32,7 @@ from tfps.training.prediction import (
     overrides_prediction,
 )
 from tfps.training.progress import TrainingProgress
+from tfps.training.work import WORK
 
 logger = logging.getLogger(__name__)
 
@@ -167,18 +168,29 @@ class Trainer:
                 strategy._active_follower.give_up(error)
             raise
 
-    def check_stranger(self, model: Any) -> None:
-        if runs_eagerly(model) or not model.variables:
+    def check_stranger(self, model: Any, method: str) -> None:
+        """Refuse what cannot work, and say what works without a worker."""
+        if runs_eagerly(model):
             return
-        optimizer = model.optimizer
-        compiled_in_scope = self.is_ours(getattr(optimizer, "_distribution_strategy", None))
-        native = model.variables[0]._value
-        if compiled_in_scope and not isinstance(native, ServerVariable):
+        optimizer = getattr(model, "optimizer", None)
+        is_compiled_in_scope = self.is_ours(getattr(optimizer, "_distribution_strategy", None))
+        is_on_servers = any(isinstance(v._value, ServerVariable) for v in model.variables[:1])
+        if is_compiled_in_scope and not is_on_servers:
             raise UnsupportedError(
                 f"the model {model.name} was compiled under strategy.scope() but created outside "
                 "of it, so its weights lie in this process and on no parameter server. Create the "
                 "model inside `with strategy.scope():` as well."
             )
+        if self.is_ours(tf.distribute.get_strategy()):
+            raise UnsupportedError(
+                f"{method} of the model {model.name} was called under strategy.scope(), and the "
+                "model was created outside of it, so no worker can run it. Create and compile it "
+                f"inside `with strategy.scope():`; {method} may be called anywhere."
+            )
+        # After training, a model that is evaluated here is a copy that was meant to be.
+        is_surprising = method in ("fit", "train_on_batch") or not WORK.has_begun
+        if model._distribute_strategy is None and WORK.is_possible and is_surprising:
+            say_once(model, "stranger", STRANGER, model.name, method)
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         strategy = model._distribute_strategy
@@ -200,6 +212,18 @@ class Trainer:
                 callbacks.callbacks, kind=kind, setting=model._distribute_strategy.batch_callbacks
             )
 
+    @contextlib.contextmanager
+    def building(self, optimizer: Any, variables: Any) -> Iterator[None]:
+        """Slots lie beside what they belong to, wherever the optimizer was made and is built."""
+        native = getattr(variables[0], "_value", None) if variables else None
+        if not isinstance(native, ServerVariable):
+            yield
+            return
+        strategy = native._distribute_strategy
+        strategy._adopt_optimizer(optimizer)
+        with strategy.scope():
+            yield
+
     def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
         """On the chief, between scheduled functions: the servers apply it like any push."""
         if not tf.executing_eagerly():
@@ -216,6 +240,11 @@ JIT_IGNORED = (
     "jit_compile=True of %s is ignored: in the middle of a step stands the exchange with the "
     "parameter servers, which XLA cannot compile. Put tf.function(jit_compile=True) around the "
     "expensive part of call() to compile that."
+)
+STRANGER = (
+    "the model %s was created outside of strategy.scope(), so %s runs in this process alone and no "
+    "worker takes part. To use the workers, create and compile the model inside "
+    "`with strategy.scope():`."
 )
 RUNS_EAGERLY = (
     "run_eagerly=True: the steps of %s run eagerly in this process, one after the other, and the "
@@ -281,9 +310,29 @@ def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
 def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:
     """Not where a step of the user's own never calls the model; that builds what it uses."""
     refuse_strangers(model.trainable_variables)
-    if type(model).call is not keras.Model.call:
+    if type(model).call is keras.Model.call:
+        return
+    try:
         with strategy.scope():
             model._symbolic_build(data_batch=data_batch)
+        return
+    except Exception as error:  # noqa: BLE001 - raised below, as itself
+        reason = _reason_not_to_build(error)
+    # In one process nothing is built before the step runs, and the error is that of the step.
+    follower = Follower(model, strategy=strategy, step="train" if trains() else "test")
+    follower.try_step(tf.nest.map_structure(_spec_of, data_batch))
+    raise reason
+
+
+def _reason_not_to_build(error: Exception) -> BaseException:
+    """What Keras puts into a `RuntimeError` of its own."""
+    if isinstance(error, RuntimeError) and str(error).startswith("Unable to automatically build"):
+        return error.__context__ or error
+    return error
+
+
+def _spec_of(item: Any) -> Any:
+    return item if item is None or isinstance(item, tf.TypeSpec) else tf.type_spec_from_value(item)
 
 
 def _check_not_overridden(model: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -56,6 +57,20 @@ class CallsPythonInside(CallsPython):
             return tf.cond(tf.reduce_sum(x) > 0, lambda: CallsPython.call(self, x), lambda: x)
 
         return inner(x)
+
+
+class NotBuilt(keras.Model):
+    """Raises in its `call`, before it has a variable."""
+
+    def __init__(self, kind: type[Exception] | None) -> None:
+        super().__init__(name="not_built")
+        self.kind = kind
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if self.kind is not None:
+            raise self.kind("wrong")  # the mistake
+        return self.dense(x @ keras.ops.ones([7, 3]))  # the mistake
 
 
 class Raises(keras.Sequential):
@@ -330,3 +345,42 @@ def test_callback_keeps_its_exception(
     with reading(KeyError, caplog) as read:
         model.fit(X, Y, batch_size=8, verbose=0, callbacks=[Raising()])
     assert MISTAKE in read.text
+
+
+WAYS: dict[str, Callable[[keras.Model], Any]] = {
+    "fit": lambda model: model.fit(X, Y, batch_size=8, verbose=0),
+    "evaluate": lambda model: model.evaluate(X, Y, batch_size=8, verbose=0),
+    "train_on_batch": lambda model: model.train_on_batch(X, Y),
+    "eagerly": lambda model: _eagerly(model).fit(X, Y, batch_size=8, verbose=0),
+}
+
+
+def _eagerly(model: keras.Model) -> keras.Model:
+    model.run_eagerly = True
+    return model
+
+
+@pytest.mark.quick("KeyError-fit", "shapes-evaluate")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("error", [KeyError, ValueError, None], ids=["KeyError", "value", "shapes"])
+def test_a_model_that_is_not_built(
+    error: type[Exception] | None,
+    way: str,
+    strategy: tfps.ParameterServerStrategy,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The error of plain Keras, which builds a model in its first step."""
+
+    def used(scope: contextlib.AbstractContextManager[Any]) -> Callable[[], Any]:
+        with scope:
+            model = NotBuilt(error)
+            model.compile("sgd", "mse")
+        return lambda: WAYS[way](model)
+
+    kind = error or ValueError
+    with reading(kind, caplog) as alone:
+        used(contextlib.nullcontext())()
+    with reading(kind, caplog) as read:
+        used(strategy.scope())()
+    assert type(read.error) is type(alone.error)
+    assert str(read.error) == str(alone.error)

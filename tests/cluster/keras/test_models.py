@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfps
 from tests.cluster.keras.comparison import (
     BATCH,
     LABELS,
@@ -21,7 +20,6 @@ from tests.cluster.keras.comparison import (
     fit,
     iterations,
 )
-from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -284,11 +282,3 @@ def test_single_batches_are_one_exchange_each(comparison: Comparison) -> None:
     before = comparison.strategy.stats().updates_applied
     comparison.run(compiled, use)
     assert comparison.strategy.stats().updates_applied == before + 4
-
-
-def test_model_from_outside_the_scope_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)], name="stranger")
-    with strategy.scope():
-        model.compile("sgd", cross_entropy())
-    with pytest.raises(UnsupportedError, match="stranger.*inside `with strategy.scope"):
-        fit(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import keras
@@ -47,6 +48,31 @@ def test_optimizer_from_outside_the_scope_and_its_learning_rate(
     optimizer.learning_rate.assign(0.05)
     fit(model)
     assert any((a != b).any() for a, b in zip(model.get_weights(), before, strict=True))
+
+
+@pytest.mark.parametrize("made_inside", [True, False])
+def test_an_optimizer_that_is_built_outside_of_the_scope(
+    made_inside: bool, strategy: tfps.ParameterServerStrategy
+) -> None:
+    """Of a class that was there before the first strategy, and of one that was not."""
+
+    class Own(keras.optimizers.Nadam):
+        def build(self, var_list: Any) -> None:
+            super().build(var_list)
+            self.steps = self.add_variable(shape=(), dtype="float32", name="steps")
+
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+    with strategy.scope() if made_inside else contextlib.nullcontext():
+        inner = Own(0.05, use_ema=True)
+        model.compile(keras.optimizers.LossScaleOptimizer(inner), cross_entropy())
+    model.optimizer.build(model.trainable_variables)
+    slots = [v for v in inner.variables if v.shape == (8, 3)]
+    assert len(slots) == 3
+    assert all("/job:ps" in v.value.device for v in (*slots, inner.steps)), "not on the chief first"
+    history = fit(model, epochs=8)
+    assert history["loss"][-1] < history["loss"][0]
+    assert all("/job:ps" in v.value.device for v in model.optimizer.variables)
 
 
 def _multiple(**options: Any) -> keras.Model:

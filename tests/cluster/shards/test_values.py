@@ -55,6 +55,17 @@ def test_shards_hold_the_rows_that_their_rule_says(table: Any) -> None:
         np.testing.assert_array_equal(piece.numpy(), TABLE[rows_of(rule, number)])
 
 
+def test_the_shards_are_listed_as_tensorflow_lists_them(table: Any) -> None:
+    shards = table.value.variables
+    assert all(isinstance(shard, tf.Variable) for shard in shards)
+    assert ["/job:ps/replica:0/task:0" in shard.device for shard in shards] == [True, False]
+    assert sum(shard.shape[0] for shard in shards) == len(TABLE)
+    shards[1].assign(tf.zeros_like(shards[1]))
+    expected = TABLE.copy()
+    expected[rows_of(rule_of(table), 1)] = 0
+    np.testing.assert_array_equal(table.numpy(), expected)
+
+
 def test_a_tape_on_the_chief(table: Any) -> None:
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.gather(table, [1, 1, 4]) ** 2)

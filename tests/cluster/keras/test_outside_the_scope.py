@@ -1,0 +1,125 @@
+"""A model that was made outside of the scope: what works is said once, what cannot is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.keras.comparison import LABELS, X, cross_entropy, fit
+from tfps.errors import UnsupportedError
+from tfps.training.work import Work
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def work(strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """What the workers of one strategy had to do: nothing so far."""
+    work = Work()
+    work.expect(strategy.runtime)
+    monkeypatch.setattr("tfps.training.trainer.WORK", work)
+    return work
+
+
+@pytest.fixture
+def warnings_of(caplog: pytest.LogCaptureFixture) -> Callable[[Callable[[], Any]], list[str]]:
+    def of(use: Callable[[], Any]) -> list[str]:
+        caplog.clear()
+        use()
+        return [r.getMessage() for r in caplog.records if r.name == "tfps.training.trainer"]
+
+    return of
+
+
+Warned = Callable[[Callable[[], Any]], list[str]]
+
+
+def _stranger(*, is_built: bool = True) -> keras.Model:
+    inputs = [keras.Input((8,))] if is_built else []
+    model = keras.Sequential([*inputs, keras.layers.Dense(3)], name="stranger")
+    model.compile("sgd", cross_entropy())
+    return model
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+def test_model_from_outside_the_scope_warns_once(
+    is_built: bool, work: Work, warnings_of: Warned
+) -> None:
+    model = _stranger(is_built=is_built)
+    [warning] = warnings_of(lambda: fit(model))
+    assert "the model stranger was created outside of strategy.scope()" in warning
+    assert "`with strategy.scope():`" in warning
+    assert warnings_of(lambda: (fit(model), model.evaluate(X, LABELS, verbose=0))) == []
+    assert len(warnings_of(lambda: fit(_stranger()))) == 1, "each model once"
+
+
+def test_evaluation_on_the_chief_warns_while_the_workers_have_done_nothing(
+    work: Work, warnings_of: Warned
+) -> None:
+    def evaluate() -> None:
+        _stranger().evaluate(X, LABELS, verbose=0)
+
+    [warning] = warnings_of(evaluate)
+    assert "so evaluate runs in this process alone" in warning
+    work.begin()
+    assert warnings_of(evaluate) == [], "a copy that is meant to be evaluated here"
+
+
+def test_other_models_from_outside_the_scope_do_not_warn(
+    work: Work, warnings_of: Warned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        model = _stranger()
+    assert warnings_of(lambda: fit(model)) == [], "another strategy's"
+    assert warnings_of(lambda: _stranger().predict(X, verbose=0)) == []
+    monkeypatch.setattr("tfps.training.trainer.WORK", Work())
+    assert warnings_of(lambda: fit(_stranger())) == [], "no strategy is open"
+
+
+def _in_scope(strategy: tfps.ParameterServerStrategy) -> keras.Model:
+    with strategy.scope():
+        return _stranger()
+
+
+def _schedule(strategy: tfps.ParameterServerStrategy) -> None:
+    strategy.coordinator.schedule(tf.function(lambda: tf.constant(1)))
+    strategy.coordinator.join()
+
+
+USES: dict[str, Callable[[tfps.ParameterServerStrategy], Any]] = {
+    "fit": lambda strategy: fit(_in_scope(strategy)),
+    "evaluate": lambda strategy: _in_scope(strategy).evaluate(X, LABELS, verbose=0),
+    "predict": lambda strategy: _in_scope(strategy).predict(X, batch_size=1, verbose=0),
+    "schedule": _schedule,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_runs_on_workers(
+    use: str, strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work()
+    work.expect(strategy.runtime)
+    monkeypatch.setattr("tfps.strategy.parameter_server.WORK", work)
+    _in_scope(strategy).predict(X[:2], verbose=0)
+    assert work.is_missing, "a small prediction is the chief's"
+    USES[use](strategy)
+    assert not work.is_missing
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+def test_model_from_outside_the_scope_is_refused(
+    is_built: bool, strategy: tfps.ParameterServerStrategy
+) -> None:
+    model = _stranger(is_built=is_built)
+    with strategy.scope(), pytest.raises(UnsupportedError, match="stranger.*outside of it"):
+        fit(model)
+    with strategy.scope():
+        model.compile("sgd", cross_entropy())
+    with pytest.raises(UnsupportedError, match="stranger.*inside `with strategy.scope"):
+        fit(model)

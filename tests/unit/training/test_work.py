@@ -1,0 +1,38 @@
+"""What is known of the work that a process's strategies gave to their workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfps.training.work import Work
+
+
+@dataclass(eq=False)
+class Runtime:
+    closed: bool = False
+
+
+def test_a_process_without_a_strategy_misses_nothing() -> None:
+    work = Work()
+    assert not work.is_missing
+    assert not work.is_possible
+
+
+def test_work_is_missing_until_some_begins_also_of_another_strategy() -> None:
+    work, first, second = Work(), Runtime(), Runtime()
+    work.expect(first)
+    assert work.is_missing
+    work.expect(second)
+    work.begin()
+    assert not work.is_missing
+
+
+def test_work_is_possible_while_a_strategy_is_open() -> None:
+    work, first, second = Work(), Runtime(), Runtime()
+    work.expect(first)
+    work.expect(second)
+    first.closed = True
+    assert work.is_possible
+    del second
+    assert not work.is_possible, "a strategy that nothing refers to is closed"
+    assert work.is_missing, "what it left undone is remembered"

@@ -1,0 +1,60 @@
+"""Whether the strategies of this process have given their workers anything to do. Pure."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Protocol
+
+NO_STEP_ON_A_WORKER = (
+    "no step ran on a worker. Workers run fit(), evaluate() and larger predict()s of models that "
+    "are created and compiled inside `with strategy.scope():`, and the functions that are given to "
+    "schedule() of a ClusterCoordinator"
+)
+
+
+class Closable(Protocol):
+    """What a strategy holds on its cluster."""
+
+    closed: bool
+
+
+class Work:
+    """Of all strategies of a process, one after the other.
+
+    Example:
+
+    >>> work = Work()
+    >>> work.is_missing
+    False
+    """
+
+    def __init__(self) -> None:
+        self._runtimes: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._is_expected = False
+        self.has_begun = False
+
+    def expect(self, runtime: Closable) -> None:
+        """A strategy was made.
+
+        Args:
+            runtime: its own.
+        """
+        self._is_expected = True
+        self._runtimes.add(runtime)
+
+    def begin(self) -> None:
+        """A round of `fit`, `evaluate` or `predict`, or a function, goes to the workers."""
+        self.has_begun = True
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there is a strategy that is not closed."""
+        return any(not runtime.closed for runtime in self._runtimes)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether a strategy was made, and none of them has used a worker."""
+        return self._is_expected and not self.has_begun
+
+
+WORK = Work()  # of this process
