@@ -55,6 +55,10 @@ class TaskFailed(ClusterError):
     """A task's process ended with a status other than 0; carries its name, status, last lines."""
 
 
+class StrategyClosed(ClusterError):
+    """A strategy, or a model of it, was used after it was closed: by itself or with its cluster."""
+
+
 class BackendError(TfpsError, ImportError):
     """Keras runs on a backend other than TensorFlow."""
 

@@ -14,6 +14,7 @@ CAUGHT_AS = {
     errors.ClusterError: RuntimeError,
     errors.ConnectTimeout: TimeoutError,
     errors.TaskFailed: errors.ClusterError,
+    errors.StrategyClosed: errors.ClusterError,
     errors.BackendError: ImportError,
     errors.DataError: ValueError,
     errors.CheckpointError: ValueError,

@@ -271,6 +271,18 @@ class ClosureQueue(private.CoordinatedClosureQueue):
                 self._error = self._error or make_error()
                 self._stop_waiting_condition.notify_all()
 
+    def close(self, make_error: Callable[[], Exception]) -> None:
+        """Cancel all closures.
+
+        Args:
+            make_error: where there are any, of what `join` or `done` raises for them.
+        """
+        with self._queue_lock:
+            if self._inflight_closure_count or not self._queue.empty():
+                self._error = make_error()
+                self._cancel_all_closures()
+                self._stop_waiting_condition.notify_all()
+
     def forgive(self) -> None:
         """Take the error of `fail` back for closures scheduled from now on."""
         with self._queue_lock:

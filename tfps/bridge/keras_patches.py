@@ -79,6 +79,9 @@ class TrainerHooks(Protocol):
     def following(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """While it is open, Keras's loop follows the workers; an error in it ends their round."""
 
+    def before_saving(self, model: Any) -> None:
+        """A model is about to be written to a file, which Keras empties first."""
+
     def check_stranger(self, model: Any, method: str) -> None:
         """A model that is not of our strategy is about to train or to be evaluated."""
 
@@ -126,6 +129,7 @@ def install(hooks: TrainerHooks) -> None:
     _patch_training(hooks)
     _patch_embedding()
     _patch_prediction(hooks)
+    _patch_saving(hooks)
     _patch_epoch_iterator(hooks)
     _patch_callbacks(hooks)
     _patch_tracebacks()
@@ -305,6 +309,16 @@ def _patch_prediction(hooks: TrainerHooks) -> None:
 
     _wrap(keras_trainer.TensorFlowTrainer, "predict", predict)
     _wrap(keras_trainer.TensorFlowTrainer, "predict_on_batch", predict_on_batch)
+
+
+def _patch_saving(hooks: TrainerHooks) -> None:
+    def save(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_ours(hooks, self):
+            hooks.before_saving(self)
+        return original(self, *args, **kwargs)
+
+    for method in ("save", "save_weights"):
+        _wrap(keras.Model, method, save)
 
 
 def _patch_epoch_iterator(hooks: TrainerHooks) -> None:

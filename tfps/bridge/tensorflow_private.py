@@ -32,6 +32,7 @@ if not tf.__version__.startswith(SUPPORTED_TENSORFLOW + "."):
 
 BaseResourceVariable = resource_variable_ops.BaseResourceVariable
 Context = context.Context
+current_context = context.context
 RUNTIME_FUNCTION_REFS = atomic_function.RUNTIME_FUNCTION_REFS
 ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue
@@ -158,11 +159,6 @@ def outside_of_cached_reads() -> Iterator[None]:
         yield
     finally:
         scope.cache_scope_exited_count -= around
-
-
-def is_initialized() -> bool:
-    """Whether TensorFlow's context has started, after which thread counts are fixed."""
-    return context.context()._context_handle is not None
 
 
 def work_apart() -> None:

@@ -6,6 +6,7 @@ from tfps.cluster.announcement import (
     announce_at_exit,
     announce_finished,
 )
+from tfps.cluster.clients import Client, close_clients, register_client
 from tfps.cluster.ports import PortLease, lease_ports
 from tfps.cluster.process_environment import prepare_process
 from tfps.cluster.spec import JOB_ORDER, TASK_TYPES, ClusterSpec
@@ -19,11 +20,13 @@ __all__ = [
     "JOB_ORDER",
     "SUPERVISED",
     "TASK_TYPES",
+    "Client",
     "ClusterSpec",
     "PortLease",
     "accepts_connections",
     "announce_at_exit",
     "announce_finished",
+    "close_clients",
     "data_connections",
     "devices_of_workers",
     "inter_op_threads",
@@ -31,6 +34,7 @@ __all__ = [
     "logical_cpus",
     "missing_tasks",
     "prepare_process",
+    "register_client",
     "timeout_from_environment",
     "wait_for_tasks",
 ]

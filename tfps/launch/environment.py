@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tfps
 from tfps.cluster import SUPERVISED, ClusterSpec, PortLease
-from tfps.cluster.process_environment import HARMFUL_VARIABLES
+from tfps.cluster.process_environment import HARMFUL_VARIABLES, WRITTEN_BY_TENSORFLOW
 
 PARENT_PID = "TFPS_PARENT_PID"  # the process whose end ends this one too
 CHIEF_TIMEOUT_S = "TFPS_CHIEF_TIMEOUT_S"
@@ -63,6 +63,9 @@ def common_environment(
     environment = dict(os.environ if base is None else base)
     for name in HARMFUL_VARIABLES:
         environment.pop(name, None)
+    for name, value in WRITTEN_BY_TENSORFLOW.items():
+        if environment.get(name) == value:
+            del environment[name]
     environment |= {
         PARENT_PID: str(os.getpid()),
         SUPERVISED: "1",

@@ -2,7 +2,8 @@
 
 Importing TensorFlow costs four seconds of CPU, a task that serves needs nothing else for its start,
 and a fork shares the memory. So the first cluster of a process starts a *fork server*, which
-imports it once and forks a process per task; the last cluster that closes ends it.
+imports it once and forks a process per task. It rests when the last cluster has closed, so that the
+next one is there at once, and ends with the process.
 
 Why not `multiprocessing`'s fork server: it imports the user's script into every child (so scripts
 need a ``__main__`` guard), there is one per process whatever the environment, and its children
@@ -11,6 +12,7 @@ share one output.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import json
@@ -22,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import IO, Any
@@ -62,7 +64,8 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.users = 0
-        self._environment = {**environment, PARENT_PID: str(os.getpid())}
+        self.owner = os.getpid()
+        self._environment = {**environment, PARENT_PID: str(self.owner)}
         self._folder = Path(tempfile.mkdtemp(prefix="tfps-fork-server-"))
         self._ids = itertools.count()
         self._lock = threading.Lock()
@@ -116,7 +119,11 @@ class ForkServer:
             try:
                 while self._connection.poll():
                     message = json.loads(self._connection.recv_bytes())
-                    self._processes[message["id"]].take(message)
+                    process = self._processes.get(message["id"])
+                    if process is not None:
+                        process.take(message)
+                    if "status" in message:
+                        self._processes.pop(message["id"], None)
             except (EOFError, OSError):
                 # The tasks ended with their server.
                 for process in self._processes.values():
@@ -217,22 +224,21 @@ _servers_lock = threading.Lock()
 
 @contextlib.contextmanager
 def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer]:
-    """Use this process's fork server for an environment; the last one that leaves ends it.
+    """Use this process's fork server for an environment.
+
+    The one that was used last stays when nobody uses it any more, until this process ends.
 
     Args:
         environment: of the tasks to be; those that differ only in what no library reads when it
             is imported come from one server.
     """
-    key = frozenset(
-        (name, value)
-        for name, value in environment.items()
-        if name.startswith(READ_AT_IMPORT) and name not in READ_LATER
-    )
     # A fork of this process does not share the connection with it.
-    owned = key | {("", str(os.getpid()))}
+    owned = read_at_import(environment) | {("", str(os.getpid()))}
     with _servers_lock:
         server = _servers.get(owned)
-        if server is None:
+        if server is None or server.failures():
+            atexit.unregister(_end_servers)  # once only, and after the clusters that come now
+            atexit.register(_end_servers)
             server = _servers[owned] = ForkServer(environment)
         server.users += 1
     try:
@@ -240,6 +246,32 @@ def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer]:
     finally:
         with _servers_lock:
             server.users -= 1
-            if server.users == 0:
-                del _servers[owned]
-                server.close()
+            stays = None if server.failures() else server
+            _end_those_at_rest({server, *_servers.values()} - {stays})
+
+
+def read_at_import(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """Return the part of an environment that libraries read when they are imported.
+
+    Example:
+
+    >>> read_at_import({"HOME": "/root", "TF_CONFIG": "{}", "OMP_NUM_THREADS": "1"})
+    frozenset({('OMP_NUM_THREADS', '1')})
+    """
+    return frozenset(
+        (name, value)
+        for name, value in environment.items()
+        if name.startswith(READ_AT_IMPORT) and name not in READ_LATER
+    )
+
+
+def _end_servers() -> None:
+    with _servers_lock:
+        _end_those_at_rest(_servers.values())
+
+
+def _end_those_at_rest(servers: Iterable[ForkServer]) -> None:
+    for server in [each for each in servers if not each.users and each.owner == os.getpid()]:
+        for key in [key for key, known in _servers.items() if known is server]:
+            del _servers[key]
+        server.close()

@@ -26,11 +26,13 @@ from tfps.launch.parent import end_with_parent
 from tfps.launch.serving import serve
 
 PR_SET_NAME = 15  # from <linux/prctl.h>; keeps 15 bytes
+SERVER_NAME = "fork server"  # tasks, which have its command line, show names of their own
 
 
 def main(file_number: int) -> None:
     """Import TensorFlow, then start and reap tasks until the other end hangs up."""
     end_with_parent(watch=False)  # what forks has one thread only
+    _show_name(SERVER_NAME)
     prepare_process("worker")
     # What a task would otherwise import when it starts to serve; none of it starts a thread.
     import tensorflow as tf  # noqa: F401

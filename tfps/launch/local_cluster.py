@@ -9,11 +9,10 @@ import shutil
 import signal as signals
 import tempfile
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfps.cluster import ClusterSpec, lease_ports, wait_for_tasks
+from tfps.cluster import ClusterSpec, close_clients, lease_ports, wait_for_tasks
 from tfps.errors import ClusterError, ConfigError, TaskFailed
 from tfps.launch.environment import common_environment, task_environment
 from tfps.launch.process import TaskProcess, describe_status
@@ -34,7 +33,9 @@ class LocalCluster:
     notebook, standard input and a script without a ``__main__`` guard, and a task can be killed
     like a lost machine.
     They listen on loopback ports that stay reserved until the cluster is closed. Leaving the
-    ``with`` block kills and reaps the tasks; they also end when this process does, however.
+    ``with`` block closes the strategies that were made on the cluster, then kills and reaps the
+    tasks: predict, save and read weights inside of it. The tasks also end when this process does,
+    however.
 
     Args:
         workers: how many tasks compute gradients.
@@ -68,6 +69,8 @@ class LocalCluster:
     ) -> None:
         _check_counts(workers=workers, ps=ps)
         self._owner = os.getpid()
+        self._closed = False
+        self._resolver: tf.distribute.cluster_resolver.SimpleClusterResolver | None = None
         self._extra = dict(environment or {})
         self._start_timeout_s = start_timeout_s
         self._tasks: dict[tuple[str, int], TaskProcess] = {}
@@ -88,7 +91,7 @@ class LocalCluster:
         self._stack = contextlib.ExitStack()
         common = common_environment(extra=self._extra)
         self._starter = self._stack.enter_context(starter(common))
-        atexit.register(self.close)
+        atexit.register(self._end)
         try:
             for task_type, index, _ in self.spec.tasks(*SERVED):
                 self._start(task_type, index)
@@ -98,10 +101,21 @@ class LocalCluster:
             self.close()
             raise
 
-    @cached_property
+    @property
     def cluster_resolver(self) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
-        """What a strategy takes; imports TensorFlow at the first use."""
-        return self.spec.tf_resolver()
+        """What a strategy takes; imports TensorFlow at the first use.
+
+        Raises:
+            ClusterError: the cluster is closed.
+        """
+        if self._closed:
+            raise ClusterError(
+                "this LocalCluster is closed, and its tasks are gone; make the strategy inside the "
+                "`with` block, or start another cluster"
+            )
+        if self._resolver is None:
+            self._resolver = self.spec.tf_resolver()
+        return self._resolver
 
     @property
     def logs(self) -> dict[str, Path]:
@@ -174,15 +188,29 @@ class LocalCluster:
         ]
 
     def close(self) -> None:
-        """Kill and reap all tasks and give up their ports; closing again does nothing."""
+        """Close the strategies on this cluster, kill and reap all tasks and give up their ports.
+
+        Closing again does nothing.
+        """
         if os.getpid() != self._owner:
             return  # a fork of the owner ends; the tasks are not its own
+        self._closed = True
+        try:
+            served = [address for _, _, address in self.spec.tasks(*SERVED)]
+            close_clients(served, reason="its LocalCluster is closed")
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """End the tasks; at the end of the process strategies are closed by then."""
+        if os.getpid() != self._owner:
+            return
         failed = bool(self.failures())
         for task in self._tasks.values():
             task.kill()
         self._stack.close()
         self._lease.close()
-        atexit.unregister(self.close)
+        atexit.unregister(self._end)
         if self._temporary_logs and not failed:
             # Not now: whoever looks for the reason of a failure reads them after the block.
             atexit.register(shutil.rmtree, self.log_dir, ignore_errors=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import grpc
@@ -25,6 +26,7 @@ CHANNEL_OPTIONS = (
 )
 
 Task = tuple[str, int]
+Methods = Mapping[Task, grpc.UnaryUnaryMultiCallable]
 
 
 @dataclass(frozen=True)
@@ -87,42 +89,67 @@ class Prober:
             self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
-        channels = {
-            task: grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-            for task, address in self._addresses.items()
-        }
-        try:
-            # Without a serializer a message is its bytes: none, and what we need not read.
-            methods = {task: channel.unary_unary(METHOD) for task, channel in channels.items()}
+        with _methods(self._addresses) as methods:
             while not self._ends.is_set():
                 began_s = time.monotonic()
                 observations = self._ask(methods)
                 if not self._ends.is_set():
                     self._report(observations)
                 self._ends.wait(max(0.0, began_s + self._policy.period_s - time.monotonic()))
-        finally:
-            for channel in channels.values():
-                channel.close()
 
-    def _ask(self, methods: Mapping[Task, grpc.UnaryUnaryMultiCallable]) -> dict[Task, Observation]:
+    def _ask(self, methods: Methods) -> dict[Task, Observation]:
         sent_s = time.monotonic()
         with self._lock:
             if self._ends.is_set():
                 return {}
-            self._calls = {
-                task: method.future(b"", timeout=self._policy.deadline_s)
-                for task, method in methods.items()
-            }
-        observations = {}
-        for task, call in self._calls.items():
-            try:
-                error = call.exception()  # waits, at most until the deadline
-            except grpc.FutureCancelledError:  # we are being closed
-                return {}
-            observations[task] = Observation(
-                answered=error is None,
-                silent=error is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED,
-                sent_s=sent_s,
-                judged_s=time.monotonic(),
-            )
-        return observations
+            self._calls = _call(methods, deadline_s=self._policy.deadline_s)
+        try:
+            return _observe(self._calls, sent_s=sent_s)
+        except grpc.FutureCancelledError:  # we are being closed
+            return {}
+
+
+def all_answer(addresses: Mapping[Task, str], *, deadline_s: float) -> bool:
+    """Probe all tasks once, side by side, and return whether each has answered.
+
+    Args:
+        addresses: of the tasks, ``host:port``.
+        deadline_s: how long an answer may take.
+    """
+    with _methods(addresses) as methods:
+        sent_s = time.monotonic()
+        observations = _observe(_call(methods, deadline_s=deadline_s), sent_s=sent_s)
+    return all(seen.answered for seen in observations.values())
+
+
+@contextlib.contextmanager
+def _methods(addresses: Mapping[Task, str]) -> Iterator[Methods]:
+    """What asks each task, as long as the context is open."""
+    channels = {
+        task: grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        for task, address in addresses.items()
+    }
+    try:
+        # Without a serializer a message is its bytes: none, and what we need not read.
+        yield {task: channel.unary_unary(METHOD) for task, channel in channels.items()}
+    finally:
+        for channel in channels.values():
+            channel.close()
+
+
+def _call(methods: Methods, *, deadline_s: float) -> dict[Task, grpc.Future]:
+    return {task: method.future(b"", timeout=deadline_s) for task, method in methods.items()}
+
+
+def _observe(calls: Mapping[Task, grpc.Future], *, sent_s: float) -> dict[Task, Observation]:
+    """Wait for the calls, at most until their deadline."""
+    observations = {}
+    for task, call in calls.items():
+        error = call.exception()
+        observations[task] = Observation(
+            answered=error is None,
+            silent=error is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED,
+            sent_s=sent_s,
+            judged_s=time.monotonic(),
+        )
+    return observations

@@ -14,7 +14,7 @@ import numpy as np
 from tfps.bridge.server_variable import NamedResource
 from tfps.cluster import accepts_connections
 from tfps.consistency.modes import Mode
-from tfps.errors import ConfigError
+from tfps.errors import ConfigError, StrategyClosed
 from tfps.placement.policy import Newcomer, Placement
 from tfps.runtime.attendance import Attendance
 from tfps.runtime.control_plane import CALL_TIMEOUT_S, ControlPlane
@@ -98,7 +98,7 @@ class Runtime(Storage):
         # Called with the index of a lost server: exchanges that wait for it shall end.
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
-        self.closed = False
+        self.closed_because = ""  # the reason, once it is closed
         self.attendance = Attendance(self)
         self.units = Units()
         self._lock = threading.Lock()
@@ -108,6 +108,29 @@ class Runtime(Storage):
         self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
         # Have a `close` of their own, called first: they use the servers apart from training.
         self.guests: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the servers are used no more."""
+        return bool(self.closed_because)
+
+    def refuse_if_closed(self) -> None:
+        """Called before the servers are used.
+
+        Raises:
+            StrategyClosed: they are used no more.
+        """
+        if self.closed:
+            raise self.closed_error()
+
+    def closed_error(self) -> StrategyClosed:
+        """What is raised where somebody uses the servers all the same."""
+        return StrategyClosed(
+            f"this strategy is closed, because {self.closed_because}, and the variables of its "
+            "models are gone. Train, evaluate, predict, save and read weights before that, inside "
+            "the `with` block of the cluster. To go on, make a new strategy on a running cluster, "
+            "and the model in its scope."
+        )
 
     @property
     def carrier(self) -> Carrier:
@@ -200,16 +223,34 @@ class Runtime(Storage):
 
     def cells(self) -> list[np.ndarray[Any, Any]]:
         """The books of all servers as they are now."""
+        self.refuse_if_closed()
         return [server.cells() for server in self.servers]
 
-    def close(self) -> None:
-        """Free everything that this job holds on the servers that answer."""
+    def abandon(self, reason: str, *, answering: bool) -> None:
+        """Use the tasks no more, which are about to end with all that this job holds.
+
+        Args:
+            reason: why, as in ``its LocalCluster is closed``.
+            answering: whether all of them do, so that guests can end what they have begun.
+        """
+        if not self.closed:
+            self._leave(reason, with_guests=answering)
+
+    def _leave(self, reason: str, *, with_guests: bool) -> None:
+        for guest in list(self.guests) if with_guests else []:
+            guest.close()
+        self.closed_because = reason
+        self.on_access = self.refuse_if_closed
+
+    def close(self, reason: str) -> None:
+        """Free everything that this job holds on the servers that answer.
+
+        Args:
+            reason: why, as in ``strategy.close() was called``.
+        """
         if self.closed:
             return
-        for guest in list(self.guests):
-            guest.close()
-        self.closed = True
-        self.on_access = lambda: None
+        self._leave(reason, with_guests=True)
         for server in self.servers:
             server.look()
         self.collect()

@@ -112,6 +112,11 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         self.strategy.runtime.fallback_steps += packed.falls_back
         return result
 
+    def create_per_worker_dataset(self, dataset_fn: Any) -> Any:
+        if getattr(self.strategy, "_is_tfps_strategy", False):
+            self.strategy.runtime.refuse_if_closed()
+        return super().create_per_worker_dataset(dataset_fn)
+
     def _pack(self, function: Any) -> _Packed:
         """The packed form of a function; the same object until variables move."""
         known = self._packed.get(function)

@@ -46,6 +46,7 @@ class Extended(private.ParameterServerStrategyExtended):
     _tfps_worker_devices: tuple[str, ...] = ()
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
+        self._tfps_runtime.refuse_if_closed()
         keras_variable = variable_under_construction()
         if keras_variable is None or kwargs.get("per_worker_variable"):
             variable = super()._create_variable(next_creator, **kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import secrets
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from tfps.bridge import keras_patches
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.connection import is_initialized
 from tfps.bridge.function_registration import hold_back_removals, register_without_lock
 from tfps.bridge.function_table import make_room
 from tfps.bridge.step_scope import outside_the_step
@@ -44,6 +44,7 @@ from tfps.runtime.runtime import Runtime
 from tfps.runtime.update_operations import UpdateOperation, update_operations
 from tfps.strategy.arguments import check_arguments
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
+from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives, Tensor
@@ -173,8 +174,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         hold_back_removals()
         register_without_lock()
         self._guard = Guard(self.runtime, policy=probe_policy)
-        self._finalizer = weakref.finalize(self, _close, self.runtime, self._guard)
-        atexit.register(self._finalizer)
+        tasks = {(kind, index): at for kind, index, at in spec.tasks("worker", "ps")}
+        self._end = End(self, tasks=tasks, runtime=self.runtime, guard=self._guard)
 
     @property
     def coordinator(self) -> ClusterCoordinator:
@@ -202,9 +203,14 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         return take_stats(self)
 
     def close(self) -> None:
-        """Free what this strategy holds on the servers. Its variables are unusable afterwards."""
+        """Free what this strategy holds on the servers; nothing can be done with it afterwards.
+
+        Predict, save and read weights before: the variables of its models go with it, and what
+        uses them, or this strategy, raises `tfps.errors.StrategyClosed`. Leaving the ``with`` block
+        of a `tfps.LocalCluster` closes the strategies that were made on it.
+        """
         self._pause_tickets()
-        self._finalizer()
+        self._end.close("strategy.close() was called")
 
     def _pause_tickets(self) -> None:
         """Let the workers come to rest, so that every weight is of one version.
@@ -359,6 +365,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def _watch_tasks(self) -> None:
         """Work is handed out: probe the tasks from now on, until the strategy is closed."""
+        self.runtime.refuse_if_closed()
         WORK.begin()
         self._guard.start(private.closure_queue(self.coordinator))
 
@@ -380,13 +387,5 @@ def _weak_method(owner: Any, name: str) -> Any:
 
 def _set_threads(spec: ClusterSpec) -> None:
     """Give this process's own server enough threads; too late once TensorFlow has started."""
-    if not private.is_initialized():
+    if not is_initialized():
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "worker"))
-
-
-def _close(runtime: Runtime, guard: Guard) -> None:
-    guard.close()
-    try:
-        runtime.close()
-    except tf.errors.OpError as error:  # a server that is gone has nothing left to free
-        logger.debug("could not free the job's resources: %s", error)

@@ -277,6 +277,7 @@ class Primitives:
 
     def _forget_outdated(self) -> None:
         """Variables that moved are looked for in their new places."""
+        self._runtime.refuse_if_closed()
         if self._layouts != self._runtime.layouts:
             self._layouts = self._runtime.layouts
             self._compiled.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ LOOK_EVERY_S = 0.05
 
 # Two live as long as the process by design; pytest-timeout has one for each test that runs.
 NOT_LEFT_BEHIND = ("tfps-starter", "tfps-parent", "pytest_timeout")
+# So does what local clusters start their tasks from: `tfps.launch.fork_server`.
+KEPT_CHILD = "fork server"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Leftovers:
         processes, ports = set(), set()
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if child.name() == KEPT_CHILD and child.ppid() == os.getpid():
+                    continue
                 if child.status() != psutil.STATUS_ZOMBIE:
                     processes.add(f"{child.pid} {' '.join(child.cmdline())}")
                 ports |= {

@@ -84,6 +84,7 @@ class Trainer:
     def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
         """On the workers, or on the chief where that is quicker or the workers are busy."""
         strategy = model._distribute_strategy
+        strategy.runtime.refuse_if_closed()
         if is_dataset_function(x):
             raise UnsupportedError(
                 "predict received a dataset function, whose rows have no order between workers; "
@@ -107,6 +108,7 @@ class Trainer:
     def predicting(self, model: Any) -> Iterator[None]:
         """Weights come to the chief once; the stock Keras loop runs there."""
         strategy = model._distribute_strategy
+        strategy.runtime.refuse_if_closed()
         strategy._pause_tickets()
         kept = model.__dict__.setdefault("_tfps_on_chief", _OnChief())
         local = kept.copies
@@ -144,6 +146,7 @@ class Trainer:
         """The stock Keras loop runs here; reads and updates go to the servers one by one."""
         _check_not_overridden(model)
         strategy = model._distribute_strategy
+        strategy.runtime.refuse_if_closed()
         strategy._pause_tickets()
         say_once(model, "run_eagerly", RUNS_EAGERLY, model.name)
         attributes = model.__dict__
@@ -160,6 +163,7 @@ class Trainer:
     def following(self, model: Any) -> Iterator[None]:
         """No ticket is handed out for a loop that has ended with an error."""
         strategy = model._distribute_strategy
+        strategy.runtime.refuse_if_closed()
         outer = strategy._active_follower
         try:
             yield
@@ -167,6 +171,9 @@ class Trainer:
             if strategy._active_follower is not outer:
                 strategy._active_follower.give_up(error)
             raise
+
+    def before_saving(self, model: Any) -> None:
+        model._distribute_strategy.runtime.refuse_if_closed()
 
     def check_stranger(self, model: Any, method: str) -> None:
         """Refuse what cannot work, and say what works without a worker."""

@@ -13,6 +13,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
+import tfps
 from tfps.cluster import lease_ports
 from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
@@ -72,6 +73,33 @@ def test_a_cluster_that_ends_before_its_tasks_begin(tmp_path: Path) -> None:
         cluster.close()
     assert cluster.status("worker", 0) == -signal.SIGKILL
     assert (tmp_path / "worker-0.log").read_text() == ""
+
+
+def test_the_next_cluster_starts_from_the_same_server(tmp_path: Path) -> None:
+    """Also once this process has connected to the first one."""
+    servers = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        with LocalCluster(1, 1, log_dir=folder, environment=OWN_SERVER) as cluster:
+            servers.append(psutil.Process(cluster.pid("worker", 0)).ppid())
+            tfps.ParameterServerStrategy(cluster.cluster_resolver).close()
+        # Written by TensorFlow, which reads it when it is imported.
+        assert os.environ.get("TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE") == "False"
+        assert psutil.Process(servers[-1]).children() == []
+    assert servers[0] == servers[1]
+
+
+def test_a_server_that_has_ended_is_used_no_more(tmp_path: Path) -> None:
+    with watch_leftovers():
+        for number in range(2):
+            folder = tmp_path / str(number)
+            with LocalCluster(1, 1, log_dir=folder, environment=OWN_SERVER) as cluster:
+                server = psutil.Process(cluster.pid("worker", 0)).parent()
+            assert server is not None
+            if number == 0:
+                server.kill()
+                while server.status() != psutil.STATUS_ZOMBIE:
+                    time.sleep(0.02)
 
 
 def test_tasks_end_with_their_server(tmp_path: Path) -> None:

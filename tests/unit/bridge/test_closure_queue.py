@@ -168,6 +168,23 @@ def test_what_nobody_began_can_be_discarded(cluster: Cluster) -> None:
     assert closure.runs == []
 
 
+def test_closing_cancels_what_there_is_and_says_so_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closure_queue, "CANCEL_TIMEOUT_S", 0.05)
+    cluster.queue.close(lambda: ValueError("closed"))  # nothing to cancel
+    assert cluster.queue.done()
+    running = [cluster.put().next_run(), cluster.put().next_run()]
+    queued = cluster.put()
+    cluster.queue.close(lambda: ValueError("closed"))
+    assert queued.cancelled.is_set()
+    for run in running:
+        run.end()
+    with pytest.raises(ValueError, match="closed"):
+        cluster.queue.wait()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+
+
 def test_every_inherited_name_is_tensorflows() -> None:
     base = ast.parse(textwrap.dedent(inspect.getsource(private.CoordinatedClosureQueue)))
     own = ast.parse(textwrap.dedent(inspect.getsource(ClosureQueue)))

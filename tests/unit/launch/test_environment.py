@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 import tfps
-from tfps.cluster import ClusterSpec
-from tfps.launch.environment import task_environment
+from tfps.cluster import ClusterSpec, PortLease
+from tfps.launch.environment import common_environment, task_environment
+from tfps.launch.fork_server import read_at_import
 
 SPEC = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1", "w:2"), "ps": ("p:1",)})
 
@@ -22,6 +23,23 @@ def test_a_task_gets_its_role_and_no_harmful_variable() -> None:
     assert environment["TFPS_PARENT_PID"] == str(os.getpid())
     assert not set(environment) & {"GRPC_FAIL_FAST", "TF_PSS_ENABLE_COORDINATION_SERVICE"}
     assert "CUDA_VISIBLE_DEVICES" not in environment
+
+
+def test_what_tensorflow_writes_in_a_chief_is_no_wish_of_the_user() -> None:
+    """A second cluster's tasks are those of the first, and start from the same fork server."""
+    before = {"TF_DETERMINISTIC_OPS": "1"}
+    written = {
+        "TF2_BEHAVIOR": "1",
+        "TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE": "False",
+        "TF_PS_DISABLE_ASYNC_EXECUTOR_GLOBALLY": "True",
+        PortLease.REUSE_PORT_VARIABLE: "true",  # by the first cluster
+    }
+    first, second = common_environment(base=before), common_environment(base=before | written)
+    assert first == second
+    assert read_at_import(first) == read_at_import(second)
+    other = common_environment(base={"TF2_BEHAVIOR": "0"})
+    assert other["TF2_BEHAVIOR"] == "0"
+    assert read_at_import(other) != read_at_import(first)
 
 
 def test_servers_leave_the_gpus_to_the_workers() -> None:

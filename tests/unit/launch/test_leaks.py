@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +21,33 @@ def test_a_process_left_behind_is_found() -> None:
     assert process is not None
     process.kill()
     process.wait()
+
+
+NAMED = """
+import ctypes, subprocess, sys, time
+ctypes.CDLL(None).prctl(15, b"fork server", 0, 0, 0)
+if len(sys.argv) > 1:
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(61)"])
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the fork server has its name on Linux")
+@pytest.mark.parametrize("child", [(), ("with a child",)])
+def test_the_fork_server_stays_but_not_what_it_started(child: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", NAMED, *child]
+    expected = pytest.raises(AssertionError, match="61") if child else contextlib.nullcontext()
+    process = None
+    try:
+        with expected, watch_leftovers(settle_s=0.1):
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+    finally:
+        assert process is not None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def test_a_thread_left_behind_is_found() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tfps.cluster import lease_ports
 from tfps.recovery.liveness import ProbePolicy
-from tfps.recovery.probe import METHOD, Observation, Prober, Task
+from tfps.recovery.probe import METHOD, Observation, Prober, Task, all_answer
 from tfps.testing import watch_leftovers
 
 POLICY = ProbePolicy(period_s=0.05, deadline_s=0.5)
@@ -107,3 +107,14 @@ def test_a_probe_can_be_closed_from_its_own_thread(servant: tuple[Servant, str])
         prober = Prober({("ps", 0): address}, policy=POLICY, report=report)
         prober.start()
         rounds.wait_for(("ps", 0), answered=True)
+
+
+def test_whether_all_answer_is_asked_once(servant: tuple[Servant, str]) -> None:
+    played, address = servant
+    with lease_ports(1) as lease:
+        gone = f"127.0.0.1:{lease.ports[0]}"
+    with watch_leftovers():
+        assert all_answer({("ps", 0): address}, deadline_s=DEADLINE_S)
+        assert not all_answer({("ps", 0): address, ("ps", 1): gone}, deadline_s=DEADLINE_S)
+        played.speaks.clear()
+        assert not all_answer({("ps", 0): address}, deadline_s=0.2)

@@ -1,0 +1,57 @@
+"""What TensorFlow in this process has on the tasks of a cluster, and how it lets go of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tfps.bridge import tensorflow_private as private
+
+
+def is_initialized() -> bool:
+    """Whether TensorFlow's context has started, after which thread counts are fixed."""
+    return private.current_context()._context_handle is not None
+
+
+def end_coordinator(coordinator: Any, make_error: Callable[[], Exception]) -> None:
+    """Cancel what runs and let the threads of a coordinator end.
+
+    The thread that connects lost workers anew would otherwise connect this process to the old
+    cluster again, while it works with another one.
+
+    Args:
+        coordinator: with a `ClosureQueue`.
+        make_error: of what `join` or `done` raises where something was cancelled.
+    """
+    cluster = coordinator._cluster
+    cluster.closure_queue.close(make_error)
+    cluster.failure_handler.stop()
+    for worker in cluster.workers:
+        worker.stop()
+    cluster.closure_queue.stop()
+    cluster.resource_cancellation_mgr.start_cancel()
+
+
+def is_connected(addresses: Iterable[str]) -> bool:
+    """Whether TensorFlow's context in this process knows one of these tasks, ``host:port``."""
+    definition = private.current_context()._server_def
+    if definition is None or not is_initialized():
+        return False
+    known = {address for job in definition.cluster.job for address in job.tasks.values()}
+    return not known.isdisjoint(addresses)
+
+
+def disconnect() -> None:
+    """Let TensorFlow end what it has on the tasks of its cluster, while they still answer.
+
+    It does so anyway when it connects to the next cluster, and complains of each task that is gone.
+    It waits for every task without limit.
+    """
+    context = private.current_context()
+    definition = context._server_def
+    alone = copy.deepcopy(definition)
+    alone.ClearField("cluster_device_filters")  # they cannot change without a new connection
+    del alone.cluster.job[:]
+    alone.cluster.job.extend(job for job in definition.cluster.job if job.name == alone.job_name)
+    context.update_server_def(alone)

@@ -1,0 +1,91 @@
+"""The end of a strategy: by itself, with its process, or with the tasks that it uses."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.connection import disconnect, end_coordinator, is_connected
+from tfps.cluster import Client, register_client
+from tfps.recovery.guard import Guard
+from tfps.recovery.probe import Task, all_answer
+from tfps.runtime.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+
+class End:
+    """Comes once: when a strategy is closed, collected, left at exit, or its cluster is closed.
+
+    Args:
+        strategy: not kept alive.
+        tasks: the addresses of its workers and servers.
+        runtime: of the strategy.
+        guard: of the strategy.
+    """
+
+    def __init__(
+        self, strategy: Any, *, tasks: Mapping[Task, str], runtime: Runtime, guard: Guard
+    ) -> None:
+        self._strategy = weakref.ref(strategy)
+        self._tasks, self._runtime, self._guard = dict(tasks), runtime, guard
+        self._finalizer = weakref.finalize(strategy, _free, runtime, guard)
+        atexit.register(self._finalizer)
+        itself, deadline_s = weakref.ref(self), guard.policy.deadline_s
+        register_client(
+            Client(
+                frozenset(tasks.values()),
+                leave=functools.partial(_leave, itself),
+                disconnect=functools.partial(_disconnect, self._tasks, deadline_s=deadline_s),
+            )
+        )
+
+    def close(self, reason: str) -> None:
+        """Free what the strategy holds on the servers; later calls do nothing."""
+        if self._begins():
+            _free(self._runtime, self._guard, reason)
+            self._end_coordinator()
+
+    def leave(self, reason: str) -> None:
+        """Use the tasks no more: they are about to end with all that they hold."""
+        if self._begins():
+            self._guard.close()
+            answering = all_answer(self._tasks, deadline_s=self._guard.policy.deadline_s)
+            self._runtime.abandon(reason, answering=answering)
+            self._end_coordinator()
+
+    def _begins(self) -> bool:
+        """Whether this is the first time; nothing is left for the collector, or for exit."""
+        atexit.unregister(self._finalizer)
+        return self._finalizer.detach() is not None
+
+    def _end_coordinator(self) -> None:
+        strategy = self._strategy()
+        if strategy is not None and strategy._cluster_coordinator is not None:
+            end_coordinator(strategy._cluster_coordinator, self._runtime.closed_error)
+
+
+def _free(runtime: Runtime, guard: Guard, reason: str = "nothing refers to it any more") -> None:
+    guard.close()
+    try:
+        runtime.close(reason)
+    except tf.errors.OpError as error:  # a server that is gone has nothing left to free
+        logger.debug("could not free the job's resources: %s", error)
+
+
+def _leave(of: weakref.ref[End], reason: str) -> None:
+    end = of()
+    if end is not None:
+        end.leave(reason)
+
+
+def _disconnect(tasks: Mapping[Task, str], *, deadline_s: float) -> None:
+    """End TensorFlow's connections to tasks that are about to end; not where it would wait."""
+    if is_connected(tasks.values()) and all_answer(tasks, deadline_s=deadline_s):
+        disconnect()
