@@ -7,7 +7,7 @@ import sys
 import click
 
 from tfps.cli.job_arguments import job_arguments
-from tfps.errors import ClusterError, ConfigError, DataError
+from tfps.errors import TfpsError
 
 
 @click.command()
@@ -29,7 +29,7 @@ def train(config: str | None, overrides: tuple[str, ...]) -> None:
 
     try:
         status = train_job(config, overrides)
-    except (ConfigError, DataError, ClusterError) as error:
+    except TfpsError as error:
         click.ClickException(str(error)).show()
         status = 1
     except KeyboardInterrupt:

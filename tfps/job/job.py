@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
 import sys
 import textwrap
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfps.config import JobConfig, to_toml
-from tfps.errors import ConfigError
 from tfps.job import bundle
 from tfps.job.curves import Curves
 from tfps.job.inputs import Inputs, split
 from tfps.job.result import Result, package_versions
+from tfps.launch.folder import make_folder
 from tfps.units import format_seconds
 
 if TYPE_CHECKING:
@@ -164,21 +163,10 @@ def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
     Raises:
         ConfigError: nothing can be written there.
     """
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _no_output(output, error.strerror or str(error)) from error
-    if not os.access(output, os.W_OK):
-        raise _no_output(output, "no permission to write there")
+    make_folder(output, name="training.output")
     earlier = any((output / name).exists() for name in RESULT_FILES)
     say(f"output   {output}" + (" (will replace an earlier run's results)" if earlier else ""))
     return output
-
-
-def _no_output(output: Path, reason: str) -> ConfigError:
-    return ConfigError(
-        f"training.output: received {str(output)!r}: {reason}; expected a folder to write to"
-    )
 
 
 def _train(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> Curves:
