@@ -27,11 +27,12 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
         ConfigError: the file cannot be read, or everything that is wrong in it, at once.
     """
     values, errors = apply_overrides(_read(path), overrides)
+    config = None
     try:
         config = parse(values)
     except ConfigError as error:
         errors.append(blamed(error.problems, path=path, overrides=overrides))
-    if errors:
+    if config is None or errors:
         raise ConfigError.joined(errors)
     return config
 

@@ -110,7 +110,8 @@ class _Check:
     def __init__(self, config_argument: str | None, overrides: Sequence[str]) -> None:
         self._errors: list[ConfigError] = []
         self._overrides = overrides
-        self._data, self._forecast = "", None
+        self._data = ""
+        self._forecast: Forecast | None = None
         self._spec = self._tried(cluster_of_environment)
         has_cluster = not self._errors
         path = self._tried(lambda: bundle.config_path(config_argument))

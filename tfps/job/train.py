@@ -119,7 +119,7 @@ def _local_strategy(config: JobConfig) -> Iterator[Any]:
 
         wait_for_tasks(cluster.spec, timeout_s=size.connect_timeout_s, report=say, check=check)
         try:
-            with strategy_of(config, resolver) as strategy:
+            with _strategy(config, resolver) as strategy:
                 yield strategy
         except BaseException:
             for failure in cluster.failures():
@@ -133,18 +133,12 @@ def _cluster_strategy(config: JobConfig, spec: ClusterSpec) -> Iterator[Any]:
     install_noise_filter(Path(tempfile.mkdtemp(prefix="tfps-train-")) / "chief-0.log")
     say(f"cluster  of TF_CONFIG:\n{spec}")
     wait_for_tasks(spec, timeout_s=config.cluster.connect_timeout_s, report=say)
-    with strategy_of(config, spec.tf_resolver()) as strategy:
+    with _strategy(config, spec.tf_resolver()) as strategy:
         yield strategy
 
 
 @contextlib.contextmanager
-def strategy_of(config: JobConfig, resolver: Any) -> Iterator[Any]:
-    """Give the strategy that a job file describes; it is closed with the context.
-
-    Args:
-        config: of the job.
-        resolver: of its cluster.
-    """
+def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
     import tfps
 
     strategy = tfps.ParameterServerStrategy(

@@ -13,7 +13,7 @@ from tfps.errors import ConfigError, TfpsError
 from tfps.job import bundle
 from tfps.job.check import check_job
 from tfps.job.job import build_model
-from tfps.job.train import strategy_of
+from tfps.job.train import _strategy
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(180)
@@ -48,7 +48,7 @@ def test_a_job_is_refused_in_the_same_words(
     (problem,) = of_check.value.problems
     config = load(bundle.config_path(None), [*SMALL, *overrides])
     keras.utils.clear_session()
-    with strategy_of(config, cluster(workers=2, ps=2).cluster_resolver) as strategy:
+    with _strategy(config, cluster(workers=2, ps=2).cluster_resolver) as strategy:
         with pytest.raises(TfpsError) as of_strategy:
             build_model(config, steps=1, strategy=strategy).fit(*EXAMPLES, verbose=0)
     # Before the colon is the argument or the optimizer that it is about.

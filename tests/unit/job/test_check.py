@@ -48,7 +48,7 @@ def problems_of(check: Any, *arguments: Any, **options: Any) -> tuple[str, ...]:
     return ()
 
 
-MODES = st.one_of(
+MODES: st.SearchStrategy[list[str]] = st.one_of(
     st.just([]),
     st.builds(
         lambda backup: ["consistency.mode=synchronous", f"consistency.backup_workers={backup}"],
