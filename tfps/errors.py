@@ -7,7 +7,7 @@ exception keeps its type: those are raised as they are and have no class here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class TfpsError(Exception):
@@ -32,7 +32,32 @@ class ConfigError(TfpsError, ValueError):
     def __init__(self, problems: str | Sequence[str], *, source: str = "") -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
         self.source = source
+        self.parts: tuple[ConfigError, ...] = (self,)
         super().__init__(self._message())
+
+    @classmethod
+    def joined(cls, errors: Iterable[ConfigError]) -> ConfigError:
+        """One error for the mistakes of several sources, each below the name of its own.
+
+        Args:
+            errors: one at least; what two of them say of one source is said once.
+
+        Example:
+
+        >>> errors = [ConfigError("a: missing", source="job.toml"), ConfigError("b: unknown key")]
+        >>> print(ConfigError.joined(errors))
+        job.toml: a: missing
+        b: unknown key
+        """
+        found: dict[str, dict[str, None]] = {}
+        for part in (part for error in errors for part in error.parts):
+            found.setdefault(part.source, {}).update(dict.fromkeys(part.problems))
+        parts = tuple(cls(tuple(problems), source=source) for source, problems in found.items())
+        if len(parts) == 1:
+            return parts[0]
+        whole = cls([problem for part in parts for problem in part.problems])
+        whole.parts, whole.args = parts, ("\n".join(map(str, parts)),)
+        return whole
 
     def _message(self) -> str:
         prefix = f"{self.source}: " if self.source else ""

@@ -15,8 +15,8 @@ from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
 from tfps.launch.process import last_lines
 from tfps.launch.starter import starter
-from tfps.strategy.arguments import TRANSPORT_VARIABLE
 from tfps.testing import watch_leftovers
+from tfps.transport.setting import TRANSPORT_VARIABLE
 
 SHOWN_LINES = 40
 

@@ -56,3 +56,26 @@ def test_a_config_error_survives_a_process_boundary() -> None:
     error = errors.ConfigError(["a: missing", "b: unknown"], source="job.toml")
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.problems, copy.source) == (str(error), error.problems, error.source)
+
+
+def test_mistakes_of_several_sources_stand_below_their_own() -> None:
+    several = [
+        errors.ConfigError(["a: missing", "b: unknown"], source="job.toml"),
+        errors.ConfigError("is no JSON", source="TF_CONFIG"),
+        errors.ConfigError.joined(
+            [errors.ConfigError("c", source="--set"), errors.ConfigError("d", source="job.toml")]
+        ),
+        errors.ConfigError("is no JSON", source="TF_CONFIG"),
+    ]
+    joined = errors.ConfigError.joined(several)
+    assert str(joined).splitlines() == [
+        "job.toml has 3 mistakes:",
+        "  - a: missing",
+        "  - b: unknown",
+        "  - d",
+        "TF_CONFIG: is no JSON",
+        "--set: c",
+    ]
+    assert joined.problems == ("a: missing", "b: unknown", "d", "is no JSON", "c")
+    assert [part.source for part in joined.parts] == ["job.toml", "TF_CONFIG", "--set"]
+    assert str(errors.ConfigError.joined(several[:1])) == str(several[0])

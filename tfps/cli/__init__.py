@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
+from importlib import metadata
 
 import click
 
 from tfps import __version__
 
-# Name to (module, attribute, one line for the list of commands, hidden). Importing a command to
-# list it would cost seconds: most of them need TensorFlow's surroundings.
+# Name to (module, attribute, one line for the list of commands). Importing a command to list it
+# would cost seconds: most of them need TensorFlow's surroundings.
 COMMANDS = {
-    "run": ("tfps.cli.run", "run", "Run a training script on a parameter-server cluster.", False),
+    "run": ("tfps.cli.run", "run", "Run a training script on a parameter-server cluster."),
     "train": (
         "tfps.cli.train",
         "train",
         "Train the job that a configuration file describes.",
-        False,
     ),
     "check": (
         "tfps.cli.check",
         "check",
         "Check a configuration file without starting anything.",
-        False,
     ),
-    "plan": ("tfps.cli.plan", "plan", "Show which parameter goes to which server.", False),
+    "plan": ("tfps.cli.plan", "plan", "Show which parameter goes to which server."),
     "bench": (
         "tfps.cli.bench",
         "bench",
         "Measure, and compare with TensorFlow's own strategy.",
-        False,
     ),
-    "serve": ("tfps.cli.serve", "serve", "Serve as the worker or ps that TF_CONFIG names.", True),
+    "serve": ("tfps.cli.serve", "serve", "Serve as the worker or ps that TF_CONFIG names."),
 }
 
 
@@ -41,20 +40,26 @@ class LazyGroup(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names that `--help` lists."""
-        return [
-            name
-            for name, (module, _, _, hidden) in COMMANDS.items()
-            if _exists(module) and not hidden
-        ]
+        return [name for name, (module, _, _) in COMMANDS.items() if _exists(module)]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Import a command."""
         if name not in COMMANDS or not _exists(COMMANDS[name][0]):
             return None
-        module, attribute, _, _ = COMMANDS[name]
+        module, attribute, _ = COMMANDS[name]
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called; a name that is close to one is answered with it."""
+        name = args[0]
+        close = difflib.get_close_matches(name, self.list_commands(context), n=1)
+        if close and close[0] != name:
+            context.fail(f"No such command {name!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
@@ -67,8 +72,23 @@ def _exists(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
+def _print_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        # From what was installed: importing TensorFlow would take seconds.
+        tensorflow, keras = map(metadata.version, ("tensorflow", "keras"))
+        click.echo(f"tfps {__version__} (TensorFlow {tensorflow}, Keras {keras})")
+        context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="tfps")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the versions of tfps, TensorFlow and Keras, and exit.",
+)
 def main() -> None:
     """Train TensorFlow 2 and Keras 3 models with parameter servers.
 

@@ -16,8 +16,10 @@ from tfps.errors import ConfigError
 def check(config: str | None, overrides: tuple[str, ...]) -> None:
     """Check the job that CONFIG describes without starting anything.
 
-    Prints the effective configuration. Every mistake in the file, the overrides, the data files
-    and TF_CONFIG is reported at once, and the exit status is then 1.
+    Prints the effective configuration. Every mistake in the file, the overrides, the data files,
+    TF_CONFIG and tfps's environment variables is reported at once, and the exit status is then 1.
+    If their values are right, the model is made, without memory for it: what its optimizer and its
+    division into shards would be refused for is a mistake as well.
     """
     from tfps.config import to_toml
     from tfps.job.check import check_job
@@ -34,5 +36,9 @@ def check(config: str | None, overrides: tuple[str, ...]) -> None:
     if checked.spec is None:
         click.echo("# cluster: processes of this machine (TF_CONFIG is not set)")
     else:
-        click.echo("\n".join(f"# {line}" for line in ["cluster:", *str(checked.spec).splitlines()]))
+        own, size = checked.config.cluster, checked.size
+        differs = (own.workers, own.ps) != (size.workers, size.servers)
+        note = f" (cluster.workers = {own.workers} and cluster.ps = {own.ps} do not count)"
+        click.echo(f"# cluster of TF_CONFIG{note if differs else ''}:")
+        click.echo("\n".join(f"# {line}" for line in str(checked.spec).splitlines()))
     click.echo(f"# {checked.path} has no mistake; nothing was started.")

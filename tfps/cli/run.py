@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tfps.errors import ClusterError, ConfigError
 
+EXAMPLES = """\b
+Examples:
+  tfps run train.py --epochs 3
+  tfps run --workers 4 --ps 2 train.py
+"""
 
-@click.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-)
+
+# What follows the script is the script's; before it an unknown option is a mistake.
+@click.command(epilog=EXAMPLES, context_settings={"allow_interspersed_args": False})
 @click.option("--workers", type=click.IntRange(min=1), help="Workers of a local cluster.  [2]")
 @click.option("--ps", type=click.IntRange(min=1), help="Parameter servers of a local cluster.  [1]")
 @click.option(
@@ -26,21 +33,20 @@ def run(
     script: str,
     arguments: tuple[str, ...],
 ) -> None:
-    r"""Run SCRIPT with its ARGS on a parameter-server cluster.
+    """Run SCRIPT with its ARGS on a parameter-server cluster.
 
     With TF_CONFIG set, this process plays that task's role: a worker and a ps serve until the
     chief has finished, the chief and the evaluator run SCRIPT. Without it, a cluster of processes
     is started on this machine and SCRIPT runs as its chief. The exit status is the script's.
-
-    \b
-    Examples:
-      tfps run train.py --epochs 3
-      tfps run --workers 4 --ps 2 train.py
+    Options of tfps come before SCRIPT; what follows it is SCRIPT's own.
     """
     from tfps.launch.exit import end_process
+    from tfps.launch.folder import make_folder
     from tfps.launch.run import run as run_task
 
     try:
+        if log_dir is not None:
+            make_folder(Path(log_dir), name="--log-dir")
         status = run_task(script, arguments, workers=workers, ps=ps, log_dir=log_dir)
     except (ConfigError, ClusterError) as error:
         raise click.ClickException(str(error)) from error

@@ -1,4 +1,4 @@
-"""`tfps serve`, by which the other commands start workers and parameter servers."""
+"""`tfps serve`: a worker or a parameter server, on a real machine or started by other commands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import click
 from tfps.errors import ConfigError
 
 
-@click.command(hidden=True)
+@click.command()
 def serve() -> None:
-    """Serve as the worker or the parameter server that TF_CONFIG names, until the job ends."""
+    """Serve as the worker or the parameter server that TF_CONFIG names, until the job ends.
+
+    It needs no training script, and does what `tfps run` does as such a task. The exit status is 0
+    after a script that ended well, 1 after one that failed, and 75 when the chief stayed away.
+    """
     from tfps.launch.parent import end_with_parent
     from tfps.launch.serving import serve as serve_task
 

@@ -7,29 +7,30 @@ import sys
 import click
 
 from tfps.cli.job_arguments import job_arguments
-from tfps.errors import ClusterError, ConfigError, DataError
+from tfps.errors import TfpsError
+
+EXAMPLES = """\b
+Examples:
+  tfps train
+  tfps train --set model.name=mlp --set training.epochs=3
+  tfps train my_job.toml --set cluster.workers=4
+"""
 
 
-@click.command()
+@click.command(epilog=EXAMPLES)
 @job_arguments
 def train(config: str | None, overrides: tuple[str, ...]) -> None:
-    r"""Train the job that CONFIG describes: a TOML file, or the name of a shipped one.
+    """Train the job that CONFIG describes: a TOML file, or the name of a shipped one.
 
     Without CONFIG it is the reference job, Fashion-MNIST. With TF_CONFIG set, this process plays
     that task's role; without it, a cluster of processes is started on this machine.
-
-    \b
-    Examples:
-      tfps train
-      tfps train --set model.name=mlp --set training.epochs=3
-      tfps train my_job.toml --set cluster.workers=4
     """
     from tfps.job.train import train as train_job
     from tfps.launch.exit import end_process
 
     try:
         status = train_job(config, overrides)
-    except (ConfigError, DataError, ClusterError) as error:
+    except TfpsError as error:
         click.ClickException(str(error)).show()
         status = 1
     except KeyboardInterrupt:

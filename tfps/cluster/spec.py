@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -223,7 +224,8 @@ def _parsed(text_or_mapping: str | Mapping[str, Any], source: str) -> Mapping[st
             value = json.loads(value)
         except json.JSONDecodeError as error:
             raise ConfigError(
-                f'is no JSON: {error}; expected {{"cluster": {{...}}, "task": {{...}}}}',
+                f'is no JSON: {error}; expected {{"cluster": {{...}}, "task": {{...}}}}'
+                + _hint_of_a_path(value, source),
                 source=source,
             ) from error
     if not isinstance(value, Mapping):
@@ -232,3 +234,11 @@ def _parsed(text_or_mapping: str | Mapping[str, Any], source: str) -> Mapping[st
             source=source,
         )
     return value
+
+
+def _hint_of_a_path(text: str, source: str) -> str:
+    """What to write instead of the name of a file; nothing where it is none."""
+    path = text.strip()
+    if not os.path.isfile(path) and not path.endswith(".json"):
+        return ""
+    return f'. It is the name of a file: write {source}="$(cat {shlex.quote(path)})"'

@@ -11,7 +11,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from tfps.config.mistakes import contradictions, describe
-from tfps.config.overrides import apply_overrides
+from tfps.config.overrides import apply_overrides, source_of
 from tfps.config.schema import JobConfig
 from tfps.errors import ConfigError
 
@@ -26,14 +26,33 @@ def load(path: Path, overrides: Sequence[str] = ()) -> JobConfig:
     Raises:
         ConfigError: the file cannot be read, or everything that is wrong in it, at once.
     """
-    values, problems = apply_overrides(_read(path), overrides)
+    values, errors = apply_overrides(_read(path), overrides)
+    config = None
     try:
-        config = parse(values, source=str(path))
+        config = parse(values)
     except ConfigError as error:
-        raise ConfigError([*problems, *error.problems], source=str(path)) from None
-    if problems:
-        raise ConfigError(problems, source=str(path))
+        errors.append(blamed(error.problems, path=path, overrides=overrides))
+    if config is None or errors:
+        raise ConfigError.joined(errors)
     return config
+
+
+def blamed(problems: Sequence[str], *, path: Path, overrides: Sequence[str]) -> ConfigError:
+    """Say of each mistake whether the file has it or ``--set``.
+
+    Args:
+        problems: one at least, each starting with the path of its key.
+        path: of the file.
+        overrides: as for `load`.
+    """
+    try:
+        own = _read(path)
+    except ConfigError:
+        own = {}
+    return ConfigError.joined(
+        ConfigError(problem, source=source_of(problem, own, overrides, file=str(path)))
+        for problem in problems
+    )
 
 
 def parse(values: Mapping[str, Any], *, source: str = "") -> JobConfig:

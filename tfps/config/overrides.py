@@ -9,6 +9,7 @@ from typing import Any
 
 from tfps.errors import ConfigError
 
+SOURCE = "--set"  # what messages call an override
 # What a value that is meant as TOML starts with; everything else may be a bare word.
 TOML_OPENERS = ("[", "{", '"', "'")
 
@@ -33,14 +34,14 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):
         raise ConfigError(
-            f"received {text!r}; expected key=value, for example training.epochs=3", source="--set"
+            f"received {text!r}; expected key=value, for example training.epochs=3", source=SOURCE
         )
     return path, _parse_value(value.strip(), text=text)
 
 
 def apply_overrides(
     values: Mapping[str, Any], overrides: Sequence[str]
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], list[ConfigError]]:
     """Return a copy of a job file's values with the overrides in place, and what was wrong.
 
     The last override of a key wins; a wrong one is left out, so that the mistakes of the others
@@ -56,14 +57,46 @@ def apply_overrides(
     ({'data': {'batch_size': 128}}, [])
     """
     result = copy.deepcopy(dict(values))
-    problems: list[str] = []
+    errors: list[ConfigError] = []
     for text in overrides:
         try:
             path, value = parse_override(text)
             _set(result, path, value)
         except ConfigError as error:
-            problems += [f"--set: {problem}" for problem in error.problems]
-    return result, problems
+            errors.append(error)
+    return result, errors
+
+
+def source_of(problem: str, own: Mapping[str, Any], overrides: Sequence[str], *, file: str) -> str:
+    """Return what a mistake was read from: the file, ``--set``, or both.
+
+    Args:
+        problem: what is wrong, starting with the path of its key.
+        own: the values of the job file, without the overrides.
+        overrides: as given after ``--set``.
+        file: the file's name.
+
+    Example:
+
+    >>> source_of("training.epochs: received 0", {}, ["training.epochs=0"], file="job.toml")
+    '--set'
+    """
+    key = tuple(problem.partition(":")[0].split("."))
+    paths = [
+        tuple(part.strip() for part in text.partition("=")[0].split(".")) for text in overrides
+    ]
+    if any(path == key[: len(path)] for path in paths):
+        return SOURCE
+    if any(key == path[: len(key)] for path in paths):  # of a table that is not all its own
+        return f"{file} with {SOURCE}" if _value(own, key) else SOURCE
+    return file
+
+
+def _value(values: Mapping[str, Any], key: tuple[str, ...]) -> Any:
+    value: Any = values
+    for part in key:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def _parse_value(value: str, *, text: str) -> Any:
@@ -74,11 +107,11 @@ def _parse_value(value: str, *, text: str) -> Any:
             raise ConfigError(
                 f"received {text!r}, whose value is no TOML ({error}); expected a number, true or "
                 "false, a word, a text in quotes or an array such as [32, 64]",
-                source="--set",
+                source=SOURCE,
             ) from error
         return value
     if set(document) != {"value"}:  # a line break in the value started another key
-        raise ConfigError(f"received {text!r}; expected one value on one line", source="--set")
+        raise ConfigError(f"received {text!r}; expected one value on one line", source=SOURCE)
     return document["value"]
 
 
@@ -88,7 +121,8 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         inner = section.setdefault(part, {})
         if not isinstance(inner, dict):
             raise ConfigError(
-                f"{'.'.join(path)}: {'.'.join(path[:depth])} is the value {inner!r}, not a section"
+                f"{'.'.join(path)}: {'.'.join(path[:depth])} is the value {inner!r}, not a section",
+                source=SOURCE,
             )
         section = inner
     section[path[-1]] = value

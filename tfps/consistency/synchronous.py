@@ -90,12 +90,19 @@ class Synchronous:
         return 0
 
 
-def backup_problem(backup_workers: int | None, *, workers: int) -> str | None:
-    """Say what is wrong with a number of backup workers for a cluster; None: nothing."""
+def backup_problem(backup_workers: int | None, *, workers: int, source: str = "") -> str | None:
+    """Say what is wrong with a number of backup workers for a cluster; None: nothing.
+
+    Args:
+        backup_workers: of a mode; None: it has no rounds.
+        workers: of the cluster.
+        source: who says how many there are, where that is worth a word.
+    """
     if not backup_workers or backup_workers < workers:
         return None
+    there = f"{workers} workers of {source}" if source else f"{workers} workers"
     return (
-        f"received backup_workers={backup_workers} with {workers} workers; expected fewer backup "
+        f"received backup_workers={backup_workers} with {there}; expected fewer backup "
         "workers than workers: a round waits for one at least"
     )
 

@@ -60,19 +60,36 @@ def folder(name: str) -> Path:
 def config_path(argument: str | None) -> Path:
     """Return the job file that an argument means: a path, or the name of a shipped one.
 
+    A shipped one is found from any folder by its name, its file's name, and as in a checkout.
+
     Args:
         argument: None is the reference job.
 
+    Raises:
+        ConfigError: there is no such file, and no shipped one of that name.
+
     Example:
 
-    >>> config_path("fashion_mnist").name
-    'fashion_mnist.toml'
+    >>> config_path("fashion_mnist") == config_path("configs/fashion_mnist.toml")
+    True
     """
     if argument is None:
         return folder("configs") / DEFAULT_CONFIG
     path = Path(argument)
-    shipped = folder("configs") / f"{argument}.toml"
-    return shipped if not path.exists() and shipped.is_file() else path
+    if path.exists() and not path.is_dir():
+        return path
+    shipped = {file.stem: file for file in sorted(folder("configs").glob("*.toml"))}
+    name = argument.removeprefix("./").removeprefix("configs/").removesuffix(".toml")
+    if name in shipped:
+        return shipped[name]
+    close = difflib.get_close_matches(name, shipped, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    what = "is a folder" if path.is_dir() else "there is no such file"
+    raise ConfigError(
+        f"{what}; {hint}expected the path of a job file, or the name of a shipped one: "
+        f"{', '.join(shipped)}",
+        source=argument,
+    )
 
 
 def example(name: str) -> Example:

@@ -1,20 +1,37 @@
-"""`tfps check`: everything that can be known about a job without starting it."""
+"""Everything that can be known about a job without starting it: one validation for all commands."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from tfps.cluster import ClusterSpec
-from tfps.config import JobConfig, load, salvage
+from tfps.cluster import ClusterSpec, timeout_from_environment
+from tfps.config import JobConfig, blamed, load, salvage
 from tfps.errors import ConfigError, DataError
 from tfps.job import bundle
-from tfps.job.consistency import consistency_problems
+from tfps.job.consistency import consistency_problems, mode_of
+from tfps.job.forecast import forecast_of
 from tfps.job.optimizer import argument_problems, staleness_problems
 from tfps.job.partitioner import partitioner_problems
-from tfps.job.placement import placement_problems
+from tfps.job.placement import placement_of, rule_problems
+from tfps.launch.data_plane import data_port
+from tfps.launch.environment import CHIEF_TIMEOUT_S
+from tfps.launch.folder import folder_problem
+from tfps.launch.serving import DEFAULT_CHIEF_TIMEOUT_S
+from tfps.placement.forecast import Forecast
+from tfps.strategy.cluster_size import ClusterSize, size_problems
+from tfps.strategy.environment import environment_errors
+from tfps.transport.setting import wanted_transport
+
+T = TypeVar("T")
+# Those of the job's tasks, beside what the strategy reads.
+READERS: tuple[Callable[[], Any], ...] = (
+    data_port,
+    lambda: timeout_from_environment(CHIEF_TIMEOUT_S, default_s=DEFAULT_CHIEF_TIMEOUT_S),
+)
 
 
 @dataclass(frozen=True)
@@ -24,20 +41,24 @@ class Checked:
     Args:
         path: of its file.
         config: with defaults and overrides.
-        data: what the data would be, in words.
+        size: of the cluster that it will have.
         spec: the cluster of `TF_CONFIG`; None where it is not set.
+        data: what the data would be, in words; empty where it was not asked for.
+        forecast: which server takes what; None where it was not asked for.
     """
 
     path: Path
     config: JobConfig
-    data: str
+    size: ClusterSize
     spec: ClusterSpec | None
+    data: str = ""
+    forecast: Forecast | None = None
 
 
-def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Checked:
-    """Check a job's file, its overrides, its data files, its optimizer and `TF_CONFIG`.
+def check_settings(config_argument: str | None, overrides: Sequence[str] = ()) -> Checked:
+    """Check a job's file, its overrides, `TF_CONFIG` and the other environment variables.
 
-    Nothing is started, downloaded or written.
+    What every task needs to know: neither data nor model are looked at.
 
     Args:
         config_argument: path of the file, or name of a shipped one; None is the reference job.
@@ -46,49 +67,32 @@ def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Che
     Raises:
         ConfigError: everything that is wrong, at once.
     """
-    path = bundle.config_path(config_argument)
-    problems: list[str] = []
-    try:
-        load(path, overrides)
-    except ConfigError as error:
-        problems += error.problems
-    # What is right can still be checked against the machine.
-    config, wrong = salvage(path, overrides)
-    data = ""
-    if not _touches(wrong, "example", "data.source", "data.path"):
-        try:
-            example = bundle.example(config.example)
-            data = example.data.check(source=config.data.source, path=config.data.path)
-        except ConfigError as error:
-            problems += error.problems
-        except DataError as error:
-            problems += [f"data: {line}" for line in str(error).splitlines()]
-    if not _touches(wrong, "training.optimizer.name"):
-        problems += argument_problems(config.training.optimizer)
-        problems += staleness_problems(config.training)
-    if not _touches(wrong, "consistency", "training.loop"):
-        problems += consistency_problems(config)
-    if not _touches(wrong, "partitioner"):
-        problems += partitioner_problems(config.partitioner)
-    if not _touches(wrong, "placement"):
-        problems += placement_problems(config.placement)
-    if not _touches(wrong, "training.output"):
-        problems += _output_problems(Path(config.training.output))
-    spec = None
-    try:
-        spec = cluster_of_environment()
-    except ConfigError as error:
-        problems += [f"TF_CONFIG: {problem}" for problem in error.problems]
-    if problems:
-        raise ConfigError(problems, source=str(path))
-    return Checked(path=path, config=config, data=data, spec=spec)
+    return _Check(config_argument, overrides).result()
 
 
-def _touches(wrong: frozenset[str], *keys: str) -> bool:
-    """Whether one of these keys was wrong, or a section around it."""
-    return any(
-        key == path or key.startswith(f"{path}.") or not path for path in wrong for key in keys
-    )
+def check_start(config_argument: str | None, overrides: Sequence[str] = ()) -> Checked:
+    """Check what `check_settings` does, the data files and the output folder.
+
+    What a chief does before it starts anything; arguments and errors are the same.
+    """
+    check = _Check(config_argument, overrides)
+    check.look_at_data()
+    check.look_at_output()
+    return check.result()
+
+
+def check_job(config_argument: str | None, overrides: Sequence[str] = ()) -> Checked:
+    """Check what `check_start` does, and make the model to see what a strategy would refuse.
+
+    Nothing is started, downloaded or written; arguments and errors are the same. `tfps train`
+    leaves the model to the strategy, which uses the same sentences: what TensorFlow does before a
+    strategy connects would keep that from setting up threads.
+    """
+    check = _Check(config_argument, overrides)
+    check.look_at_data()
+    check.look_at_output()
+    check.make_model()
+    return check.result()
 
 
 def cluster_of_environment() -> ClusterSpec | None:
@@ -100,10 +104,108 @@ def cluster_of_environment() -> ClusterSpec | None:
     return ClusterSpec.from_environment() if os.environ.get("TF_CONFIG", "").strip() else None
 
 
-def _output_problems(output: Path) -> list[str]:
-    existing = next(path for path in (output, *output.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        return [f"training.output: received {str(output)!r}, but {existing} is a file"]
-    if not os.access(existing, os.W_OK):
-        return [f"training.output: received {str(output)!r}, but {existing} cannot be written"]
-    return []
+class _Check:
+    """Collects mistakes; what is right is checked further, whatever else is wrong."""
+
+    def __init__(self, config_argument: str | None, overrides: Sequence[str]) -> None:
+        self._errors: list[ConfigError] = []
+        self._overrides = overrides
+        self._data = ""
+        self._forecast: Forecast | None = None
+        self._spec = self._tried(cluster_of_environment)
+        has_cluster = not self._errors
+        path = self._tried(lambda: bundle.config_path(config_argument))
+        if path is None:
+            raise ConfigError.joined(reversed(self._errors))
+        self._path: Path = path
+        self._tried(lambda: load(path, overrides))
+        self._config, self._wrong = salvage(path, overrides)
+        own = self._config.cluster
+        size = ClusterSize.of(self._spec) if self._spec else ClusterSize(own.workers, own.ps)
+        self._size = size if has_cluster else None
+        problems = self._value_problems()
+        self._add(problems)
+        self._has_right_values = not self._wrong and not problems
+        self._errors += environment_errors()
+        for read in (*READERS, lambda: wanted_transport(self._config.transport.carrier)):
+            self._tried(read)
+
+    def look_at_data(self) -> None:
+        config = self._config
+        if self._is_wrong("example", "data.source", "data.path"):
+            return
+        try:
+            data = bundle.example(config.example).data
+            self._data = data.check(source=config.data.source, path=config.data.path)
+        except ConfigError as error:
+            self._add(error.problems)
+        except DataError as error:
+            key = "data.path" if config.data.path else "data.source"
+            self._add([f"{key}: {line}" for line in str(error).splitlines()])
+
+    def look_at_output(self) -> None:
+        if not self._is_wrong("training.output"):
+            problem = folder_problem(Path(self._config.training.output), name="training.output")
+            self._add([problem] if problem else [])
+
+    def make_model(self) -> None:
+        """Only of right values: what a wrong one stands for is not known."""
+        size = self._size
+        if size is not None and self._has_right_values:
+            try:
+                self._forecast = forecast_of(self._config, size=size)
+            except ConfigError as error:
+                self._add(error.problems)
+
+    def result(self) -> Checked:
+        if self._errors or self._size is None:
+            raise ConfigError.joined(self._errors)
+        return Checked(
+            path=self._path,
+            config=self._config,
+            size=self._size,
+            spec=self._spec,
+            data=self._data,
+            forecast=self._forecast,
+        )
+
+    def _value_problems(self) -> list[str]:
+        """What cannot be together, or not on this cluster."""
+        config, problems = self._config, []
+        mode = placement = None
+        if not self._is_wrong("training.optimizer"):
+            problems += argument_problems(config.training.optimizer)
+            problems += staleness_problems(config.training)
+        if not self._is_wrong("consistency", "training.loop", "training.optimizer"):
+            found = consistency_problems(config)
+            mode = None if found else mode_of(config.consistency)
+            problems += found
+        if not self._is_wrong("partitioner"):
+            problems += partitioner_problems(config.partitioner)
+        if not self._is_wrong("placement"):
+            found = rule_problems(config.placement)
+            placement = None if found else placement_of(config.placement)
+            problems += found
+        if self._size is not None and not self._is_wrong("cluster"):
+            problems += size_problems(mode=mode, placement=placement, size=self._size)
+        return problems
+
+    def _is_wrong(self, *keys: str) -> bool:
+        """Whether one of these keys was wrong, one below it, or a section around it."""
+        return any(
+            key == path or key.startswith(f"{path}.") or path.startswith(f"{key}.") or not path
+            for path in self._wrong
+            for key in keys
+        )
+
+    def _add(self, problems: Sequence[str]) -> None:
+        if problems:
+            error = blamed(problems, path=self._path, overrides=self._overrides)
+            self._errors.append(error)
+
+    def _tried(self, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except ConfigError as error:
+            self._errors.append(error)
+            return None

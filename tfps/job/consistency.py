@@ -12,7 +12,8 @@ from tfps.consistency.modes import (
     applies_each_gradient,
     range_problem,
 )
-from tfps.consistency.synchronous import Synchronous, backup_problem
+from tfps.consistency.optimizer_limits import average_problem, together_problem
+from tfps.consistency.synchronous import Synchronous
 from tfps.units import counted
 
 
@@ -78,11 +79,10 @@ def consistency_problems(config: JobConfig) -> list[str]:
     problems = [f"consistency.{problem}"] if problem else []
     problems += _local_problems(section)
     if dana and not problems and not applies_each_gradient(mode_of(section)):
-        problems.append(
-            f"training.optimizer.name: received 'dana' with consistency.mode = {section.mode!r}; "
-            "expected 'asynchronous', 'bounded_staleness' or 'dynamic_bounded_staleness': it has a "
-            "momentum for each worker, and their gradients are applied together there"
-        )
+        problems.append(f"training.optimizer.name: {together_problem('DANA')}")
+    local = section.mode == "local_steps" or section.warm_up_steps > 0
+    if local and config.training.optimizer.arguments().get("use_ema"):
+        problems.append(f"training.optimizer.use_ema: {average_problem()}")
     if section.backup_workers and section.mode != "synchronous":
         problems.append(
             f"consistency.backup_workers: received {section.backup_workers} with {section.mode}; "
@@ -129,10 +129,3 @@ def _custom_loop_problems(section: ConsistencySection) -> list[str]:
         f"consistency.adaptive_batches: received {section.adaptive_batches} with "
         "training.loop = 'custom'; expected 1: a scheduled function has its own data"
     ]
-
-
-def cluster_problems(config: JobConfig) -> list[str]:
-    """Return what the mode cannot do with the workers of a local cluster."""
-    section = config.consistency
-    problem = backup_problem(section.backup_workers, workers=config.cluster.workers)
-    return [f"consistency.backup_workers: {problem}"] if problem else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 import sys
 import textwrap
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfps.config import JobConfig, to_toml
-from tfps.errors import ConfigError
 from tfps.job import bundle
 from tfps.job.consistency import mode_in_words
 from tfps.job.epochs import Training
 from tfps.job.inputs import Inputs, split
 from tfps.job.result import Result, host, now, package_versions
+from tfps.launch.folder import make_folder
 from tfps.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -181,21 +180,10 @@ def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
     Raises:
         ConfigError: nothing can be written there.
     """
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _no_output(output, error.strerror or str(error)) from error
-    if not os.access(output, os.W_OK):
-        raise _no_output(output, "no permission to write there")
+    make_folder(output, name="training.output")
     earlier = any((output / name).exists() for name in RESULT_FILES)
     say(f"output   {output}" + (" (will replace an earlier run's results)" if earlier else ""))
     return output
-
-
-def _no_output(output: Path, reason: str) -> ConfigError:
-    return ConfigError(
-        f"training.output: received {str(output)!r}: {reason}; expected a folder to write to"
-    )
 
 
 def _train(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> Training:

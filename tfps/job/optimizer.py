@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from typing import Any
 
 from tfps.config.schema import (
@@ -12,6 +13,7 @@ from tfps.config.schema import (
     StalenessSection,
     TrainingSection,
 )
+from tfps.errors import ConfigError
 
 
 def argument_problems(section: OptimizerSection) -> list[str]:
@@ -60,16 +62,49 @@ def build_optimizer(section: TrainingSection, *, steps: int) -> Any:
     Args:
         section: ``[training]``.
         steps: how many updates the job makes; a schedule ends with the last one.
+
+    Raises:
+        ConfigError: the optimizer refuses its arguments.
     """
     import keras
 
     rate: Any = section.learning_rate
     if section.learning_rate_schedule == "cosine":
         rate = keras.optimizers.schedules.CosineDecay(rate, decay_steps=steps)
-    optimizer = optimizer_class(section.optimizer.name)(
-        learning_rate=rate, **section.optimizer.arguments()
-    )
+    cls, arguments = optimizer_class(section.optimizer.name), section.optimizer.arguments()
+    try:
+        optimizer = cls(learning_rate=rate, **arguments)
+    except ConfigError as error:  # of one of ours, which names the argument
+        problems = [f"training.optimizer.{problem}" for problem in error.problems]
+        raise ConfigError(problems) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(_refusal(cls, error)) from error
     return _for_stale_gradients(optimizer, section.staleness)
+
+
+def trial_problems(section: TrainingSection) -> list[str]:
+    """Return what is wrong with arguments that Keras uses without a look: one step with them.
+
+    Args:
+        section: ``[training]``, of which the optimizer can be built.
+    """
+    if not section.optimizer.arguments():
+        return []
+    import keras
+
+    optimizer = build_optimizer(section, steps=1)
+    weight = keras.Variable(keras.ops.zeros((2, 2)), name="trial")
+    try:
+        optimizer.apply([keras.ops.ones((2, 2))], [weight])
+    except Exception as error:  # noqa: BLE001 - whatever it is, it comes from the arguments
+        return [_refusal(optimizer_class(section.optimizer.name), error)]
+    return []
+
+
+def _refusal(cls: type, error: Exception) -> str:
+    # TensorFlow's messages begin with the node that failed.
+    reason = re.sub(r"^\{\{.*?\}\} ", "", str(error).strip().partition("\n")[0])
+    return f"training.optimizer: {cls.__name__} cannot work with these arguments: {reason}"
 
 
 def _for_stale_gradients(optimizer: Any, section: StalenessSection) -> Any:

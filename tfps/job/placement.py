@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfps.config.schema import PlacementSection
 from tfps.errors import ConfigError
-from tfps.placement.policy import ByRule, Placement, resolve, server_problems
+from tfps.placement.policy import ByRule, Placement, resolve
 
 
 def placement_of(section: PlacementSection) -> Placement:
@@ -17,15 +17,10 @@ def placement_of(section: PlacementSection) -> Placement:
     return ByRule(section.rules, otherwise=policy) if section.rules else policy
 
 
-def placement_problems(section: PlacementSection, *, servers: int | None = None) -> list[str]:
-    """Return a sentence for each rule that cannot be followed.
-
-    Args:
-        section: of the job.
-        servers: how many the cluster has; None: not known yet.
-    """
+def rule_problems(section: PlacementSection) -> list[str]:
+    """Return a sentence for each rule that is no pattern."""
     try:
-        placement = placement_of(section)
+        placement_of(section)
     except ConfigError as error:
         return [f"placement.rules: {problem}" for problem in error.problems]
-    return [] if servers is None else server_problems(placement, servers=servers)
+    return []

@@ -8,13 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfps.config import JobConfig
-from tfps.errors import ConfigError
 from tfps.job.check import check_job
 from tfps.job.consistency import mode_of
-from tfps.job.job import build_model
-from tfps.job.partitioner import partitioner_of
-from tfps.job.placement import placement_of, placement_problems
-from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast
 
 GIB = 1 << 30
@@ -78,18 +73,6 @@ def plan_job(config_argument: str | None, overrides: Sequence[str] = ()) -> JobP
     Raises:
         ConfigError: everything that is wrong with the job, at once.
     """
-    from tfps.strategy.rehearsal import Rehearsal
-
     checked = check_job(config_argument, overrides)
-    config, spec = checked.config, checked.spec
-    workers = config.cluster.workers if spec is None else spec.count("worker")
-    servers = config.cluster.ps if spec is None else spec.count("ps")
-    if problems := placement_problems(config.placement, servers=servers):
-        raise ConfigError(problems, source=str(checked.path))
-    rehearsal = Rehearsal()
-    # How long the training is changes the learning rate and no variable.
-    model = build_model(config, steps=1, strategy=rehearsal)
-    shards = divided(rehearsal.wanted(model), partitioner_of(config.partitioner), servers=servers)
-    placement = placement_of(config.placement)
-    forecast = Forecast.of(shards, servers=servers, placement=placement)
-    return JobPlan(checked.path, config, workers, forecast)
+    assert checked.forecast is not None
+    return JobPlan(checked.path, checked.config, checked.size.workers, checked.forecast)

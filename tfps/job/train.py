@@ -18,14 +18,13 @@ from tfps.cluster import (
     prepare_process,
     wait_for_tasks,
 )
-from tfps.config import JobConfig, load
+from tfps.config import JobConfig
 from tfps.errors import ConfigError
-from tfps.job import bundle
-from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
+from tfps.job.check import check_settings, check_start
+from tfps.job.consistency import mode_of
 from tfps.job.job import load_inputs, run_job
-from tfps.job.optimizer import argument_problems, staleness_problems
-from tfps.job.partitioner import partitioner_of, partitioner_problems
-from tfps.job.placement import placement_of, placement_problems
+from tfps.job.partitioner import partitioner_of
+from tfps.job.placement import placement_of
 from tfps.launch import LocalCluster, serve
 from tfps.launch.data_plane import DATA_PORT
 from tfps.launch.noise import install_noise_filter
@@ -54,7 +53,7 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
     if not os.environ.get("TF_CONFIG", "").strip():
         end_on_signals()
         prepare_process("chief")
-        config = _load(config_argument, overrides)
+        config = check_start(config_argument, overrides).config
         inputs = load_inputs(config, say=say)
         say(f"data     {inputs.source}: {inputs.sizes()}")
         run_job(config, inputs, connect=lambda: _local_strategy(config), say=say)
@@ -71,7 +70,7 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
             source="TF_CONFIG",
         )
     if spec.task_type == "ps":
-        port = _load(config_argument, overrides).transport.data_port
+        port = check_settings(config_argument, overrides).config.transport.data_port
         if port:
             os.environ.setdefault(DATA_PORT, str(port))
     if spec.task_type in ("worker", "ps"):
@@ -92,7 +91,7 @@ def _train_as_chief(
         # Also after a mistake in the configuration: the other tasks must not wait for this one.
         atexit.register(lambda: announce_finished(spec, status))
         os.environ[SUPERVISED] = "1"  # the strategy leaves the message to us
-    config = _load(config_argument, overrides)
+    config = check_start(config_argument, overrides).config
     inputs = load_inputs(config, say=say)
     say(f"data     {inputs.source}: {inputs.sizes()}")
     run_job(config, inputs, connect=lambda: _cluster_strategy(config, spec), say=say)
@@ -100,28 +99,9 @@ def _train_as_chief(
     return status
 
 
-def _load(config_argument: str | None, overrides: Sequence[str]) -> JobConfig:
-    path = bundle.config_path(config_argument)
-    config = load(path, overrides)
-    problems = [
-        *argument_problems(config.training.optimizer),
-        *staleness_problems(config.training),
-        *consistency_problems(config),
-        *partitioner_problems(config.partitioner),
-        *placement_problems(config.placement),
-    ]
-    if problems:
-        raise ConfigError(problems, source=str(path))
-    return config
-
-
 @contextlib.contextmanager
 def _local_strategy(config: JobConfig) -> Iterator[Any]:
     """Give a strategy over processes of this machine, which end with the context."""
-    problems = cluster_problems(config)
-    problems += placement_problems(config.placement, servers=config.cluster.ps)
-    if problems:
-        raise ConfigError(problems, source="the job")
     logs = Path(config.training.output) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     install_noise_filter(logs / "chief-0.log")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -10,7 +10,7 @@ import keras
 from tfps.bridge.pieces import pieces_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.elementwise import is_elementwise
-from tfps.optimizers.wrapped import leaves
+from tfps.optimizers.wrapped import devices_of, leaves
 
 # Norms along axes, which are whole on a shard unless the rows are among them.
 ALONG_AXES = (
@@ -50,15 +50,55 @@ def refuse_inexact_on_shards(optimizer: Any) -> None:
     Raises:
         UnsupportedError: a variable is divided, and what it is updated with needs all of it.
     """
+    for problem in shard_problems(optimizer, shards_of=lambda v: len(pieces_of(v))):
+        raise UnsupportedError(problem)
+
+
+def shard_problems(optimizer: Any, *, shards_of: Callable[[Any], int]) -> Iterator[str]:
+    """Say of each divided variable why its optimizer needs all of it.
+
+    Args:
+        optimizer: built.
+        shards_of: how many shards a variable of Keras has.
+    """
     for leaf in leaves(optimizer):
-        divided = [v for v in leaf._trainable_variables if len(pieces_of(v)) > 1]
-        for variable in divided:
-            for reason in _reasons(leaf, variable):
-                raise UnsupportedError(
-                    f"{variable.path} is divided into {len(pieces_of(variable))} shards, and "
-                    f"{reason}. No server holds all of it. Leave it whole with "
+        for variable in leaf._trainable_variables:
+            shards = shards_of(variable)
+            for reason in _reasons(leaf, variable) if shards > 1 else ():
+                yield (
+                    f"{variable.path} is divided into {shards} shards, and {reason}. No server "
+                    "holds all of it. Leave it whole with "
                     "variable_partitioner=tfps.partitioners.ByRule({...}), or with None."
                 )
+
+
+def refuse_inexact_on_servers(optimizer: Any) -> None:
+    """Look through an optimizer whose variables lie on servers.
+
+    Raises:
+        UnsupportedError: its update needs what no single server has.
+    """
+    for problem in clip_problems(optimizer, servers_of=lambda leaf: len(devices_of(leaf))):
+        raise UnsupportedError(problem)
+
+
+def clip_problems(optimizer: Any, *, servers_of: Callable[[Any], int]) -> Iterator[str]:
+    """Say of each optimizer that clips why no server can.
+
+    Args:
+        optimizer: built.
+        servers_of: how many servers hold the variables of one that holds slots.
+    """
+    for leaf in leaves(optimizer):
+        clips_all = leaf.global_clipnorm and leaf.gradient_accumulation_steps
+        servers = servers_of(leaf) if clips_all else 1
+        if servers > 1:
+            yield (
+                f"{leaf.name}: global_clipnorm together with gradient_accumulation_steps clips the "
+                "accumulated gradient of the whole model, which no single one of the "
+                f"{servers} parameter servers holds. Use clipnorm or clipvalue, or one parameter "
+                "server."
+            )
 
 
 def _reasons(leaf: Any, variable: Any) -> Iterator[str]:

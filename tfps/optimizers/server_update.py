@@ -16,8 +16,9 @@ from keras.src.optimizers.multi_optimizer import MultiOptimizer
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.pieces import cut, pieces_of, rule_of
 from tfps.bridge.server_variable import ServerVariable
-from tfps.errors import ConfigError, UnsupportedError
-from tfps.optimizers.by_shard import refuse_inexact_on_shards
+from tfps.consistency.optimizer_limits import together_problem
+from tfps.errors import ConfigError
+from tfps.optimizers.by_shard import refuse_inexact_on_servers, refuse_inexact_on_shards
 from tfps.optimizers.corrected import Corrected, Memories
 from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled
@@ -119,7 +120,7 @@ class ServerUpdate:
             if workers and id(leaf) in self._units
         }
         self._settled = [id(v) for v in optimizer._trainable_variables]
-        self._refuse_inexact()
+        refuse_inexact_on_servers(optimizer)
         if not workers:
             self._refuse_without_workers()
 
@@ -310,28 +311,10 @@ class ServerUpdate:
         if isinstance(old, ServerVariable):
             old.destroy()
 
-    def _refuse_inexact(self) -> None:
-        for leaf in leaves(self.optimizer):
-            servers = len(devices_of(leaf))
-            if leaf.global_clipnorm and leaf.gradient_accumulation_steps and servers > 1:
-                raise UnsupportedError(
-                    f"{leaf.name}: global_clipnorm together with gradient_accumulation_steps clips "
-                    "the accumulated gradient of the whole model, which no single one of the "
-                    f"{servers} parameter servers holds. Use clipnorm or clipvalue, or "
-                    "one parameter server."
-                )
-
     def _refuse_without_workers(self) -> None:
         for leaf in leaves(self.optimizer):
             if isinstance(leaf, Remembering) and leaf.needs_each_gradient:
-                kind = type(leaf).__name__
-                raise ConfigError(
-                    f"optimizer: received {kind}, which has something for each worker, under a "
-                    "consistency that applies the gradients of several steps or workers together; "
-                    "expected tfps.Asynchronous(), tfps.BoundedStaleness(s) or "
-                    "tfps.DynamicBoundedStaleness(min, max), or another optimizer, such as "
-                    "keras.optimizers.SGD(momentum=0.9, nesterov=True)"
-                )
+                raise ConfigError(f"optimizer: {together_problem(type(leaf).__name__)}")
 
 
 def _is_worth_compiling(units: Sequence[Unit]) -> bool:

@@ -124,19 +124,29 @@ def _rule_problems(rule: str, target: Any) -> list[str]:
     return problems
 
 
-def server_problems(placement: Placement, *, servers: int) -> list[str]:
-    """Say which rules name servers that a cluster does not have."""
+def server_problems(placement: Placement, *, servers: int, source: str = "") -> list[str]:
+    """Say which rules name servers that a cluster does not have.
+
+    Args:
+        placement: the policy.
+        servers: how many there are.
+        source: who says so, where that is worth a word.
+    """
     if not isinstance(placement, ByRule):
         return []
+    there = f"{servers} parameter servers" + (f" of {source}" if source else "")
     problems = [
-        f"placement: received server {target} for {rule!r} with {servers} parameter servers; "
-        f"expected 0 to {servers - 1}"
+        f"received server {target} for {rule!r} with {there}; expected 0 to {servers - 1}"
         for rule, target in placement.rules.items()
         if isinstance(target, int) and target >= servers
     ]
     inner = [*placement.rules.values(), placement.otherwise]
     policies = [policy for policy in inner if not isinstance(policy, int)]
-    return problems + [p for each in policies for p in server_problems(each, servers=servers)]
+    return problems + [
+        problem
+        for each in policies
+        for problem in server_problems(each, servers=servers, source=source)
+    ]
 
 
 ALIASES: Mapping[str, Callable[[], Placement]] = {

@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 # A worker that does not answer either is not waited for.
 HANG_UP_PATIENCE_S = 3.0
-TRANSPORTS = ("auto", "direct", "grpc")
 
 
 class DataPlane:

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.optimizer_limits import average_problem
 from tfps.errors import UnsupportedError
 from tfps.optimizers.wrapped import leaves, members
 from tfps.runtime.program import Program, Stage
@@ -111,11 +112,7 @@ def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = Tru
 def _refuse_averages(optimizers: Sequence[Any]) -> None:
     for leaf in (leaf for optimizer in optimizers for leaf in leaves(optimizer)):
         if leaf.use_ema:
-            raise UnsupportedError(
-                f"{leaf.name}: use_ema=True under tfps.LocalSteps would average the weights of one "
-                "worker, on that worker, as it would in a warm-up; expected use_ema=False, or "
-                "another consistency, without warm_up_steps"
-            )
+            raise UnsupportedError(f"{leaf.name}: {average_problem()}")
 
 
 def _unique(variables: Any) -> list[Any]:

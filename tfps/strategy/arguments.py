@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tfps.cluster import ClusterSpec, timeout_from_environment
-from tfps.cluster.waiting import CONNECT_TIMEOUT_S
+from tfps.cluster import ClusterSpec
 from tfps.consistency import modes
-from tfps.consistency.synchronous import backup_problem
 from tfps.errors import ConfigError, TfpsError, UnsupportedError
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
-from tfps.runtime.data_plane import TRANSPORTS
+from tfps.strategy.cluster_size import ClusterSize, size_problems
+from tfps.strategy.environment import connect_timeout_s, environment_errors
 from tfps.training.batch_callbacks import check_setting
-
-CONNECT_TIMEOUT_VARIABLE = "TFPS_CONNECT_TIMEOUT_S"
-# What "auto" means in this process: one job, or a whole test suite, on another carrier.
-TRANSPORT_VARIABLE = "TFPS_TRANSPORT"
+from tfps.transport.setting import wanted_transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,24 +65,28 @@ def check_arguments(
 
     checked(_check_partitioner, variable_partitioner)
     checked(_check_compression, compression)
-    arguments = Arguments(
-        placement=checked(policy.resolve, placement),
-        consistency=checked(modes.resolve, consistency),
-        transport=checked(_check_transport, transport),
-        batch_callbacks=checked(check_setting, batch_callbacks),
-        spec=checked(_check_cluster, cluster_resolver),
-        connect_timeout_s=checked(_check_timeout, CONNECT_TIMEOUT_S),
-    )
-    if arguments.consistency is not None and arguments.spec is not None:
-        checked(_check_backup(arguments.spec.count("worker")), arguments.consistency)
-    if arguments.placement is not None and arguments.spec is not None:
-        checked(_check_servers(arguments.spec.count("ps")), arguments.placement)
+    policy_ = checked(policy.resolve, placement)
+    mode = checked(modes.resolve, consistency)
+    carrier = checked(wanted_transport, transport)
+    setting = checked(check_setting, batch_callbacks)
+    spec = checked(_check_cluster, cluster_resolver)
+    errors += environment_errors()
+    if spec is not None:
+        problems = size_problems(mode=mode, placement=policy_, size=ClusterSize.of(spec))
+        errors += [ConfigError(problem) for problem in problems]
     if len(errors) == 1:
         raise errors[0]
     if errors:
         problems = [problem for error in errors for problem in _problems(error)]
         raise ConfigError(problems, source="ParameterServerStrategy")
-    return arguments
+    return Arguments(
+        spec=spec,
+        placement=policy_,
+        consistency=mode,
+        transport=carrier,
+        batch_callbacks=setting,
+        connect_timeout_s=connect_timeout_s(),
+    )
 
 
 def _check_cluster(resolver: Any) -> ClusterSpec:
@@ -111,28 +110,6 @@ def _check_partitioner(partitioner: Any) -> None:
         )
 
 
-def _check_backup(workers: int) -> Callable[[modes.Mode], None]:
-    """A check that rounds wait for somebody."""
-
-    def check(mode: modes.Mode) -> None:
-        problem = backup_problem(mode.backup_workers, workers=workers)
-        if problem:
-            raise ConfigError(f"consistency: {problem}")
-
-    return check
-
-
-def _check_servers(servers: int) -> Callable[[policy.Placement], None]:
-    """A check that a policy names no server that is not there."""
-
-    def check(placement: policy.Placement) -> None:
-        problems = policy.server_problems(placement, servers=servers)
-        if problems:
-            raise ConfigError(problems)
-
-    return check
-
-
 def _check_compression(compression: Any) -> None:
     if compression is not None:
         raise UnsupportedError(
@@ -141,27 +118,11 @@ def _check_compression(compression: Any) -> None:
         )
 
 
-def _check_transport(transport: Any) -> str:
-    choices = ", ".join(repr(name) for name in TRANSPORTS)
-    if transport not in TRANSPORTS:
-        raise ConfigError(f"transport: received {transport!r}, expected one of {choices}")
-    if transport != "auto":
-        return str(transport)
-    wanted = os.environ.get(TRANSPORT_VARIABLE, "").strip() or "auto"
-    if wanted not in TRANSPORTS:
-        raise ConfigError(
-            f"received {wanted!r}, expected one of {choices}, or nothing",
-            source=TRANSPORT_VARIABLE,
-        )
-    return wanted
-
-
-def _check_timeout(default_s: float) -> float:
-    return timeout_from_environment(CONNECT_TIMEOUT_VARIABLE, default_s=default_s)
-
-
 def _problems(error: TfpsError) -> list[str]:
     if not isinstance(error, ConfigError):
         return [str(error)]
-    prefix = f"{error.source}: " if error.source else ""
-    return [f"{prefix}{problem}" for problem in error.problems]
+    return [
+        f"{part.source}: {problem}" if part.source else problem
+        for part in error.parts
+        for problem in part.problems
+    ]

@@ -15,7 +15,9 @@ NO_STEP_ON_A_WORKER = (
 class Closable(Protocol):
     """What a strategy holds on its cluster."""
 
-    closed: bool
+    @property
+    def closed(self) -> bool:
+        """Whether the cluster is used no more."""
 
 
 class Work:

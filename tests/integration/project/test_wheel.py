@@ -59,7 +59,7 @@ def test_the_command_works_in_an_empty_folder(
     start: list[str | Path] = [installed / command[0], *command[1:]]
     answered = run([*start, "--version"])
     assert (answered.returncode, answered.stderr) == (0, "")
-    assert answered.stdout.split()[-1] == tfps.__version__
+    assert answered.stdout.startswith(f"tfps {tfps.__version__} (TensorFlow ")
     helped = run([*start, "--help"])
     assert (helped.returncode, helped.stderr) == (0, "")
     for name in ("run", "train", "check", "bench"):
@@ -74,6 +74,17 @@ def test_the_installed_package_is_the_wheels(installed: Path, run: Run) -> None:
 def test_the_default_job_is_found_in_an_empty_folder(installed: Path, run: Run) -> None:
     checked = run([installed / "tfps", "check"])
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) -> None:
+    program = (
+        "import sys, tfps.job.bundle as b; print(*map(b.config_path, sys.argv[1:]), sep='\\n')"
+    )
+    name = "fashion_mnist_sync"
+    found = run([installed / "python", "-c", program, name, f"{name}.toml", f"configs/{name}.toml"])
+    (path,) = set(found.stdout.splitlines())
+    assert path.endswith(f"tfps/bundled/configs/{name}.toml")
+    assert Path(path).is_file()
 
 
 def test_import_needs_no_tensorflow(installed: Path, run: Run) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import tomllib
 
+import pytest
+
 CLUSTER = {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}
 
 
@@ -26,17 +28,17 @@ def test_mistakes_of_every_kind_are_reported_at_once(tfps, tmp_path):
     result = tfps("check", "job.toml", "--set", "epochs", TF_CONFIG=json.dumps({"cluster": {}}))
     assert result.returncode == 1
     assert result.stdout == ""
-    head, *lines = result.stderr.splitlines()
-    assert head == f"Error: job.toml has {len(lines)} mistakes:"
+    cluster, of_set, head, *lines = result.stderr.splitlines()
+    assert cluster.startswith("Error: TF_CONFIG: cluster: missing")
+    assert of_set.startswith("--set: received 'epochs'; expected key=value")
+    assert head == f"job.toml has {len(lines)} mistakes:"
     for expected in (
-        "--set: received 'epochs'; expected key=value",
         "model.name: received 'resnet'; expected one of cnn, mlp",
         "cluster.worker: unknown key; did you mean workers?",
         "training.epochs: received 0; expected a whole number, at least 1",
-        "data: nowhere/train-images-idx3-ubyte.gz: there is no such file.",
+        "data.path: nowhere/train-images-idx3-ubyte.gz: there is no such file.",
         "training.optimizer.momentun: SGD has no such argument; did you mean momentum?",
-        f"training.output: received 'job.toml/runs', but {tmp_path / 'job.toml'} is a file",
-        "TF_CONFIG: ",
+        f"training.output: received 'job.toml/runs': {tmp_path / 'job.toml'} is a file; expected",
     ):
         assert any(line.startswith(f"  - {expected}") for line in lines), result.stderr
 
@@ -56,9 +58,39 @@ def test_a_sound_tf_config_is_shown(tfps):
         TF_CONFIG=json.dumps({"cluster": CLUSTER, "task": task}),
     )
     assert result.returncode == 0, result.stderr
-    assert "# worker 0   w:1   (this task)" in result.stdout
+    lines = result.stdout.splitlines()
+    assert "# worker 0   w:1   (this task)" in lines
+    note = "(cluster.workers = 2 and cluster.ps = 1 do not count)"
+    assert f"# cluster of TF_CONFIG {note}:" in lines
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "train"])
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (
+            ["consistency.mode=synchronous", "consistency.backup_workers=2"],
+            "consistency.backup_workers: received backup_workers=2 with 2 workers; expected fewer",
+        ),
+        (
+            ["placement.rules.conv=5"],
+            "placement.rules: received server 5 for 'conv' with 1 parameter servers; expected 0",
+        ),
+    ],
+    ids=["backup_workers", "placement"],
+)
+def test_every_command_refuses_what_the_cluster_cannot_do(
+    tfps, tmp_path, command, overrides, expected
+):
+    result = tfps(command, *(word for each in overrides for word in ("--set", each)))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: --set: {expected}")
+    assert len(result.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_file_is_one_sentence(tfps):
     result = tfps("check", "nowhere.toml")
-    assert (result.returncode, result.stderr) == (1, "Error: nowhere.toml: there is no such file\n")
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("Error: nowhere.toml: there is no such file; expected the path")

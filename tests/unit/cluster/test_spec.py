@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -179,6 +181,20 @@ def test_a_single_mistake(change: Callable[[dict[str, Any]], None], key: str, wo
     [problem] = raised.value.problems
     assert problem.startswith(key)
     assert words in problem
+
+
+@pytest.mark.parametrize("name", ["gone.json", "my cluster"])
+def test_the_name_of_a_file_is_answered_with_how_to_read_it(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if path.suffix != ".json":
+        path.write_text(json.dumps(VALID))
+    with pytest.raises(ConfigError) as raised:
+        ClusterSpec.from_environment({"TF_CONFIG": f"{path}\n"})
+    command = f'TF_CONFIG="$(cat {shlex.quote(str(path))})"'
+    assert str(raised.value).endswith(f"It is the name of a file: write {command}")
+    with pytest.raises(ConfigError) as raised:
+        ClusterSpec.from_environment({"TF_CONFIG": "{"})
+    assert "cat" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '"x"'])

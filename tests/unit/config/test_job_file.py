@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfps.config import JobConfig, load, parse, salvage, to_toml
+from tfps.config import JobConfig, blamed, load, parse, salvage, to_toml
 from tfps.errors import ConfigError
 
 REFERENCE = Path(__file__).parents[3] / "configs" / "fashion_mnist.toml"
@@ -47,19 +47,52 @@ def test_all_mistakes_are_reported_at_once(tmp_path):
     )
     with pytest.raises(ConfigError) as raised:
         load(path, ["training.epochs=many", "data", "cluster.ps=[1"])
-    assert raised.value.source == str(path)
-    keys = [problem.split(":")[0] for problem in raised.value.problems]
-    assert sorted(keys) == sorted(
-        [
-            "--set",
-            "--set",
-            "exampel",
-            "model.name",
-            "cluster.workers",
+    found = {
+        part.source: {problem.split(":")[0] for problem in part.problems}
+        for part in raised.value.parts
+    }
+    assert found == {
+        "--set": {
+            "received 'data'; expected key=value, for example training.epochs=3",
+            "received 'cluster.ps=[1', whose value is no TOML (Unclosed array (at end of "
+            "document)); expected a number, true or false, a word, a text in quotes or an array "
+            "such as [32, 64]",
             "training.epochs",
-            "training.learning_rate",
-        ]
+        },
+        str(path): {"exampel", "model.name", "cluster.workers", "training.learning_rate"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "source"),
+    [
+        ([], "job.toml"),
+        (["cluster.ps=2"], "job.toml"),
+        (["cluster.workers=0"], "--set"),
+        (["cluster = {workers = 0}"], "--set"),
+        (["cluster.workers=3", "cluster.workers=0"], "--set"),
+    ],
+)
+def test_a_mistake_names_what_it_was_read_from(tmp_path, monkeypatch, overrides, source):
+    monkeypatch.chdir(tmp_path)
+    Path("job.toml").write_text("[cluster]\nworkers = 0\n")
+    with pytest.raises(ConfigError) as raised:
+        load(Path("job.toml"), overrides)
+    assert str(raised.value) == (
+        f"{source}: cluster.workers: received 0; expected a whole number, at least 1"
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "source"),
+    [("", "--set"), ('[placement]\nrules = {"dense" = 1}\n', "job.toml with --set")],
+)
+def test_a_table_that_both_fill_is_of_both(tmp_path, monkeypatch, own, source):
+    monkeypatch.chdir(tmp_path)
+    Path("job.toml").write_text(own)
+    problem = "placement.rules: received server 5 for 'conv'"
+    error = blamed([problem], path=Path("job.toml"), overrides=["placement.rules.conv=5"])
+    assert str(error) == f"{source}: {problem}"
 
 
 @pytest.mark.parametrize(

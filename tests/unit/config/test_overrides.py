@@ -48,9 +48,9 @@ def test_last_one_wins_and_the_original_stays():
 
 
 def test_wrong_ones_are_left_out_and_all_are_reported():
-    result, problems = apply_overrides({"a": 1}, ["a.b=2", "x", "c=3"])
+    result, errors = apply_overrides({"a": 1}, ["a.b=2", "x", "c=3"])
     assert result == {"a": 1, "c": 3}
-    assert problems == [
+    assert [str(error) for error in errors] == [
         "--set: a.b: a is the value 1, not a section",
         "--set: received 'x'; expected key=value, for example training.epochs=3",
     ]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tfps.config import parse
+from tfps.config.schema import OWN_OPTIMIZERS
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import (
     Asynchronous,
     BoundedStaleness,
     DynamicBoundedStaleness,
 )
+from tfps.consistency.optimizer_limits import average_problem, together_problem
 from tfps.consistency.synchronous import Synchronous
-from tfps.job.consistency import cluster_problems, consistency_problems, mode_of
+from tfps.job.consistency import consistency_problems, mode_of
+from tfps.job.optimizer import optimizer_class
+from tfps.strategy.cluster_size import ClusterSize, size_problems
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,11 @@ def test_options_of_local_steps(values, name):
 )
 def test_backup_workers(mode, backup_workers, expected):
     config = parse({"consistency": {"mode": mode, "backup_workers": backup_workers}})
-    (problem,) = [*consistency_problems(config), *cluster_problems(config)]
+    size = ClusterSize(workers=2, servers=1)
+    (problem,) = [
+        *consistency_problems(config),
+        *size_problems(mode=mode_of(config.consistency), placement=None, size=size),
+    ]
     assert problem.startswith("consistency.backup_workers: ")
     assert expected in problem
 
@@ -110,7 +118,14 @@ def test_momenta_of_workers_need_gradients_of_workers():
     values = {"training": {"optimizer": {"name": "dana"}}}
     assert consistency_problems(parse(values)) == []
     (problem,) = consistency_problems(parse({**values, "consistency": {"mode": "synchronous"}}))
-    assert problem.startswith(
-        "training.optimizer.name: received 'dana' with consistency.mode = 'synchronous'; expected "
-        "'asynchronous', 'bounded_staleness' or 'dynamic_bounded_staleness'"
-    )
+    assert problem == f"training.optimizer.name: {together_problem('DANA')}"
+    needy = {n for n in OWN_OPTIMIZERS if vars(optimizer_class(n)).get("needs_each_gradient")}
+    assert needy == {"dana"}
+
+
+@pytest.mark.parametrize("values", [{"mode": "local_steps"}, {"warm_up_steps": 1}])
+def test_workers_that_run_the_optimizer_average_no_weights(values):
+    optimizer = {"training": {"optimizer": {"use_ema": True}}}
+    assert consistency_problems(parse(optimizer)) == []
+    (problem,) = consistency_problems(parse({**optimizer, "consistency": values}))
+    assert problem == f"training.optimizer.use_ema: {average_problem()}"

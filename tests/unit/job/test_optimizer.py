@@ -9,12 +9,14 @@ import pytest
 
 from tfps.config import OPTIMIZERS, parse
 from tfps.config.schema import OWN_OPTIMIZERS
+from tfps.errors import ConfigError
 from tfps.job.custom_loop import cut
 from tfps.job.optimizer import (
     argument_problems,
     build_optimizer,
     optimizer_class,
     staleness_problems,
+    trial_problems,
 )
 from tfps.optimizers.wrapped import members
 
@@ -37,10 +39,47 @@ def test_all_optimizers_of_keras_are_offered():
 
 @pytest.mark.parametrize("name", OPTIMIZERS + OWN_OPTIMIZERS)
 def test_every_optimizer_can_be_built(name):
-    section = training(name=name)
+    section = training(name=name, clipvalue=1.0)
     optimizer = build_optimizer(section, steps=10)
     assert isinstance(optimizer, optimizer_class(name))
     assert argument_problems(section.optimizer) == []
+    assert trial_problems(section) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            {"name": "sgd", "momentum": 2},
+            "training.optimizer: SGD cannot work with these arguments: `momentum` must be ",
+        ),
+        (
+            {"clipnorm": 1.0, "clipvalue": 1.0},
+            "training.optimizer: Adam cannot work with these arguments: Only one of `clipnorm`",
+        ),
+        (
+            {"name": "dana", "momentum": 2},
+            "training.optimizer.momentum: received 2, expected a number above 0, below 1",
+        ),
+        (
+            {"name": "adaptive_revision", "epsilon": -1},
+            "training.optimizer.epsilon: received -1",
+        ),
+    ],
+)
+def test_what_an_optimizer_refuses_is_a_mistake_of_the_file(arguments, expected):
+    with pytest.raises(ConfigError) as raised:
+        build_optimizer(training(**arguments), steps=10)
+    (problem,) = raised.value.problems
+    assert problem.startswith(expected)
+
+
+def test_what_keras_only_notices_in_a_step_is_found_by_one():
+    (problem,) = trial_problems(training(beta_1="x"))
+    assert problem == (
+        "training.optimizer: Adam cannot work with these arguments: Cast string to float is not "
+        "supported [Op:Cast] name:"
+    )
 
 
 def test_arguments_reach_the_optimizer_and_the_rate_falls_to_zero():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner
 
+import tfps
 from tfps.cli import COMMANDS, main
 
 
@@ -22,8 +25,8 @@ def test_help_imports_no_command() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert result.stdout.endswith("\n[]\n")
-    assert "run " in result.stdout
-    assert " serve " not in result.stdout
+    for name in COMMANDS:
+        assert f"\n  {name} " in result.stdout
 
 
 def test_run_help_imports_no_tensorflow() -> None:
@@ -38,12 +41,75 @@ def test_run_help_imports_no_tensorflow() -> None:
     assert result.stdout.endswith("False\n")
 
 
-def test_version_and_unknown_commands() -> None:
-    assert "tfps" in CliRunner().invoke(main, ["--version"]).output
-    result = CliRunner().invoke(main, ["rum"])
+def test_the_versions_cost_no_import_of_tensorflow() -> None:
+    code = (
+        "import sys\nfrom tfps.cli import main\n"
+        "try: main(['--version'])\nexcept SystemExit: pass\n"
+        "print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    versions = {name: metadata.version(name) for name in ("tensorflow", "keras")}
+    assert result.stdout == (
+        f"tfps {tfps.__version__} (TensorFlow {versions['tensorflow']}, "
+        f"Keras {versions['keras']})\n[]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trian"], "No such command 'trian'. Did you mean 'train'?"),
+        (["srve"], "No such command 'srve'. Did you mean 'serve'?"),
+        (["xyzzy"], "No such command 'xyzzy'.\n"),
+        (
+            ["run", "--worker", "2", __file__],
+            "No such option '--worker'. Did you mean '--workers'?",
+        ),
+        (["run", "--epochs", "2", __file__], "No such option '--epochs'."),
+        (["train", "--sett", "a=b"], "No such option '--sett'. Did you mean '--set'?"),
+    ],
+    ids=" ".join,
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(
+    arguments: list[str], words: str
+) -> None:
+    result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
-    assert "No such command 'rum'" in result.output
-    assert COMMANDS["serve"][3], "serve is no command for people"
+    assert words in result.output
+
+
+@pytest.mark.parametrize("separator", [[], ["--"]])
+def test_what_follows_the_script_is_the_scripts(separator: list[str]) -> None:
+    arguments = ["--worker", "2", "-h", "--log-dir=logs", "--", "x"]
+    with mock.patch("tfps.launch.run.run", return_value=0) as run:
+        with mock.patch("tfps.launch.exit.end_process") as end_process:
+            CliRunner().invoke(main, ["run", "--ps", "3", *separator, __file__, *arguments])
+    assert end_process.call_args.args == (0,)
+    assert run.call_args.args == (__file__, tuple(arguments))
+    assert run.call_args.kwargs == {"workers": None, "ps": 3, "log_dir": None}
+
+
+@pytest.mark.parametrize("name", ["run", "train"])
+def test_examples_have_lines_of_their_own(name: str) -> None:
+    lines = CliRunner().invoke(main, [name, "--help"]).output.splitlines()
+    begin = lines.index("  Examples:")
+    assert all(line.startswith(f"    tfps {name}") for line in lines[begin + 1 :])
+    assert len(lines) > begin + 2
+
+
+def test_a_log_folder_that_cannot_be_written_starts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with mock.patch("tfps.launch.run.run") as run:
+        result = CliRunner().invoke(main, ["run", "--log-dir", str(file / "logs"), __file__])
+    assert not run.called
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: --log-dir: received '{file}/logs': {file} is a file; expected a folder to write "
+        "to\n"
+    )
 
 
 @pytest.mark.parametrize(

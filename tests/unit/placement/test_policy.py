@@ -119,6 +119,6 @@ def test_rules_for_servers_that_are_not_there() -> None:
     assert server_problems(LeastLoaded(), servers=1) == []
     problems = server_problems(placement, servers=2)
     assert [problem.split(";")[0] for problem in problems] == [
-        "placement: received server 2 for 'b' with 2 parameter servers",
-        "placement: received server 5 for 'd' with 2 parameter servers",
+        "received server 2 for 'b' with 2 parameter servers",
+        "received server 5 for 'd' with 2 parameter servers",
     ]

@@ -1,0 +1,31 @@
+"""What an optimizer cannot do under a mode, in sentences for job files and strategies. Pure."""
+
+from __future__ import annotations
+
+
+def together_problem(kind: str) -> str:
+    """Say why an optimizer needs a mode in which gradients are applied one by one.
+
+    Args:
+        kind: the optimizer's class.
+
+    Example:
+
+    >>> together_problem("DANA")[:13]
+    'received DANA'
+    """
+    return (
+        f"received {kind}, which has something for each worker, under a consistency that applies "
+        "the gradients of several steps or workers together; expected tfps.Asynchronous(), "
+        "tfps.BoundedStaleness(s) or tfps.DynamicBoundedStaleness(min, max), or another "
+        "optimizer, such as keras.optimizers.SGD(momentum=0.9, nesterov=True)"
+    )
+
+
+def average_problem() -> str:
+    """Say why workers that run the optimizer cannot average weights."""
+    return (
+        "use_ema=True under tfps.LocalSteps would average the weights of one worker, on that "
+        "worker, as it would in a warm-up; expected use_ema=False, or another consistency, "
+        "without warm_up_steps"
+    )

@@ -1,0 +1,70 @@
+"""A job's model without values: which server takes what, and what a strategy would refuse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from tfps.config import JobConfig
+from tfps.errors import ConfigError
+from tfps.job.job import build_model
+from tfps.job.optimizer import trial_problems
+from tfps.job.partitioner import partitioner_of
+from tfps.job.placement import placement_of
+from tfps.placement.division import divided
+from tfps.placement.forecast import Forecast, Wanted
+from tfps.strategy.cluster_size import ClusterSize
+
+
+def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
+    """Make a job's model, divide it, and ask the placement for each shard. Starts nothing.
+
+    Args:
+        config: of the job, without a mistake in its values.
+        size: of the cluster.
+
+    Raises:
+        ConfigError: what the optimizer, the partitioner or a strategy would refuse.
+    """
+    from tfps.strategy.rehearsal import Rehearsal
+
+    rehearsal = Rehearsal()
+    # How long the training is changes the learning rate and no variable.
+    model = build_model(config, steps=1, strategy=rehearsal)
+    if problems := trial_problems(config.training):
+        raise ConfigError(problems)
+    wanted = rehearsal.wanted(model)
+    try:
+        shards = divided(wanted, partitioner_of(config.partitioner), servers=size.servers)
+    except ConfigError as error:
+        raise ConfigError([f"partitioner: {problem}" for problem in error.problems]) from error
+    placement = placement_of(config.placement)
+    forecast = Forecast.of(shards, servers=size.servers, placement=placement)
+    if problems := _refusals(model.optimizer, forecast):
+        raise ConfigError(problems)
+    return forecast
+
+
+def _refusals(optimizer: Any, forecast: Forecast) -> list[str]:
+    from tfps.optimizers.by_shard import clip_problems, shard_problems
+
+    trained = [
+        place
+        for shard, place in zip(forecast.wanted, forecast.places, strict=True)
+        if shard.is_trained
+    ]
+    shards = _shards(forecast.wanted)
+    divided_ones = shard_problems(optimizer, shards_of=lambda v: shards.get(v.path, 1))
+    clipped_ones = clip_problems(optimizer, servers_of=lambda _: len(set(trained)))
+    # Of each the first, as a strategy does: the others have the same reason.
+    return [
+        *(f"partitioner: {problem}" for problem in islice(divided_ones, 1)),
+        *(f"training.optimizer: {problem}" for problem in islice(clipped_ones, 1)),
+    ]
+
+
+def _shards(wanted: Sequence[Wanted]) -> Counter[str]:
+    """How many shards each divided variable has, by its path."""
+    return Counter(shard.path.rpartition("/")[0] for shard in wanted if shard.is_trained)

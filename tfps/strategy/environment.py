@@ -1,0 +1,45 @@
+"""The environment variables that a strategy and its tasks read, checked before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tfps.cluster import logical_cpus, timeout_from_environment
+from tfps.cluster.waiting import CONNECT_TIMEOUT_S
+from tfps.errors import ConfigError
+from tfps.recovery.liveness import ProbePolicy
+from tfps.transport.chunk import chunk_bytes_from_environment
+from tfps.transport.direct import encryption_from_environment, secret_from_environment
+
+CONNECT_TIMEOUT_VARIABLE = "TFPS_CONNECT_TIMEOUT_S"
+
+
+def connect_timeout_s() -> float:
+    """How long a strategy waits for the other tasks, in seconds.
+
+    Raises:
+        ConfigError: ``TFPS_CONNECT_TIMEOUT_S`` is no such number.
+    """
+    return timeout_from_environment(CONNECT_TIMEOUT_VARIABLE, default_s=CONNECT_TIMEOUT_S)
+
+
+READERS: tuple[Callable[[], Any], ...] = (
+    connect_timeout_s,
+    ProbePolicy.from_environment,
+    secret_from_environment,
+    encryption_from_environment,
+    chunk_bytes_from_environment,
+    logical_cpus,
+)
+
+
+def environment_errors() -> list[ConfigError]:
+    """Return an error for each variable that holds what cannot be used."""
+    errors = []
+    for read in READERS:
+        try:
+            read()
+        except ConfigError as error:
+            errors.append(error)
+    return errors
