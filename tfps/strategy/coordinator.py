@@ -112,7 +112,17 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         self.strategy.runtime.fallback_steps += packed.falls_back
         return result
 
-    def create_per_worker_dataset(self, dataset_fn: Any) -> Any:
+    def create_per_worker_dataset(
+        self, dataset_fn: Callable[..., tf.data.Dataset] | tf.data.Dataset
+    ) -> tf.distribute.experimental.coordinator.PerWorkerValues:
+        """Make a dataset on every worker; see TensorFlow's documentation.
+
+        Args:
+            dataset_fn: a function that returns a dataset, or a dataset.
+
+        Raises:
+            StrategyClosed: the strategy is closed.
+        """
         if getattr(self.strategy, "_is_tfps_strategy", False):
             self.strategy.runtime.refuse_if_closed()
         return super().create_per_worker_dataset(dataset_fn)
