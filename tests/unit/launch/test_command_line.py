@@ -70,7 +70,7 @@ def test_the_versions_cost_no_import_of_tensorflow() -> None:
         (["run", "--epochs", "2", __file__], "No such option '--epochs'."),
         (["train", "--sett", "a=b"], "No such option '--sett'. Did you mean '--set'?"),
     ],
-    ids=" ".join,
+    ids=["command", "short command", "no command", "option", "other option", "option of train"],
 )
 def test_a_slip_of_the_pen_is_answered_with_what_was_meant(
     arguments: list[str], words: str
@@ -102,7 +102,7 @@ def test_examples_have_lines_of_their_own(name: str) -> None:
 def test_a_log_folder_that_cannot_be_written_starts_nothing(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    with mock.patch("tfps.launch.run.run") as run:
+    with mock.patch("tfps.launch.run.run") as run, mock.patch("tfps.launch.exit.end_process"):
         result = CliRunner().invoke(main, ["run", "--log-dir", str(file / "logs"), __file__])
     assert not run.called
     assert result.exit_code == 1
