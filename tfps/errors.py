@@ -76,6 +76,10 @@ class ConnectTimeout(ClusterError, TimeoutError):
     """Some tasks of the cluster did not answer within ``connect_timeout_s``."""
 
 
+class PortInUse(ClusterError, OSError):
+    """This task cannot listen at its address, for example because another process does."""
+
+
 class TaskFailed(ClusterError):
     """A task's process ended with a status other than 0; carries its name, status, last lines."""
 

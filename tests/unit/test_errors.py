@@ -13,6 +13,7 @@ CAUGHT_AS = {
     errors.ConfigError: ValueError,
     errors.ClusterError: RuntimeError,
     errors.ConnectTimeout: TimeoutError,
+    errors.PortInUse: OSError,
     errors.TaskFailed: errors.ClusterError,
     errors.StrategyClosed: errors.ClusterError,
     errors.BackendError: ImportError,

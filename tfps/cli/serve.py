@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from tfps.errors import ConfigError
+from tfps.errors import ClusterError, ConfigError
 
 
 @click.command()
@@ -23,7 +23,7 @@ def serve() -> None:
     end_with_parent()
     try:
         status = serve_task()
-    except ConfigError as error:
+    except (ConfigError, ClusterError) as error:
         raise click.ClickException(str(error)) from error
     sys.stdout.flush()
     sys.stderr.flush()

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tfps.cluster import prepare_process
-from tfps.errors import ConfigError
+from tfps.errors import ClusterError, ConfigError
 from tfps.launch.environment import PARENT_PID, TASK_NAME
 from tfps.launch.parent import end_with_parent
 from tfps.launch.serving import serve
@@ -117,7 +117,7 @@ def _become(request: Mapping[str, Any], connection: Connection) -> None:
         sys.argv = ["tfps", "serve"]
         end_with_parent()
         status = serve()
-    except ConfigError as error:
+    except (ConfigError, ClusterError) as error:
         print(f"Error: {error}", file=sys.stderr)
     except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
         traceback.print_exc()

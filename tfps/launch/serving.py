@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -20,9 +21,12 @@ from tfps.cluster import (
     prepare_process,
     timeout_from_environment,
 )
+from tfps.cluster.listening import check_listening, is_elsewhere
 from tfps.errors import ConfigError
 from tfps.launch.data_plane import start_data_plane
 from tfps.launch.environment import CHIEF_TIMEOUT_S
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_CHIEF_TIMEOUT_S = 600.0  # a scheduler restarts a lost chief within minutes
 CHIEF_GONE_STATUS = 75  # EX_TEMPFAIL of <sysexits.h>: worth another try by a scheduler
@@ -45,6 +49,7 @@ def serve(spec: ClusterSpec | None = None, *, chief_timeout_s: float | None = No
 
     Raises:
         ConfigError: `TF_CONFIG` is wrong, or names a task that does not serve.
+        PortInUse: the task's port is held by somebody else.
     """
     spec = spec or ClusterSpec.from_environment()
     if spec.task_type not in ("worker", "ps") or spec.task_index is None:
@@ -55,12 +60,22 @@ def serve(spec: ClusterSpec | None = None, *, chief_timeout_s: float | None = No
     timeout_s = chief_timeout_s
     if timeout_s is None:
         timeout_s = timeout_from_environment(CHIEF_TIMEOUT_S, default_s=DEFAULT_CHIEF_TIMEOUT_S)
+    address = spec.address(spec.task_type, spec.task_index)
+    check_listening(spec, spec.task_type, spec.task_index)  # before TensorFlow takes seconds
+    if is_elsewhere(address):
+        logger.warning(
+            "%s %d: its address %s is none of this machine. Unless something forwards it to here, "
+            "nobody reaches this task: look whether TF_CONFIG is that of another one.",
+            spec.task_type,
+            spec.task_index,
+            address,
+        )
     prepare_process(spec.task_type)
     signal.signal(signal.SIGTERM, _end_at_once)
     end = JobEnd()
     _start_server(spec, end)
     name = f"{spec.task_type} {spec.task_index}"
-    print(f"tfps: {name} serves at {spec.address(spec.task_type, spec.task_index)}", flush=True)
+    print(f"tfps: {name} serves at {address}", flush=True)
     status = end.wait(spec.address("chief", 0), chief_timeout_s=timeout_s)
     print(f"tfps: {name} ends with status {status}: {end.reason}", flush=True)
     return status
@@ -103,6 +118,7 @@ def _start_server(spec: ClusterSpec, end: JobEnd) -> None:
     import numpy as np
     import tensorflow as tf
 
+    from tfps.bridge.server_start import server_start
     from tfps.bridge.tensorflow_private import register_named_function
 
     def finished(status: np.ndarray) -> np.int32:
@@ -129,7 +145,8 @@ def _start_server(spec: ClusterSpec, end: JobEnd) -> None:
     target: Future[str] = Future()
     # First: a chief that reaches a task without it takes the task for a plain server.
     start_data_plane(spec, target=target.result)
-    target.set_result(tf.distribute.Server(definition).target)
+    with server_start(spec, spec.task_type, spec.task_index):
+        target.set_result(tf.distribute.Server(definition).target)
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

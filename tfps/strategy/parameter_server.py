@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
@@ -17,6 +18,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.connection import is_initialized
 from tfps.bridge.function_registration import hold_back_removals, register_without_lock
 from tfps.bridge.function_table import make_room
+from tfps.bridge.server_start import server_start
 from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
     ClusterSpec,
@@ -85,6 +87,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         ConfigError: arguments or a ``TF_CONFIG`` that cannot work; every mistake, at once.
         UnsupportedError: a ``compression``.
         ConnectTimeout: tasks that did not answer in time.
+        PortInUse: the chief cannot listen at its address.
 
     Example:
 
@@ -129,10 +132,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             announce_at_exit(spec)  # registered before `close`, so it runs after it
         prepare_process("chief")
         _set_threads(spec)
-        wait_for_tasks(spec, timeout_s=arguments.connect_timeout_s, report=logger.warning)
         servers = len(spec.jobs["ps"])
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        super().__init__(cluster_resolver, raw_partitioner)
+        with _server_starts(spec, cluster_resolver):
+            wait_for_tasks(spec, timeout_s=arguments.connect_timeout_s, report=logger.warning)
+            super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
         self._active_round: Any = None
         self._last_round: Any = None
@@ -383,6 +387,13 @@ def _weak_method(owner: Any, name: str) -> Any:
         return None if target is None else getattr(target, name)(*args)
 
     return call
+
+
+def _server_starts(spec: ClusterSpec, resolver: Any) -> contextlib.AbstractContextManager[None]:
+    """While it is open, this process's own server may start."""
+    if "chief" in resolver.cluster_spec().jobs:
+        return server_start(spec, "chief", 0)
+    return contextlib.nullcontext()  # TensorFlow takes a port that is free
 
 
 def _set_threads(spec: ClusterSpec) -> None:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tfps.cluster import ClusterSpec, timeout_from_environment
+from tfps.cluster import ClusterSpec, lease_ports, timeout_from_environment
 from tfps.errors import ConfigError
 from tfps.launch import serving
 from tfps.launch.environment import CHIEF_TIMEOUT_S
@@ -84,3 +84,18 @@ def test_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timeout_from_environment(name, default_s=default_s) == 600
     monkeypatch.setenv(name, "inf")
     assert timeout_from_environment(name, default_s=default_s) == float("inf")
+
+
+@pytest.mark.parametrize(("host", "warned"), [("192.0.2.1", True), ("127.0.0.1", False)])
+def test_an_address_of_another_machine_is_doubted(
+    host: str, warned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be right: a service of Kubernetes forwards it."""
+    with lease_ports(1) as lease:
+        worker = f"{host}:{lease.ports[0]}"
+    jobs = {"chief": ("c:1",), "worker": (worker,), "ps": ("p:1",)}
+    spec = ClusterSpec(jobs=jobs, task_type="worker", task_index=0)
+    monkeypatch.setattr(serving, "_start_server", lambda _spec, end: end.tell(0))
+    monkeypatch.setattr("tfps.launch.serving.signal.signal", lambda *_: None)
+    assert serve(spec, chief_timeout_s=1.0) == 0
+    assert (f"worker 0: its address {worker} is none of this machine" in caplog.text) == warned

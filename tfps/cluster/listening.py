@@ -1,0 +1,153 @@
+"""Whether a task can listen at its address, and who keeps it from that."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator
+
+import psutil
+
+from tfps.cluster.address import split_address
+from tfps.cluster.ports import PortLease
+from tfps.cluster.spec import ClusterSpec
+from tfps.errors import PortInUse
+
+SHOWN_CHARACTERS = 80  # of a command line
+REASONS = {
+    errno.EADDRINUSE: "in use",
+    errno.EACCES: "not allowed to this user",  # below 1024, as a rule
+}
+
+
+def check_listening(spec: ClusterSpec, task_type: str, task_index: int) -> None:
+    """Check that a server of TensorFlow can listen at a task's port of this machine.
+
+    It listens at all of the machine's addresses, whatever the host in the task's own is.
+
+    Args:
+        spec: the cluster.
+        task_type: of this process.
+        task_index: of this process.
+
+    Raises:
+        PortInUse: it cannot; the message names the task, the address, who holds the port where that
+            is known, and what to do.
+    """
+    address = spec.address(task_type, task_index)
+    problem = _port_problem(split_address(address)[1])
+    if problem is not None:
+        raise PortInUse(_explain(f"{task_type} {task_index}", address, problem))
+
+
+def failed_to_listen(spec: ClusterSpec, task_type: str, task_index: int, reason: str) -> PortInUse:
+    """Return what to raise after a server did not start although the port seemed to be free.
+
+    Args:
+        spec: the cluster.
+        task_type: of this process.
+        task_index: of this process.
+        reason: what TensorFlow says.
+    """
+    address = spec.address(task_type, task_index)
+    port = split_address(address)[1]
+    problem = _port_problem(port) or f"no server started at port {port} ({reason})"
+    return PortInUse(_explain(f"{task_type} {task_index}", address, problem))
+
+
+def is_elsewhere(address: str) -> bool:
+    """Whether the host of an address is another machine's; False where that is not known.
+
+    Example:
+
+    >>> is_elsewhere("localhost:2222"), is_elsewhere("192.0.2.1:2222")  # for documentation only
+    (False, True)
+    """
+    host, _ = split_address(address)
+    try:
+        places = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:  # the name does not resolve here
+        return False
+    return all(_is_not_ours(family, place) for family, _, _, _, place in places)
+
+
+def _is_not_ours(family: int, place: tuple[object, ...]) -> bool:
+    try:
+        with socket.socket(family) as sock:
+            sock.bind(place)
+    except OSError as error:
+        return error.errno == errno.EADDRNOTAVAIL
+    return False
+
+
+def _port_problem(port: int) -> str | None:
+    """Try the port as gRPC does; it is given back at once, and nobody could connect meanwhile."""
+    shared = os.environ.get(PortLease.REUSE_PORT_VARIABLE, "").lower() in ("1", "true")
+    for family, host in _everywhere():
+        with contextlib.suppress(OSError), socket.socket(family) as sock:
+            # With it a bind fails where somebody listens, not where connections wear off.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared and hasattr(socket, "SO_REUSEPORT"):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            try:
+                sock.bind((host, port))
+            except OSError as error:
+                if error.errno not in REASONS:
+                    continue  # such as an IPv6 that is switched off
+                return f"port {port} of this machine is {REASONS[error.errno]}{_holders(port)}"
+            return None
+    return None
+
+
+def _everywhere() -> Iterator[tuple[int, str]]:
+    if socket.has_dualstack_ipv6():
+        yield socket.AF_INET6, "::"
+    yield socket.AF_INET, "0.0.0.0"
+
+
+def _holders(port: int) -> str:
+    """Who listens at a port, as far as this user may know."""
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.AccessDenied:  # not on Linux, where other users' processes have no number
+        return ""
+    pids = {
+        connection.pid
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+        and connection.laddr
+        and connection.laddr.port == port
+    }
+    if os.getpid() in pids:
+        return (
+            " by this very process, where an earlier server of TensorFlow's stays until the "
+            "process ends"
+        )
+    named = [_describe(pid) for pid in sorted(pid for pid in pids if pid is not None)]
+    if named:
+        return f" by {' and '.join(named)}"
+    return " by a process of another user or container" if pids else ""
+
+
+def _describe(pid: int) -> str:
+    words = ""
+    with contextlib.suppress(psutil.Error):
+        words = " ".join(" ".join(psutil.Process(pid).cmdline()).split())
+    if len(words) > SHOWN_CHARACTERS:
+        words = f"{words[:SHOWN_CHARACTERS]}..."
+    return f"process {pid} ({words})" if words else f"process {pid}"
+
+
+def _explain(name: str, address: str, problem: str) -> str:
+    lines = [
+        f"{name} cannot listen at {address}: {problem}.",
+        f"End what holds the port, or give {name} another one, in the TF_CONFIG of every task.",
+    ]
+    if is_elsewhere(address):
+        host, _ = split_address(address)
+        lines.append(f"And {host} is no address of this machine: is this another task's TF_CONFIG?")
+    return " ".join(lines)
