@@ -31,3 +31,16 @@ def format_seconds(seconds: float) -> str:
         return f"{seconds:.3g} s"
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes} min {seconds} s"
+
+
+def count_tasks(*, workers: int, ps: int) -> str:
+    """The size of a cluster for people.
+
+    >>> count_tasks(workers=2, ps=1)
+    '2 workers and 1 parameter server'
+    """
+    return f"{_count(workers, 'worker')} and {_count(ps, 'parameter server')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -50,7 +50,8 @@ def train_with_custom_loop(strategy: Any, model: Any, inputs: Inputs, config: Jo
             )
         ]
         loss, accuracy, examples = _follow(totals, progress)
-        validation = _validate(model, inputs)
+        with progress.during("validation"):
+            validation = _validate(model, inputs)
         progress.update(
             steps,
             [("loss", loss), ("accuracy", accuracy), *validation.items()],
@@ -129,7 +130,8 @@ def _follow(totals: list[Any], progress: Any) -> tuple[float, float, int]:
     """Show the executions as they end; return the epoch's mean loss, accuracy and examples."""
     loss = hits = examples = steps = 0.0
     for total in totals:
-        values = total.fetch()
+        with progress.during("" if steps else "waiting for the first steps"):
+            values = total.fetch()
         loss, hits, examples = loss + values[0], hits + values[1], examples + values[2]
         steps += values[3]
         if steps < progress.target:

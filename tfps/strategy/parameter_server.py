@@ -45,7 +45,10 @@ from tfps.strategy.extended import Extended
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives
 from tfps.strategy.stats import Stats, take_stats
+from tfps.terminal import announce, root_logger_as_it_was
+from tfps.training.progress import ClusterProgbar
 from tfps.training.trainer import Trainer
+from tfps.units import count_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -120,16 +123,20 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             announce_at_exit(spec)  # registered before `close`, so it runs after it
         prepare_process("chief")
         _set_threads(spec)
-        wait_for_tasks(spec, timeout_s=arguments.connect_timeout_s, report=logger.warning)
         servers = len(spec.jobs["ps"])
+        announce(f"connecting to {count_tasks(workers=len(spec.jobs['worker']), ps=servers)}")
+        wait_for_tasks(spec, timeout_s=arguments.connect_timeout_s, report=logger.warning)
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        super().__init__(cluster_resolver, raw_partitioner)
+        tf.get_logger()  # which is made at its first use, to suit the root logger
+        with root_logger_as_it_was():
+            super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
         self._active_round: Any = None
         self._last_round: Any = None
         self._active_follower: Any = None
         self._input_source: Any = None  # of the newest `fit` or `evaluate`
         self._predictor: Any = None  # while `predict` runs on the workers
+        self._progress: ClusterProgbar | None = None  # what shows the epoch that goes on
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
         job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
         self.runtime = Runtime(
