@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,11 +13,13 @@ if TYPE_CHECKING:
     from rich.spinner import Spinner
 
 SHOW_CURSOR = "\x1b[?25h"
+ERASE_LINE = "\r\x1b[2K"
 FRAMES_PER_S = 10  # of what turns while nothing else is written
 
 _LEVELS = ((logging.ERROR, "error: "), (logging.WARNING, "warning: "))
 
 _line_is_open = False
+_shared_line: int | None = None
 _spinner: Spinner | None = None
 
 
@@ -27,12 +30,27 @@ def open_line(is_open: bool) -> None:
         is_open: whether a message would stand in it.
     """
     global _line_is_open
+    if _shared_line is not None and is_open != _line_is_open:
+        os.pwrite(_shared_line, b"\1" if is_open else b"\0", 0)
     _line_is_open = is_open
+
+
+def share_line(file_number: int | None) -> None:
+    """Let several processes on one terminal know of each other's lines.
+
+    Args:
+        file_number: an open file of theirs; None: this process is alone from now on.
+    """
+    global _shared_line
+    _shared_line = file_number
 
 
 def fresh_line() -> str:
     """Return what a message has to begin with to stand on a line of its own on this terminal."""
-    begins = "\n" if _line_is_open else ""
+    global _line_is_open
+    if _shared_line is not None:
+        _line_is_open = os.pread(_shared_line, 1, 0) == b"\1"
+    begins = "\n" if _line_is_open else ERASE_LINE if _spinner is not None else ""
     open_line(False)
     return begins
 
@@ -45,7 +63,8 @@ def say(text: str) -> None:
     """
     stream = sys.stderr
     if stream is not None:
-        begins = fresh_line() if stream.isatty() else ""
+        # What moves makes room by itself for what is written through Python.
+        begins = fresh_line() if _spinner is None and stream.isatty() else ""
         stream.write(f"{begins}tfps: {text}\n")
         stream.flush()
 

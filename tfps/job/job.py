@@ -19,6 +19,7 @@ from tfps.job import bundle
 from tfps.job.curves import Curves
 from tfps.job.inputs import Inputs, split
 from tfps.job.result import Result, package_versions
+from tfps.terminal import announce, status
 from tfps.units import format_seconds
 
 if TYPE_CHECKING:
@@ -72,17 +73,20 @@ def run_job(
     output = prepare_output(Path(config.training.output), say=say)
     steps = config.training.epochs * inputs.steps_per_epoch(config.data.batch_size)
     with connect() as strategy:
-        model = build_model(config, steps=steps, strategy=strategy)
+        with status("building the model"):
+            model = build_model(config, steps=steps, strategy=strategy)
         say(f"model    {config.model.name}, {model.count_params():,} parameters")
         started = time.monotonic()
         curves = _train(strategy, model, inputs, config)
         train_seconds = time.monotonic() - started
         stats = strategy.stats()
         say(f"Trained in {format_seconds(train_seconds)}{_staleness(stats)}; testing ...")
-        loss, accuracy, matrix = test_model(model, inputs)
-        # Only now: the results of an earlier run survive one that fails.
-        (output / "result.json").unlink(missing_ok=True)
-        model.save(output / "model.keras")
+        with status("testing"):
+            loss, accuracy, matrix = test_model(model, inputs)
+            announce("saving the model")
+            # Only now: the results of an earlier run survive one that fails.
+            (output / "result.json").unlink(missing_ok=True)
+            model.save(output / "model.keras")
     result = Result(
         test_accuracy=accuracy,
         test_loss=loss,
@@ -98,7 +102,8 @@ def run_job(
         package_versions=package_versions(),
     )
     (output / "config.toml").write_text(to_toml(config))
-    _draw(config, inputs, curves=curves, matrix=matrix, result=result)
+    with status("drawing the pictures"):
+        _draw(config, inputs, curves=curves, matrix=matrix, result=result)
     result.write(output / "result.json")
     epochs = config.training.epochs
     say(
