@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tfps.keras_backend import check_backend
+from tfps.terminal import show_own_records
 
 __version__ = "0.1.0"
 
@@ -72,6 +73,7 @@ __all__ = [
 ]
 
 check_backend()
+show_own_records()
 
 
 def __getattr__(name: str) -> Any:

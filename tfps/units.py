@@ -40,3 +40,12 @@ def counted(number: int, noun: str) -> str:
     ('1 worker', '5,346 steps')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def count_tasks(*, workers: int, ps: int) -> str:
+    """The size of a cluster for people.
+
+    >>> count_tasks(workers=2, ps=1)
+    '2 workers and 1 parameter server'
+    """
+    return f"{counted(workers, 'worker')} and {counted(ps, 'parameter server')}"

@@ -116,7 +116,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def _tail(path: Path) -> list[str]:
-    return last_lines(path, SHOWN_LINES)
+    return last_lines(path, SHOWN_LINES, with_noise=True)
 
 
 @pytest.fixture(autouse=True)

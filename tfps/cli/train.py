@@ -34,9 +34,7 @@ def train(config: str | None, overrides: tuple[str, ...]) -> None:
         click.ClickException(str(error)).show()
         status = 1
     except KeyboardInterrupt:
-        # The terminal's cursor is still in the progress line.
-        click.echo("\nStopped." if sys.stderr.isatty() else "Stopped.", err=True)
-        status = 130
+        status = 130  # it was said when the signal came
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
     except Exception:  # noqa: BLE001 - it is printed, as Python would

@@ -59,7 +59,9 @@ def train_with_custom_loop(
         ]
         workers = sum(strategy.alive_workers())
         loss, accuracy, examples = follow(totals, progress, workers=workers)
-        metrics = {"loss": loss, "accuracy": accuracy, **_validate(model, inputs)}
+        with progress.during("validation"):
+            validation = _validate(model, inputs)
+        metrics = {"loss": loss, "accuracy": accuracy, **validation}
         progress.update(steps, metrics.items(), finalize=True)
         examples_seen += examples
         seconds = time.monotonic() - began_s
@@ -145,6 +147,7 @@ def follow(totals: list[Any], progress: Any, *, workers: int) -> tuple[float, fl
     while waiting:
         done = [total for total in waiting if is_done(total)]
         if not done:
+            progress.show(int(steps), "" if steps else "waiting for the first steps")
             time.sleep(LOOK_EVERY_S)
             continue
         waiting = [total for total in waiting if total not in done]

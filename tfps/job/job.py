@@ -20,6 +20,7 @@ from tfps.job.epochs import Training
 from tfps.job.inputs import Inputs, split
 from tfps.job.result import Result, host, now, package_versions
 from tfps.launch.folder import make_folder
+from tfps.terminal import announce, status
 from tfps.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def run_job(
     output = prepare_output(Path(config.training.output), say=say)
     steps = config.training.epochs * inputs.steps_per_epoch(config.data.batch_size)
     with connect() as strategy:
-        model = build_model(config, steps=steps, strategy=strategy)
+        with status("building the model"):
+            model = build_model(config, steps=steps, strategy=strategy)
         say(f"model    {config.model.name}, {model.count_params():,} parameters")
         started, started_at = time.monotonic(), now()
         training = _train(strategy, model, inputs, config)
@@ -81,10 +83,12 @@ def run_job(
         stats = strategy.stats()
         took = format_seconds(train_seconds)
         say(f"Trained in {took}{_of_which(training)}{_staleness(stats)}; testing ...")
-        loss, accuracy, matrix = test_model(model, inputs)
-        # Only now: the results of an earlier run survive one that fails.
-        (output / "result.json").unlink(missing_ok=True)
-        model.save(output / "model.keras")
+        with status("testing"):
+            loss, accuracy, matrix = test_model(model, inputs)
+            announce("saving the model")
+            # Only now: the results of an earlier run survive one that fails.
+            (output / "result.json").unlink(missing_ok=True)
+            model.save(output / "model.keras")
         cluster = _cluster(strategy, stats)
     example = bundle.example(config.example).model
     result = Result(
@@ -112,9 +116,10 @@ def run_job(
         package_versions=package_versions(),
     )
     (output / "config.toml").write_text(to_toml(config))
-    from tfps.job.figures import draw_all
+    with status("drawing the pictures"):
+        from tfps.job.figures import draw_all
 
-    draw_all(json.loads(result.as_json()), output)
+        draw_all(json.loads(result.as_json()), output)
     result.write(output / "result.json")
     rate = "" if result.steps_per_s is None else f", {result.steps_per_s:.0f} steps/s"
     say(

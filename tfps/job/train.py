@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from tfps.cluster import (
     wait_for_tasks,
 )
 from tfps.config import JobConfig
-from tfps.errors import ConfigError
+from tfps.errors import ClusterError, ConfigError
 from tfps.job.check import check_settings, check_start
 from tfps.job.consistency import mode_of
 from tfps.job.job import load_inputs, run_job
@@ -27,10 +26,12 @@ from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
 from tfps.launch import LocalCluster, serve
 from tfps.launch.data_plane import DATA_PORT
+from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.parent import end_with_parent
 from tfps.launch.stop_signals import end_on_signals
-from tfps.units import counted
+from tfps.terminal import status
+from tfps.units import count_tasks, counted
 
 
 def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
@@ -60,8 +61,9 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
         return 0
     spec = ClusterSpec.from_environment()
     assert spec.task_type is not None
-    speaks = spec.task_type == "chief" and not supervised
-    end_on_signals(last_words=partial(announce_finished, spec) if speaks else None)
+    if spec.task_type not in ("worker", "ps"):  # which end at once when they serve
+        speaks = spec.task_type == "chief" and not supervised
+        end_on_signals(last_words=partial(announce_finished, spec) if speaks else None)
     prepare_process(spec.task_type)
     if spec.task_type == "evaluator":
         raise ConfigError(
@@ -86,17 +88,20 @@ def say(text: str) -> None:
 def _train_as_chief(
     spec: ClusterSpec, config_argument: str | None, overrides: Sequence[str], *, supervised: bool
 ) -> int:
-    status = 1
+    exit_status = 1
     if not supervised:
         # Also after a mistake in the configuration: the other tasks must not wait for this one.
-        atexit.register(lambda: announce_finished(spec, status))
+        atexit.register(lambda: announce_finished(spec, exit_status))
         os.environ[SUPERVISED] = "1"  # the strategy leaves the message to us
     config = check_start(config_argument, overrides).config
     inputs = load_inputs(config, say=say)
     say(f"data     {inputs.source}: {inputs.sizes()}")
+    log = TaskLog(spec)
+    atexit.register(lambda: log.end(exit_status))
+    install_noise_filter(log.path)
     run_job(config, inputs, connect=lambda: _cluster_strategy(config, spec), say=say)
-    status = 0
-    return status
+    exit_status = 0
+    return exit_status
 
 
 @contextlib.contextmanager
@@ -110,32 +115,61 @@ def _local_strategy(config: JobConfig) -> Iterator[Any]:
         f"cluster  1 chief, {counted(size.workers, 'worker')}, "
         f"{counted(size.ps, 'parameter server')} on this machine; logs in {logs}"
     )
-    # Not waiting at once: this process imports TensorFlow while the tasks do.
-    with LocalCluster(workers=size.workers, ps=size.ps, log_dir=logs, wait=False) as cluster:
-        resolver = cluster.cluster_resolver
+    with contextlib.ExitStack() as stack:
+        with status(f"starting {count_tasks(workers=size.workers, ps=size.ps)}"):
+            # Not waiting at once: this process imports TensorFlow while the tasks do.
+            cluster = stack.enter_context(
+                LocalCluster(workers=size.workers, ps=size.ps, log_dir=logs, wait=False)
+            )
+            resolver = cluster.cluster_resolver
 
-        def check() -> None:
-            for failure in cluster.failures():
-                raise failure
+            def check() -> None:
+                for failure in cluster.failures():
+                    raise failure
 
-        wait_for_tasks(cluster.spec, timeout_s=size.connect_timeout_s, report=say, check=check)
-        try:
-            with _strategy(config, resolver) as strategy:
-                yield strategy
-        except BaseException:
-            for failure in cluster.failures():
-                say(str(failure))
-            raise
+            wait_for_tasks(cluster.spec, timeout_s=size.connect_timeout_s, report=say, check=check)
+            stack.enter_context(_lost_tasks_in_short(cluster))
+            strategy = stack.enter_context(_strategy(config, resolver))
+        yield strategy
 
 
 @contextlib.contextmanager
 def _cluster_strategy(config: JobConfig, spec: ClusterSpec) -> Iterator[Any]:
     """Give a strategy over the tasks of `TF_CONFIG`."""
-    install_noise_filter(Path(tempfile.mkdtemp(prefix="tfps-train-")) / "chief-0.log")
     say(f"cluster  of TF_CONFIG:\n{spec}")
-    wait_for_tasks(spec, timeout_s=config.cluster.connect_timeout_s, report=say)
-    with _strategy(config, spec.tf_resolver()) as strategy:
+    with contextlib.ExitStack() as stack:
+        with status("waiting for the tasks"):
+            wait_for_tasks(spec, timeout_s=config.cluster.connect_timeout_s, report=say)
+            stack.enter_context(_lost_tasks_in_short())
+            strategy = stack.enter_context(_strategy(config, spec.tf_resolver()))
         yield strategy
+
+
+@contextlib.contextmanager
+def _lost_tasks_in_short(cluster: LocalCluster | None = None) -> Iterator[None]:
+    """Raise `ClusterError` where the job ends since a task is lost, which is no mistake in code.
+
+    Args:
+        cluster: knows how its tasks ended.
+
+    Raises:
+        ClusterError: the status and the last lines of what ended, as far as they are known.
+    """
+    try:
+        yield
+    except Exception as error:
+        import tensorflow as tf
+
+        from tfps.bridge.closure_error import is_task_failure
+
+        failures = [] if cluster is None else cluster.failures()
+        is_lost = isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)
+        if is_lost or (failures and isinstance(error, tf.errors.OpError)):
+            told = [str(failure) for failure in failures] or [f"a task is lost: {error}"]
+            raise ClusterError("\n".join(["the job cannot go on.", *told])) from error
+        for failure in failures:
+            say(str(failure))
+        raise
 
 
 @contextlib.contextmanager

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
+import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
+from tfps import terminal
 from tfps.launch.noise_filter import LineSorter
 
 LOOK_EVERY_S = 0.1  # at the logs' ends; a line may be this late
-OWN_LINES = b"tfps: "  # what a serving task says of itself is for its log; the starter reports
+# What a serving task says of itself is for its log, since the starter reports; not its warnings.
+OWN_LINES = re.compile(rb"tfps: (?!warning: |error: )")
+
+LINE_FILE = "TFPS_LINE_FILE"  # the number of the file that two processes on a terminal share
 
 _write_lock = threading.Lock()  # one line at a time, whichever thread has it
 
@@ -71,9 +75,7 @@ class _Follower:
             lines.append(self._partial)
             self._partial = b""
         return [
-            line
-            for line in lines
-            if not self._sorter.is_noise(line) and not line.startswith(OWN_LINES)
+            line for line in lines if not self._sorter.is_noise(line) and not OWN_LINES.match(line)
         ]
 
 
@@ -83,7 +85,8 @@ def write_prefixed(name: str, lines: Iterable[bytes], *, target: int) -> None:
         for line in lines:
             # Progress bars rewrite their line; without a terminal only its last state is of use.
             text = line.rstrip(b"\r").rpartition(b"\r")[2]
-            data = f"[{name}] ".encode() + text + b"\n"
+            begins = terminal.fresh_line() if os.isatty(target) else ""
+            data = f"{begins}[{name}] ".encode() + text + b"\n"
             while data:
                 data = data[os.write(target, data) :]
 
@@ -103,4 +106,11 @@ def prefix_stream(name: str, source: IO[bytes], *, target: int) -> threading.Thr
 def say(text: str) -> None:
     """Write a line of the launcher's own to the error output."""
     with _write_lock:
-        print(f"tfps: {text}", file=sys.stderr, flush=True)
+        terminal.say(text)
+
+
+def share_terminal() -> None:
+    """Take part in knowing whose line is the terminal's last one, where the starter asks for it."""
+    number = os.environ.pop(LINE_FILE, "")
+    if number:
+        terminal.share_line(int(number))

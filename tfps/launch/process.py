@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol
 import psutil
 
 from tfps.errors import ClusterError
+from tfps.launch.noise_filter import LineSorter
 
 LOOK_EVERY_S = 0.005
 LAST_LINES = 20  # enough for a traceback, short enough for a terminal
@@ -118,7 +119,7 @@ class TaskProcess:
         return self.wait(REAP_TIMEOUT_S)
 
     def last_lines(self, count: int = LAST_LINES) -> list[str]:
-        """Return the end of its log."""
+        """Return the end of its log, without what libraries write by themselves."""
         return last_lines(self.log_path, count)
 
     def report(self, how: str) -> str:
@@ -174,14 +175,22 @@ def describe_status(status: int) -> str:
         return f"ended by signal {-status}"
 
 
-def last_lines(path: Path, count: int = LAST_LINES) -> list[str]:
-    """Return the last lines of a text file; none if it does not exist."""
+def last_lines(path: Path, count: int = LAST_LINES, *, with_noise: bool = False) -> list[str]:
+    """Return the last lines of a log; none if it does not exist.
+
+    Args:
+        path: of the log.
+        count: how many.
+        with_noise: those that libraries write by themselves, too.
+    """
     if not path.exists():
         return []
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - LAST_BYTES))
-        text = file.read().decode(errors="replace")
-    return text.splitlines()[-count:]
+        lines = file.read().splitlines()
+    sorter = LineSorter()
+    kept = [line for line in lines if with_noise or not sorter.is_noise(line)]
+    return [line.decode(errors="replace") for line in kept[-count:]]
 
 
 def _start(**arguments: Any) -> subprocess.Popen[bytes]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from tfps.cluster import SUPERVISED, ClusterSpec, announce_finished, prepare_process
 from tfps.errors import ConfigError
-from tfps.launch.environment import LOG_FILE
+from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
-from tfps.launch.output import say
+from tfps.launch.output import share_terminal
 from tfps.launch.parent import end_with_parent
 from tfps.launch.script import run_script
 from tfps.launch.serving import serve
 from tfps.launch.supervisor import supervise
+from tfps.terminal import say
 from tfps.training.work import NO_STEP_ON_A_WORKER, WORK
 
 DEFAULT_WORKERS = 2
@@ -42,7 +41,7 @@ def run(
         arguments: what follows its name in `sys.argv`.
         workers: how many workers a local cluster has; None is 2.
         ps: how many parameter servers it has; None is 1.
-        log_dir: where the tasks' logs go; None is a new temporary folder.
+        log_dir: where the tasks' logs go; None is a new temporary folder, kept on failure.
 
     Raises:
         ConfigError: `TF_CONFIG` is wrong, or a count is given although it is set.
@@ -92,11 +91,12 @@ def play_role(
     assert spec.task_type is not None
     prepare_process(spec.task_type)
     if spec.task_type in ("worker", "ps"):
-        if os.isatty(2):  # elsewhere the error output is the task's log
-            install_noise_filter(_log_path(spec, log_dir))
-        return serve(spec)
-    install_noise_filter(_log_path(spec, log_dir))
+        return serve(spec, log_dir=log_dir)
+    share_terminal()
+    log = TaskLog(spec, log_dir)
     status = 1
+    atexit.register(lambda: log.end(status))  # before the filter's end is registered: it runs after
+    install_noise_filter(log.path)
 
     def announce() -> None:
         announce_finished(spec, status)
@@ -105,19 +105,7 @@ def play_role(
         # Registered first, so run last: the script's own exit functions still find the servers.
         atexit.register(announce)
         os.environ[SUPERVISED] = "1"  # a strategy in the script leaves the message to us
-    status = run_script(script, arguments)
+    status = run_script(script, arguments, supervised=supervised)
     if status == 0 and spec.task_type == "chief" and WORK.is_missing:
         say(NO_STEP_ON_A_WORKER)
     return status
-
-
-def _log_path(spec: ClusterSpec, log_dir: str | None) -> Path:
-    if log_dir is None and os.environ.get(LOG_FILE):
-        return Path(os.environ[LOG_FILE])
-    if log_dir is None:
-        folder = Path(tempfile.mkdtemp(prefix="tfps-run-"))
-        say(f"log in {folder}")
-    else:
-        folder = Path(log_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{spec.task_type}-{spec.task_index}.log"

@@ -12,18 +12,23 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from tfps.cluster.exit_status import status_of
+from tfps.terminal import say
 
 _modules: list[ModuleType] = []  # a script's objects live until the process ends, as Python's do
 
 
-def run_script(script: str | os.PathLike[str], arguments: Sequence[str]) -> int:
+def run_script(
+    script: str | os.PathLike[str], arguments: Sequence[str], *, supervised: bool = False
+) -> int:
     """Run a script as the main module of this process and return its exit status.
 
-    Its uncaught exception is printed once, without the lines of this file.
+    Its uncaught exception is printed once, without the lines of this file; a Ctrl-C that it does
+    not catch is one line, wherever it came.
 
     Args:
         script: the file.
         arguments: what follows the script's name in `sys.argv`.
+        supervised: whether the process that started this one says that Ctrl-C ends the script.
     """
     path = os.fspath(script)
     sys.argv = [path, *arguments]
@@ -42,10 +47,16 @@ def run_script(script: str | os.PathLike[str], arguments: Sequence[str]) -> int:
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
         return status_of(error)
+    except KeyboardInterrupt as error:
+        if sys.excepthook is not sys.__excepthook__:  # the script's own way to tell of it
+            sys.excepthook(type(error), error, _from_script(error.__traceback__))
+        elif not supervised:
+            say("SIGINT: stopped")
+        return 130
     except BaseException as error:  # noqa: BLE001 - as at the top of any Python program
         trace = _from_script(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
+        return 1
     return 0
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 from types import FrameType
 
 from tfps.cluster import (
@@ -25,6 +26,9 @@ from tfps.cluster.listening import check_listening, is_elsewhere
 from tfps.errors import ConfigError
 from tfps.launch.data_plane import start_data_plane
 from tfps.launch.environment import CHIEF_TIMEOUT_S
+from tfps.launch.log_folder import TaskLog
+from tfps.launch.noise import install_noise_filter
+from tfps.terminal import say
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +39,12 @@ LOOK_EVERY_S = 5.0  # for the chief; a TCP connection each
 ANSWER_S = 0.5  # the message's answer leaves the process before it ends
 
 
-def serve(spec: ClusterSpec | None = None, *, chief_timeout_s: float | None = None) -> int:
+def serve(
+    spec: ClusterSpec | None = None,
+    *,
+    chief_timeout_s: float | None = None,
+    log_dir: str | None = None,
+) -> int:
     """Serve as the task that `TF_CONFIG` names until the job ends; return the exit status.
 
     The status is 0 after the chief's script ended well, 1 after it failed, and 75 if the chief
@@ -46,6 +55,8 @@ def serve(spec: ClusterSpec | None = None, *, chief_timeout_s: float | None = No
         spec: the cluster and this task; None reads `TF_CONFIG`.
         chief_timeout_s: how long the chief may be unreachable; None reads `TFPS_CHIEF_TIMEOUT_S`,
             else 600 s.
+        log_dir: where a terminal's task puts what libraries write; None is a new temporary folder.
+            Elsewhere the error output is the task's log.
 
     Raises:
         ConfigError: `TF_CONFIG` is wrong, or names a task that does not serve.
@@ -71,13 +82,19 @@ def serve(spec: ClusterSpec | None = None, *, chief_timeout_s: float | None = No
             address,
         )
     prepare_process(spec.task_type)
-    signal.signal(signal.SIGTERM, _end_at_once)
+    name = f"{spec.task_type} {spec.task_index}"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, partial(_end_at_once, name))
+    log = TaskLog(spec, log_dir) if os.isatty(2) else None
+    if log is not None:
+        install_noise_filter(log.path)
     end = JobEnd()
     _start_server(spec, end)
-    name = f"{spec.task_type} {spec.task_index}"
     print(f"tfps: {name} serves at {address}", flush=True)
     status = end.wait(spec.address("chief", 0), chief_timeout_s=timeout_s)
     print(f"tfps: {name} ends with status {status}: {end.reason}", flush=True)
+    if log is not None:
+        log.end(status)
     return status
 
 
@@ -149,7 +166,8 @@ def _start_server(spec: ClusterSpec, end: JobEnd) -> None:
         target.set_result(tf.distribute.Server(definition).target)
 
 
-def _end_at_once(number: int, _frame: FrameType | None) -> None:
+def _end_at_once(name: str, number: int, _frame: FrameType | None) -> None:
     # Not by an exception: TensorFlow's threads would keep the process from ending.
+    say(f"{signal.Signals(number).name}: {name} ends at once")
     sys.stdout.flush()
     os._exit(128 + number)

@@ -6,14 +6,19 @@ import faulthandler
 import os
 import select
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import NoReturn
 
+from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
+
 # Ending takes a second, and ten where servers have to be found lost. Kubernetes kills after 30.
 GRACE_S = 20.0
+RECEIPT_S = 1.0  # writing a line takes microseconds
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -37,16 +42,35 @@ def end_on_signals(
     os.set_blocking(writer, False)
     # By C code: the thread hears of a signal even where Python code of the main thread never runs.
     signal.set_wakeup_fd(writer)
+    receipt = _Receipt()
     for number in STOPPING:
-        signal.signal(number, _raise)
+        signal.signal(number, partial(_raise, receipt))
     threading.Thread(
-        target=_watch, args=(reader, grace_s, last_words), name="tfps-signals", daemon=True
+        target=_watch, args=(reader, receipt, grace_s, last_words), name="tfps-signals", daemon=True
     ).start()
 
 
-def _raise(number: int, _frame: FrameType | None) -> NoReturn:
+class _Receipt:
+    """Says which signal came, once: by the thread, or by a main thread that ends before it."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Lock()
+        self._written = threading.Event()
+
+    def give(self, number: int) -> None:
+        if not self._begun.acquire(blocking=False):
+            self._written.wait(RECEIPT_S)
+            return
+        if number == signal.SIGINT:
+            open_line(True)  # which a terminal begins with ^C
+        _say(f"{signal.Signals(number).name}: stopping (once more: at once)")
+        self._written.set()
+
+
+def _raise(receipt: _Receipt, number: int, _frame: FrameType | None) -> NoReturn:
     for later in STOPPING:
         signal.signal(later, _leave_to_thread)
+    receipt.give(number)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
@@ -56,16 +80,22 @@ def _leave_to_thread(_number: int, _frame: FrameType | None) -> None:
     """A second exception would only disturb what the first one ends."""
 
 
-def _watch(reader: int, grace_s: float, last_words: Callable[[int], object] | None) -> None:
+def _watch(
+    reader: int, receipt: _Receipt, grace_s: float, last_words: Callable[[int], object] | None
+) -> None:
     number = _next(reader, timeout_s=None)
     assert number is not None
+    name = signal.Signals(number).name
+    receipt.give(number)
     if _next(reader, timeout_s=grace_s) is None:
         with tempfile.NamedTemporaryFile("w", prefix="tfps-stopped-", delete=False) as stacks:
             faulthandler.dump_traceback(stacks)
-        name = signal.Signals(number).name
-        _say(f"Still running {grace_s:g} s after {name}; ended. Where it stood: {stacks.name}")
+        _say(
+            f"still running {grace_s:g} s after {name}; ended. Where it stood: {stacks.name}",
+            is_last=True,
+        )
     else:
-        _say("Stopped at once.")
+        _say("stopped at once", is_last=True)
     status = 128 + number
     try:
         if last_words is not None:
@@ -83,6 +113,10 @@ def _next(reader: int, *, timeout_s: float | None) -> int | None:
     return None
 
 
-def _say(text: str) -> None:
+def _say(text: str, *, is_last: bool = False) -> None:
     """Past Python's streams, whose locks the main thread may hold."""
-    os.write(2, f"{text}\n".encode())
+    stream = sys.stderr  # of a file number of its own where libraries' lines are sorted out
+    number, is_terminal = (stream.fileno(), stream.isatty()) if stream is not None else (2, False)
+    begins = fresh_line() if is_terminal else ""
+    ends = SHOW_CURSOR if is_last and is_terminal else ""
+    os.write(number, f"{begins}tfps: {text}\n{ends}".encode())

@@ -12,15 +12,17 @@ import termios
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import FrameType
 
 from tfps.cluster import missing_tasks
 from tfps.errors import ConnectTimeout
 from tfps.launch.environment import LOG_FILE, task_environment
 from tfps.launch.local_cluster import LocalCluster
-from tfps.launch.output import LogFollower, prefix_stream, say
+from tfps.launch.log_folder import LogFolder
+from tfps.launch.output import LINE_FILE, LogFollower, prefix_stream, say
 from tfps.launch.process import describe_status, start_program
+from tfps.terminal import SHOW_CURSOR, fresh_line, open_line, share_line
+from tfps.units import count_tasks
 
 LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the script is noticed
 GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
@@ -42,7 +44,7 @@ def supervise(
         arguments: the script's.
         workers: how many workers.
         ps: how many parameter servers.
-        log_dir: a folder for the logs; None takes a new temporary one, which stays.
+        log_dir: a folder for the logs; None takes a new temporary one, which goes after a success.
 
     Returns:
         The script's exit status, 128 + n if signal n ended it.
@@ -52,20 +54,25 @@ def supervise(
         TaskFailed: a task ended while it started.
         ConnectTimeout: a task did not listen in time.
     """
-    folder = Path(log_dir or tempfile.mkdtemp(prefix="tfps-run-")).resolve()
-    with _Signals() as signals, _kept_terminal():
-        with LocalCluster(workers=workers, ps=ps, log_dir=folder, wait=False) as cluster:
-            say(f"{_count(workers, 'worker')}, {_count(ps, 'parameter server')}; logs in {folder}")
-            follower = LogFollower(cluster.logs, target=2)
-            chief = _Chief(cluster, script, arguments)
-            try:
-                status = _watch(cluster, chief, signals)
-            finally:
-                chief.stop()
-                cluster.close()
-                follower.close()
-    if status != 0 and not signals.received:
-        say(f"{script} {describe_status(status)}; logs in {folder}")
+    folder = LogFolder(log_dir, prefix="tfps-run-")
+    well = False
+    try:
+        with _Signals() as signals, _kept_terminal():
+            with LocalCluster(workers=workers, ps=ps, log_dir=folder.path, wait=False) as cluster:
+                say(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")
+                follower = LogFollower(cluster.logs, target=2)
+                chief = _Chief(cluster, script, arguments)
+                try:
+                    status = _watch(cluster, chief, signals)
+                    well = status == 0 and not cluster.failures()
+                finally:
+                    chief.stop()
+                    cluster.close()
+                    follower.close()
+    finally:
+        folder.end(well=well)
+    if not well and not signals.received:
+        say(f"{script} {describe_status(status)}; logs in {folder.path}")
     return status if status >= 0 else 128 - status
 
 
@@ -75,7 +82,9 @@ class _Chief:
     def __init__(self, cluster: LocalCluster, script: str, arguments: Sequence[str]) -> None:
         log_path = cluster.log_dir / "chief-0.log"
         pipes = [None if os.isatty(number) else subprocess.PIPE for number in (1, 2)]
-        extra = {LOG_FILE: str(log_path)}
+        self._line = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the script runs
+        share_line(self._line.fileno())
+        extra = {LOG_FILE: str(log_path), LINE_FILE: str(self._line.fileno())}
         self.process = start_program(
             name="chief",
             command=[sys.executable, "-P", "-m", "tfps", "run", script, *arguments],
@@ -84,6 +93,7 @@ class _Chief:
             stdin=None,
             stdout=pipes[0] or 1,
             stderr=pipes[1] or 2,
+            pass_fds=[self._line.fileno()],
         )
         streams = ((self.process.output, 1), (self.process.errors, 2))
         self._threads = [
@@ -95,6 +105,9 @@ class _Chief:
         self.process.kill()
         for thread in self._threads:
             thread.join()
+        open_line(fresh_line() != "")  # from now on this process knows it alone
+        share_line(None)
+        self._line.close()
 
 
 class _Signals:
@@ -149,7 +162,10 @@ def _watch(cluster: LocalCluster, chief: _Chief, signals: _Signals) -> int:
             if passed_on > 1 or _gone(chief, number):
                 chief.process.kill()
             else:
-                say(f"{signal.Signals(number).name}: stopping (once more: at once)")
+                if number == signal.SIGINT and os.isatty(2):
+                    open_line(True)  # which a terminal begins with ^C
+                name = signal.Signals(number).name
+                say(f"{name}: stopping (once more: at once); logs in {cluster.log_dir}")
         if signals.received and time.monotonic() - signals.first_at > GRACE_S:
             say(f"the script still runs after {GRACE_S:g} s; ending it")
             chief.process.kill()
@@ -179,8 +195,4 @@ def _kept_terminal() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
-        os.write(1, b"\x1b[?25h")  # show the cursor, which progress bars hide
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+        os.write(1, f"{fresh_line()}{SHOW_CURSOR}".encode())  # progress bars hide it

@@ -18,6 +18,7 @@ from tfps.bridge.worker_return import rest_while_workers_return, tell_of_return
 from tfps.consistency.modes import lets_workers_wait
 from tfps.runtime.packed_function import trace_packed
 from tfps.runtime.worker_error import explain, servers_error
+from tfps.terminal import announce
 
 
 class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
@@ -153,6 +154,8 @@ class _Packed:
 
         def packed(*args: Any, **kwargs: Any) -> Any:
             strategy: Any = of()
+            if self.layouts is None:
+                announce(f"compiling {getattr(user(), '__name__', 'a function')} for the workers")
             outputs, self.falls_back = trace_packed(user(), args, kwargs, strategy=strategy)
             if self.layouts is None:
                 self.layouts = strategy.runtime.layouts

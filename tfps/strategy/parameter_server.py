@@ -51,9 +51,12 @@ from tfps.strategy.extended import Extended
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives, Tensor
 from tfps.strategy.stats import Stats, take_stats
+from tfps.terminal import announce, root_logger_as_it_was
+from tfps.training.progress import ClusterProgbar
 from tfps.training.step_rate import StepRate
 from tfps.training.trainer import Trainer
 from tfps.training.work import WORK
+from tfps.units import count_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -133,8 +136,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         prepare_process("chief")
         _set_threads(spec)
         servers = len(spec.jobs["ps"])
+        announce(f"connecting to {count_tasks(workers=len(spec.jobs['worker']), ps=servers)}")
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        with _server_starts(spec, cluster_resolver):
+        tf.get_logger()  # which is made at its first use, to suit the root logger
+        with _server_starts(spec, cluster_resolver), root_logger_as_it_was():
             wait_for_tasks(spec, timeout_s=arguments.connect_timeout_s, report=logger.warning)
             super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
@@ -144,6 +149,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._active_follower: Any = None
         self._input_source: Any = None  # of the newest `fit` or `evaluate`
         self._predictor: Any = None  # while `predict` runs on the workers
+        self._progress: ClusterProgbar | None = None  # what shows the epoch that goes on
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
         job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
         self.runtime = Runtime(

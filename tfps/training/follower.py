@@ -23,6 +23,7 @@ from tfps.runtime.local_training import train_locally
 from tfps.runtime.program import Program, discover
 from tfps.runtime.tables import let_rows_travel
 from tfps.runtime.worker_error import explain
+from tfps.training.arrays import ResidentArrays
 from tfps.training.epoch_iterator import RoundRequest
 from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.one_batch import OneBatch
@@ -58,6 +59,7 @@ class Follower:
         self._outer: tuple[Any, Any] = (None, None)  # the round that this one interrupts
         self._warmed_up_steps = 0  # of this request, before the round
         self._results_known = False  # whether the results of metrics were computed before
+        self._is_new = False  # no step of what was compiled last has ended
 
     def __call__(self, asked: Any) -> Any:
         request = asked if isinstance(asked, RoundRequest) else _one_batch(asked)
@@ -76,7 +78,7 @@ class Follower:
             round_.run_to(asked if stops and upto is None else upto)
             strategy._active_round, strategy._active_follower = round_, self
             strategy._latest_rates[self._kind] = round_.rate
-            reached = round_.wait_for(upto or asked)
+            reached = round_.wait_for(upto or asked, meanwhile=self._show)
             reached = reached or round_.completed >= asked
             self._refuse_metrics(round_)
             if not reached and request.source.failure is not None:
@@ -194,7 +196,7 @@ class Follower:
         try:
             round_.run_to(None)
             strategy._active_round, strategy._active_follower = round_, self
-            round_.wait_for(tickets)
+            round_.wait_for(tickets, meanwhile=self._show)
             round_.pause()
         except BaseException as error:
             self._abandon(round_, error)
@@ -202,6 +204,31 @@ class Follower:
         self._finish(round_)
         self._warmed_up_steps = round_.completed
         strategy.runtime.kept_slots.free()  # the optimizer begins as new
+
+    def _show(self, completed: int) -> None:
+        """Let whoever watches see the steps that are done within an execution, too."""
+        progress, request = self._strategy._progress, self._request
+        if progress is None or request is None:
+            return
+        self._is_new = self._is_new and not completed
+        if progress.kind == "train" and self._kind == "test":
+            total = f"/{request.tickets}" if request.tickets else " steps"
+            progress.show(progress.target or 0, f"validation: {completed}{total}")
+        else:
+            copies = isinstance(request.source, ResidentArrays)
+            begins = "copying the data to every worker" if copies else "starting the workers"
+            progress.show(self._warmed_up_steps + completed, begins if self._is_new else "")
+
+    def _compiling(self) -> contextlib.AbstractContextManager[None]:
+        """Let whoever watches see that a new step is being compiled."""
+        progress = self._strategy._progress
+        if progress is None or not self._is_new:
+            return contextlib.nullcontext()
+        kind = "training" if self._kind == "train" else "evaluation"
+        watched: contextlib.AbstractContextManager[None] = progress.during(
+            f"compiling the {kind} step"
+        )
+        return watched
 
     def _new_round(
         self, compiled: CompiledProgram, request: RoundRequest, *, tickets: int | None
@@ -214,21 +241,22 @@ class Follower:
         ]
         self._taken_samples = 0
         offset = request.offset_steps + self._warmed_up_steps
-        return Round(
-            compiled,
-            runtime=self._strategy.runtime,
-            coordinator=self._strategy.coordinator,
-            arguments=request.source.arguments(request.data_pass, offset),
-            tickets=tickets,
-            seeds=_seed_states(compiled.program),
-        )
+        with self._compiling():
+            return Round(
+                compiled,
+                runtime=self._strategy.runtime,
+                coordinator=self._strategy.coordinator,
+                arguments=request.source.arguments(request.data_pass, offset),
+                tickets=tickets,
+                seeds=_seed_states(compiled.program),
+            )
 
     def _compile(
         self, request: RoundRequest, *, alone: LocalSteps | None = None
     ) -> CompiledProgram:
         key = (request.source.key(), self._frozen_state(), self.lock_step, alone)
         if key not in self._compiled or not self._compiled[key].is_current:
-            strategy = self._strategy
+            strategy, self._is_new = self._strategy, True
             program = Program(
                 name=f"{self._kind}_{next(_numbers)}",
                 step=self._step(),
@@ -237,7 +265,7 @@ class Follower:
                 merging=merging_of(self._model.metrics),
                 devices=self._strategy.devices,
             )
-            with strategy.scope():
+            with self._compiling(), strategy.scope():
                 discover(program, strategy)
                 mode = alone or strategy.consistency
                 program.meets = program.trains and mode.backup_workers is not None
@@ -249,12 +277,13 @@ class Follower:
                 let_rows_travel(program)
                 strategy._updates_of(program)  # state of optimizers settles before it is traced
             self._compiled.clear()  # a new input: what the old one held on the servers is freed
-            self._compiled[key] = CompiledProgram(
-                program,
-                runtime=strategy.runtime,
-                source=request.source,
-                update_of=strategy._update_of,
-            )
+            with self._compiling():
+                self._compiled[key] = CompiledProgram(
+                    program,
+                    runtime=strategy.runtime,
+                    source=request.source,
+                    update_of=strategy._update_of,
+                )
         compiled = self._compiled[key]
         compiled.source = request.source
         return compiled

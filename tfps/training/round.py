@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,12 @@ class Round:
         for _ in range(closures):
             private.schedule_callable(self._coordinator, self._closure)
 
-    def wait_for(self, steps: int) -> bool:
+    def wait_for(self, steps: int, *, meanwhile: Callable[[int], None]) -> bool:
         """Sample until so many steps are done; False if the round ended before.
+
+        Args:
+            steps: of this round.
+            meanwhile: called with the steps that are done, after each sample.
 
         Raises:
             Exception: what a closure raised, from the coordinator.
@@ -125,6 +130,7 @@ class Round:
             finished = self._coordinator.done()
             self._invited.cancel(self._queue.barred)
             self.sample()
+            meanwhile(self.completed)
             self._next_sample_s = time.monotonic() + self._period_s(steps - self.completed)
             if finished and self.completed < steps:
                 if self._recalled:

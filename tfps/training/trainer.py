@@ -168,6 +168,7 @@ class Trainer:
         try:
             yield
         except BaseException as error:
+            strategy._progress = None
             if strategy._active_follower is not outer:
                 strategy._active_follower.give_up(error)
             raise
@@ -201,6 +202,7 @@ class Trainer:
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
         strategy = model._distribute_strategy
+        strategy._progress = None  # of an outer loop, or of one that has ended with an error
         for position, callback in enumerate(callbacks.callbacks):
             if type(callback) is keras.callbacks.ProgbarLogger:
                 ours = TrainingProgress(strategy)

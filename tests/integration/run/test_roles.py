@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import sys
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.library_lines import RAW
 from tests.integration.run.counting_script import counting_script
+from tests.integration.terminal import run_in_terminal
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.testing import Command, run_command
 
@@ -123,11 +126,14 @@ def test_a_chief_that_never_comes(spec: ClusterSpec, script: Path) -> None:
     ("number", "status"),
     [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
 )
-def test_signals_end_a_server(spec: ClusterSpec, script: Path, number: int, status: int) -> None:
+def test_signals_end_a_server(
+    spec: ClusterSpec, script: Path, number: signal.Signals, status: int
+) -> None:
     with _task(spec, ("ps", 0), script) as server:
         server.wait_for("serves at")
         server.send(number)
         assert server.wait() == status
+        assert f"tfps: {number.name}: ps 0 ends at once\n" in server.errors
         assert "Traceback" not in server.errors
 
 
@@ -166,3 +172,30 @@ def test_every_mistake_in_tf_config_is_named(script: Path) -> None:
         assert f"  - {key}" in result.stderr
     assert "TF_CONFIG has 7 mistakes:" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.quick("serve")
+@pytest.mark.parametrize("command", [["serve"], ["run", "train.py"], ["train"]], ids=lambda c: c[0])
+def test_no_task_shows_the_lines_of_libraries_in_a_terminal(
+    spec: ClusterSpec, script: Path, command: list[str]
+) -> None:
+    environment = {
+        "TF_CONFIG": json.dumps(spec.tf_config("ps", 0)),
+        "TF_GRPC_REUSE_PORT": "true",
+        "TMPDIR": str(script.parent),
+    }
+    status, text = run_in_terminal(
+        [*TFPS, *command],
+        deadline_s=DEADLINE_S,
+        answers={"serves at": b"\x03"},
+        environment=environment,
+        folder=script.parent,
+    )
+    assert status == 130, text
+    assert len(text.splitlines()) == 3, text
+    first, second, last = text.splitlines()
+    assert re.fullmatch(r"tfps: ps 0: logs \(kept on failure\) in \S+", first)
+    assert re.fullmatch(r"tfps: ps 0 serves at 127\.0\.0\.1:\d+", second)
+    assert last.endswith("tfps: SIGINT: ps 0 ends at once")
+    logs = Path(first.rpartition(" ")[2])
+    assert RAW.search((logs / "ps-0.log").read_text()), "they are in the log"

@@ -254,8 +254,33 @@ def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
         command.wait_for("Epoch 2/50")
         command.send(number)
         assert command.wait() == status, command.describe()
+        assert command.errors == f"tfps: {number.name}: stopping (once more: at once)\n"
         assert not RAW.search(command.output + command.errors)
     assert not (tmp_path / "runs" / "fashion_mnist" / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_lost_server_is_told_in_short(tmp_path):
+    with Command(
+        [*TFPS, "train", *SUBSET, "--set", "training.epochs=50"],
+        deadline_s=DEADLINE_S,
+        environment=ALONE,
+        folder=tmp_path,
+    ) as command:
+        command.wait_for("Epoch 2/50")
+        [server] = [task for task in command.children() if task.name() == "ps 0"]
+        server.send_signal(signal.SIGKILL)
+        assert command.wait() == 1, command.describe()
+        assert "Traceback" not in command.errors
+        assert not RAW.search(command.output + command.errors.replace(str(tmp_path), ""))
+        *_, error = command.errors.partition("Error: ")
+        first, second, *lines, log = error.splitlines()
+        assert (first, second) == (
+            "the job cannot go on.",
+            "ps 0 ended by SIGKILL; its last lines:",
+        )
+        assert all(line.startswith("  | tfps: ps 0 serves at ") for line in lines)
+        assert log.startswith("Its log: ")
 
 
 @pytest.mark.quick("fashion_mnist_sync*")

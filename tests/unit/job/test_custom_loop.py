@@ -25,6 +25,10 @@ class Execution:
 class Progress:
     def __init__(self) -> None:
         self.seen: list[int] = []
+        self.notes: list[str] = []
+
+    def show(self, steps: int, note: str) -> None:
+        self.notes.append(note)
 
     def update(self, steps: int, values: object, *, finalize: bool) -> None:
         assert not finalize  # validation is still to come
@@ -47,3 +51,4 @@ def test_executions_are_counted_when_they_end_and_not_in_their_order(
     progress = Progress()
     assert follow(list(executions), progress, workers=2) == (0.5, 0.25, 4 * 249)
     assert progress.seen == [100, 200, 249]
+    assert progress.notes == ["waiting for the first steps", *[""] * 3]

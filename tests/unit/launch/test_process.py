@@ -34,6 +34,14 @@ def test_status_and_last_lines(tmp_path: Path) -> None:
     assert len(task.last_lines()) == 20
 
 
+def test_last_lines_are_not_those_of_libraries(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    noise = "E0000 00:00:1795241506.304509    5726 a.cc:1] noise\n  goes on\n"
+    log.write_text("tfps: ps 0 serves\nTraceback\n" + 30 * noise)
+    assert last_lines(log) == ["tfps: ps 0 serves", "Traceback"]
+    assert last_lines(log, 1, with_noise=True) == ["  goes on"]
+
+
 def test_kill_takes_what_the_task_started(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time;"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,39 @@ def test_same_as_python(tmp_path: Path, name: str) -> None:
     assert ours.returncode == plain.returncode
     assert ours.stdout == plain.stdout
     assert ours.stderr == plain.stderr
+
+
+INTERRUPTED = "import os, signal, time\n{}\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize(("supervised", "said"), [(False, "tfps: SIGINT: stopped\n"), (True, "")])
+def test_ctrl_c_is_no_traceback(tmp_path: Path, supervised: bool, said: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(INTERRUPTED.format(""))
+    run = RUN.replace("sys.argv[2:])", f"sys.argv[2:], supervised={supervised})")
+    result = subprocess.run(
+        [sys.executable, "-c", run, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", said)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("try:\n{}\nexcept KeyboardInterrupt:\n    print('caught')", 0),
+        ("import sys\nsys.excepthook = lambda kind, *_: print('caught')\nif True:\n{}", 130),
+    ],
+)
+def test_ctrl_c_is_the_scripts_where_it_wants_it(tmp_path: Path, code: str, status: int) -> None:
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts" / "train.py"
+    script.write_text(code.format(textwrap.indent(INTERRUPTED.format(""), "    ")))
+    result = _run(script, plain=False)
+    assert (result.returncode, result.stdout, result.stderr) == (status, "caught\n", "")
 
 
 def test_end_process_skips_only_the_teardown(tmp_path: Path) -> None:

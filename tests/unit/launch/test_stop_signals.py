@@ -12,6 +12,7 @@ import pytest
 from tfps.testing import Command
 
 GRACE_S = 0.2
+SHOW_CURSOR = "\x1b[?25h"
 BEGIN = """
 import ctypes, os, sys, threading, time
 from tfps.launch.stop_signals import end_on_signals
@@ -61,11 +62,11 @@ def _run(
     ("number", "raised"),
     [(signal.SIGINT, "KeyboardInterrupt()"), (signal.SIGTERM, "SystemExit(143)")],
 )
-def test_what_ends_in_order_is_left_alone(number: int, raised: str) -> None:
+def test_what_ends_in_order_is_left_alone(number: signal.Signals, raised: str) -> None:
     status, output, errors = _run(IN_ORDER, number, grace_s=30)
     assert status == 3
     assert output == f"ready\n{raised}\n"
-    assert errors == ""
+    assert errors == f"tfps: {number.name}: stopping (once more: at once)\n"
 
 
 @pytest.mark.parametrize("code", [IN_A_LOCK, IN_C], ids=["in a lock", "in C"])
@@ -75,7 +76,9 @@ def test_what_hangs_is_ended(code: str, number: signal.Signals) -> None:
     assert status == 128 + number
     assert output == f"ready\nlast words {status}\n"
     said = re.fullmatch(
-        rf"Still running 0\.2 s after {number.name}; ended\. Where it stood: (\S+)\n", errors
+        rf"tfps: {number.name}: stopping \(once more: at once\)\n"
+        rf"tfps: still running 0\.2 s after {number.name}; ended\. Where it stood: (\S+)\n",
+        errors,
     )
     assert said, errors
     stacks = Path(said[1])
@@ -88,4 +91,45 @@ def test_a_second_signal_ends_at_once() -> None:
     status, output, errors = _run(code, signal.SIGINT, grace_s=30, again=True)
     assert status == 130
     assert output == "ready\nstopping\nlast words 130\n"
-    assert errors == "Stopped at once.\n"
+    assert errors == ("tfps: SIGINT: stopping (once more: at once)\ntfps: stopped at once\n")
+
+
+# The error output is a terminal, in whose last line a progress bar is drawn.
+IN_A_BAR = """
+import pty
+controller, terminal = pty.openpty()
+sys.stderr = os.fdopen(terminal, "w")
+from tfps.terminal import open_line
+open_line(True)
+try:
+    time.sleep(60)
+finally:
+    if sys.argv[1:]:
+        time.sleep(60)
+    os.set_blocking(controller, False)
+    print(repr(os.read(controller, 1000)))
+"""
+
+
+def test_a_message_begins_on_a_line_of_its_own() -> None:
+    status, output, _ = _run(IN_A_BAR, signal.SIGTERM, grace_s=30)
+    assert status == 143
+    assert r"b'\r\ntfps: SIGTERM: stopping (once more: at once)\r\n'" in output
+
+
+def test_an_end_by_force_shows_the_cursor() -> None:
+    code = IN_A_BAR.replace("sys.argv[1:]", "True")
+    code = code.replace("os.set_blocking", "pass; os.set_blocking")
+    # Whoever ends it writes the last words after all else: they show what the terminal got.
+    begin = "os.write(1, f"
+    shows = (
+        "[os.write(1, os.read(controller, 1000)) for _ in range(2)"
+        " if __import__('select').select([controller], [], [], 0.5)[0]] and "
+    )
+    script = BEGIN.replace(begin, shows + begin)
+    script = script.replace("GRACE_S", str(GRACE_S)) + code
+    with Command([sys.executable, "-c", script], deadline_s=30) as command:
+        command.wait_for("ready")
+        command.send(signal.SIGTERM)
+        assert command.wait() == 143
+        assert SHOW_CURSOR in command.output

@@ -5,10 +5,15 @@ from __future__ import annotations
 import io
 import re
 import sys
+import threading
+import time
+from itertools import pairwise
 
 import pytest
 
+from tfps import terminal
 from tfps.training import progress
+from tfps.training.line_schedule import LineSchedule
 from tfps.training.progress import ClusterProgbar
 from tfps.training.step_rate import StepRate
 
@@ -16,6 +21,8 @@ ESCAPES = re.compile(r"\x1b\[\d*m")
 
 
 class Cluster:
+    _progress: ClusterProgbar | None = None
+
     def __init__(self, rate: StepRate | None = None) -> None:
         self.rate = rate
         self.asked: list[tuple[str, float]] = []
@@ -158,3 +165,93 @@ def test_steps_per_second_are_those_of_who_counts_the_steps(
     bar.update(149, finalize=True)
     assert file.getvalue() == "149/149 - 4s - 74 steps/s - 2/2 workers - staleness 1.0\n"
     assert cluster.asked[-1] == ("test", 100.0)
+
+
+def test_a_file_hears_of_a_long_epoch_at_least_every_half_minute(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stdout", file)
+    bar = ClusterProgbar(Cluster(), target=36_000)
+    written = [clock.now_s]
+    for tick in range(1, 5 * 3600 + 1):  # one step per execution of an hour, as it is sampled
+        clock.now_s = 100.0 + tick / 5
+        bar.show(tick * 2)
+        if len(file.getvalue().splitlines()) == len(written):
+            written.append(clock.now_s)
+    pauses = [after - before for before, after in pairwise([*written, clock.now_s])]
+    assert max(pauses) <= 30
+    assert len(written) < 150
+    first = file.getvalue().splitlines()[0]
+    assert first == "  100/36000 - 59:50 left - 10 steps/s - 2/2 workers - staleness 1.0"
+
+
+def test_a_file_hears_of_what_keeps_the_main_thread_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stdout", file)
+    bar = ClusterProgbar(Cluster(), target=9, schedule=LineSchedule(first_s=0.01, longest_s=0.01))
+    with bar.during("compiling the training step"):
+        ends_at = time.monotonic() + 20
+        while file.getvalue().count("\n") < 2 and time.monotonic() < ends_at:
+            time.sleep(0.01)
+    assert "tfps-progress" not in [thread.name for thread in threading.enumerate()]
+    for line in file.getvalue().splitlines():
+        assert line == "0/9 - 0s - compiling the training step - 2/2 workers - staleness 1.0"
+
+
+def test_a_quick_compilation_leaves_no_line_in_a_file(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stdout", file)
+    bar = ClusterProgbar(Cluster(), target=9)
+    with bar.during("compiling the training step"):
+        clock.now_s += 3
+    bar.show(0, "starting the workers")
+    assert file.getvalue() == ""
+
+
+def test_a_terminal_says_at_once_what_goes_on_before_the_first_step(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal_ = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal_)
+    monkeypatch.setenv("COLUMNS", "100")
+    bar = ClusterProgbar(Cluster(), target=9)
+    with bar.during("compiling the training step"):
+        clock.now_s += 0.01
+    bar.show(0, "copying the data to every worker")
+    bar.show(0, "copying the data to every worker")  # too soon to be drawn again
+    assert terminal.fresh_line() == "\n", "a message does not stand in this line"
+    clock.now_s += 1
+    bar.show(2)
+    drawn = ESCAPES.sub("", terminal_.getvalue()).split("\r")[1:]
+    assert [line.strip() for line in drawn] == [
+        "0/9 ━━━━━━━━━━━━━━━━━━━━ 0s - compiling the training step - 2/2 workers - staleness 1.0",
+        "0/9 ━━━━━━━━━━━━━━━━━━━━ 0s - copying the data to every worker - 2/2 workers"
+        " - staleness 1.0",
+        "2/9 ━━━━━━━━━━━━━━━━━━━━ 4s - 2/2 workers - staleness 1.0",
+    ]
+    bar.update(9, [("loss", 0.5)], finalize=True)
+    assert terminal.fresh_line() == "", "the line has ended"
+
+
+def test_validation_counts_in_the_line_of_its_epoch(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stdout", file)
+    bar = ClusterProgbar(Cluster(), target=9)
+    clock.now_s += 3
+    bar.update(9, [("loss", 0.5)], finalize=False)
+    for done in range(100):
+        clock.now_s += 1
+        bar.show(9, f"validation: {done}/100")
+    bar.update(9, [("loss", 0.5), ("val_loss", 0.4)], finalize=True)
+    assert file.getvalue().splitlines()[0] == (
+        "9/9 - 10s - validation: 6/100 - loss: 0.5000 - 2/2 workers - staleness 1.0"
+    )
+    assert len(file.getvalue().splitlines()) == 5  # at 10, 30, 59 and 88 s, and at the end
+    assert "validation:" not in file.getvalue().splitlines()[-1]

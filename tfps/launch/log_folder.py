@@ -1,0 +1,63 @@
+"""Where the logs of tasks are: in a folder of the user's, or in one that a success takes away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from tfps.cluster import ClusterSpec
+from tfps.launch.environment import LOG_FILE
+from tfps.launch.output import say
+
+
+class LogFolder:
+    """A folder for logs.
+
+    Args:
+        path: the user's folder, which stays; None makes a temporary one.
+        prefix: with which the temporary one's name begins.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, *, prefix: str) -> None:
+        self.is_temporary = path is None
+        self.path = Path(tempfile.mkdtemp(prefix=prefix) if path is None else path).resolve()
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def end(self, *, well: bool) -> None:
+        """Remove a temporary folder after a success, and one without a log in any case."""
+        if self.is_temporary and well:
+            shutil.rmtree(self.path, ignore_errors=True)
+        elif self.is_temporary:
+            with contextlib.suppress(OSError):  # it is not empty, or gone
+                self.path.rmdir()
+
+    def __str__(self) -> str:
+        return f"{'logs (kept on failure)' if self.is_temporary else 'logs'} in {self.path}"
+
+
+class TaskLog:
+    """The file for what libraries write in this process, where its error output is not the log.
+
+    Args:
+        spec: the cluster and this task.
+        log_dir: a folder for it; None is the file that the starter of this process named, or one
+            in a temporary folder, whose name is said.
+    """
+
+    def __init__(self, spec: ClusterSpec, log_dir: str | None = None) -> None:
+        self._folder: LogFolder | None = None
+        if log_dir is None and os.environ.get(LOG_FILE):
+            self.path = Path(os.environ[LOG_FILE])
+            return
+        self._folder = LogFolder(log_dir, prefix="tfps-run-")
+        if self._folder.is_temporary:
+            say(f"{spec.task_type} {spec.task_index}: {self._folder}")
+        self.path = self._folder.path / f"{spec.task_type}-{spec.task_index}.log"
+
+    def end(self, status: int) -> None:
+        """Remove a temporary folder after a success; call it once nothing is written any more."""
+        if self._folder is not None:
+            self._folder.end(well=status == 0)
