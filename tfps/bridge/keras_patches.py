@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, cast
 
 import keras
@@ -81,6 +82,9 @@ class TrainerHooks(Protocol):
 
     def before_saving(self, model: Any) -> None:
         """A model is about to be written to a file, which Keras empties first."""
+
+    def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
+        """A model of our strategy is about to train or to be evaluated."""
 
     def check_stranger(self, model: Any, method: str) -> None:
         """A model that is not of our strategy is about to train or to be evaluated."""
@@ -203,11 +207,11 @@ def _patch_optimizers(hooks: TrainerHooks) -> None:
         with hooks.building(self, variables):
             return original(self, variables)
 
-    def wrap_build(kind: type) -> None:
+    def wrap_build(kind: type[Any]) -> None:
         if "build" in vars(kind):
             _wrap(kind, "build", build)
 
-    def begin_subclass(kind: type, **kwargs: Any) -> None:
+    def begin_subclass(kind: type[Any], /, **kwargs: Any) -> None:
         super(base_optimizer.BaseOptimizer, kind).__init_subclass__(**kwargs)
         wrap_build(kind)
 
@@ -216,9 +220,10 @@ def _patch_optimizers(hooks: TrainerHooks) -> None:
     base_optimizer.BaseOptimizer.__init_subclass__ = classmethod(begin_subclass)
 
 
-def _subclasses(kind: type) -> Iterator[type]:
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     """All that there are, some several times."""
-    for subclass in kind.__subclasses__():
+    known: list[type[Any]] = kind.__subclasses__()
+    for subclass in known:
         yield subclass
         yield from _subclasses(subclass)
 
@@ -246,6 +251,7 @@ def _patch_training(hooks: TrainerHooks) -> None:
             if not _is_ours(hooks, self):
                 hooks.check_stranger(self, method)
                 return original(self, *args, **kwargs)
+            hooks.check_arguments(self, method, _named(original, self, *args, **kwargs))
             follows = hooks.eagerly(self) if self.run_eagerly else hooks.following(self)
             with _in_method(method), follows:
                 return original(self, *args, **kwargs)
@@ -258,6 +264,14 @@ def _patch_training(hooks: TrainerHooks) -> None:
     _wrap(trainer, "_maybe_symbolic_build", build)
     for method in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
         _wrap(trainer, method, run(method))
+
+
+def _named(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+    """Arguments by their names; none where they do not fit, which the call itself will say."""
+    try:
+        return inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:
+        return {}
 
 
 @contextlib.contextmanager

@@ -94,6 +94,33 @@ def takes_context(function: Callable[..., Any]) -> bool:
     return any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
+def dataset_of_worker(
+    function: Callable[..., tf.data.Dataset], *, slot: int, strategy: Any
+) -> tf.data.Dataset:
+    """What a dataset function makes for one of the workers.
+
+    Args:
+        function: from an InputContext (or nothing) to a dataset.
+        slot: the worker.
+        strategy: ours.
+
+    Raises:
+        TypeError: it is no dataset.
+    """
+    context = tf.distribute.InputContext(
+        num_input_pipelines=strategy.runtime.workers,
+        input_pipeline_id=slot,
+        num_replicas_in_sync=strategy.num_replicas_in_sync,
+    )
+    dataset = function(context) if takes_context(function) else function()
+    if not isinstance(dataset, tf.data.Dataset):
+        raise TypeError(
+            f"the dataset function returned {type(dataset).__name__}, expected a "
+            "tf.data.Dataset of batches"
+        )
+    return dataset
+
+
 class WorkerPipelines:
     """One pipeline per worker; a ticket is the right to draw one batch from the own one.
 
@@ -112,15 +139,16 @@ class WorkerPipelines:
     def __init__(
         self, function: Callable[..., tf.data.Dataset], *, coordinator: Any, workers: int
     ) -> None:
-        self._function = function
-        self.uses_context = takes_context(self._function)
         self._coordinator = coordinator
         self._datasets = [
             # Without AutoGraph, which would hide where the user's function raised an error.
             tf.function(
-                functools.partial(self._make, index, workers), autograph=False
+                functools.partial(
+                    dataset_of_worker, function, slot=slot, strategy=coordinator.strategy
+                ),
+                autograph=False,
             ).get_concrete_function()
-            for index in range(workers)
+            for slot in range(workers)
         ]
         self.batch_spec = self._datasets[0].structured_outputs.element_spec
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
@@ -132,20 +160,6 @@ class WorkerPipelines:
     @property
     def input_graphs(self) -> list[Any]:
         return [dataset.graph for dataset in self._datasets]
-
-    def _make(self, index: int, workers: int) -> tf.data.Dataset:
-        context = tf.distribute.InputContext(
-            num_input_pipelines=workers,
-            input_pipeline_id=index,
-            num_replicas_in_sync=self._coordinator.strategy.num_replicas_in_sync,
-        )
-        dataset = self._function(context) if self.uses_context else self._function()
-        if not isinstance(dataset, tf.data.Dataset):
-            raise TypeError(
-                f"the dataset function returned {type(dataset).__name__}, expected a "
-                "tf.data.Dataset of batches"
-            )
-        return dataset
 
     def key(self) -> Any:
         return ("pipelines", str(self.batch_spec))

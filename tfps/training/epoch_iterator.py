@@ -50,7 +50,7 @@ class TicketIterator(EpochIterator):
     """
 
     def __init__(self, *, strategy: Any, x: Any, **options: Any) -> None:
-        x = _undistributed(x)
+        x = undistributed(x)
         # Only `fit` passes class weights; an evaluation visits each example once, whatever is set.
         if "class_weight" in options and (function := pipeline_per_worker(_weighted(x, options))):
             x, options["class_weight"] = function, None
@@ -123,7 +123,7 @@ class TicketIterator(EpochIterator):
                 self.tf_sync()
 
 
-def _undistributed(x: Any) -> Any:
+def undistributed(x: Any) -> Any:
     """What the strategy's own `experimental_distribute_dataset` and its kin were given."""
     for attribute in ("_original_dataset", "_dataset_fn"):
         if isinstance(x, tf.distribute.DistributedDataset) and hasattr(x, attribute):

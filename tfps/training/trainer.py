@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -20,6 +20,7 @@ from tfps.runtime.program import is_metric, is_seed, refuse_strangers
 from tfps.training.batch_callbacks import needs_lock_step
 from tfps.training.dataset_function import is_dataset_function
 from tfps.training.early_dataset import on_this_task
+from tfps.training.endless_input import refuse_endless_input
 from tfps.training.epoch_iterator import TicketIterator
 from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.follower import Follower
@@ -90,6 +91,7 @@ class Trainer:
                 "predict received a dataset function, whose rows have no order between workers; "
                 "expected arrays, a tf.data.Dataset, a PyDataset or a generator."
             )
+        refuse_endless_input("predict", {"x": x, **options}, strategy=strategy)
         if isinstance(x, tf.data.Dataset):
             x = on_this_task(x)
         steps = options.get("steps")
@@ -175,6 +177,9 @@ class Trainer:
 
     def before_saving(self, model: Any) -> None:
         model._distribute_strategy.runtime.refuse_if_closed()
+
+    def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
+        refuse_endless_input(method, arguments, strategy=model._distribute_strategy)
 
     def check_stranger(self, model: Any, method: str) -> None:
         """Refuse what cannot work, and say what works without a worker."""

@@ -28,11 +28,16 @@ def test_work_is_missing_until_some_begins_also_of_another_strategy() -> None:
 
 
 def test_work_is_possible_while_a_strategy_is_open() -> None:
-    work, first, second = Work(), Runtime(), Runtime()
-    work.expect(first)
-    work.expect(second)
-    first.closed = True
-    assert work.is_possible
-    del second
-    assert not work.is_possible, "a strategy that nothing refers to is closed"
+    work, runtimes = Work(), [Runtime(), Runtime()]
+    for runtime in runtimes:
+        work.expect(runtime)
+    runtimes[0].closed = True
+    assert _is_possible(work)
+    del runtime, runtimes
+    assert not _is_possible(work), "a strategy that nothing refers to is closed"
     assert work.is_missing, "what it left undone is remembered"
+
+
+def _is_possible(work: Work) -> bool:
+    """In a call of its own: mypy takes an attribute to stay as it was asserted."""
+    return work.is_possible
