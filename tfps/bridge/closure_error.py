@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -14,6 +15,13 @@ from tfps.bridge import tensorflow_private as private
 
 # With this a Python function in a worker's process says that it cannot reach a server.
 LOST_SERVER = "tfps lost the parameter server"
+# A task answers so when it cannot read a request; it has begun nothing of what was asked for.
+UNREAD_REQUEST = "Unable to parse request"
+CALL_OF_A_FUNCTION = "/tensorflow.eager.EagerService/RunComponentFunction"
+# Most requests that cannot be read are accidents; one that is not stays so.
+ATTEMPTS = 5
+
+logger = logging.getLogger(__name__)
 
 
 def tells_of_a_lost_server(error: BaseException) -> bool:
@@ -23,6 +31,15 @@ def tells_of_a_lost_server(error: BaseException) -> bool:
     renamed = "originally returned UnavailableError" in error.message
     return LOST_SERVER in error.message or (
         renamed and private.RPC_ERROR_FROM_SERVER in error.message
+    )
+
+
+def tells_of_an_unread_request(error: BaseException) -> bool:
+    """Whether a task could not read the request to run a function, and so has not begun it."""
+    return (
+        isinstance(error, tf.errors.InternalError)
+        and UNREAD_REQUEST in error.message
+        and CALL_OF_A_FUNCTION in error.message
     )
 
 
@@ -37,11 +54,23 @@ def lost_servers_as_unavailable() -> Iterator[None]:
         raise tf.errors.UnavailableError(None, None, error.message) from error
 
 
-Tell = Callable[[Exception, Any, int], Exception]
-_watched_clusters: weakref.WeakKeyDictionary[Any, Tell] = weakref.WeakKeyDictionary()
+class Watch(NamedTuple):
+    """Who hears of a coordinator's closures.
+
+    Args:
+        tell: called with an error, the function's graph (or None) and the worker's index; answers
+            the error that is raised in its place.
+        prepare: called with a worker's index and the concrete function that it is about to run.
+    """
+
+    tell: Callable[[Exception, Any, int], Exception]
+    prepare: Callable[[int, Any], None] = lambda *_: None
 
 
-def watch_closures(coordinator: Any, tell: Tell) -> None:
+_watched_clusters: weakref.WeakKeyDictionary[Any, Watch] = weakref.WeakKeyDictionary()
+
+
+def watch_closures(coordinator: Any, watch: Watch) -> None:
     """Let the errors of closures reach the coordinator as what they are, and be told once.
 
     When a request from inside a worker's function fails because a server is lost, TensorFlow
@@ -51,46 +80,79 @@ def watch_closures(coordinator: Any, tell: Tell) -> None:
     A mistake in the function is raised where somebody waits for it. TensorFlow also logs it, with
     all of its text, up to two times for each worker; those lines are left out.
 
+    A closure of which a request did not arrive whole is run again, as after a broken connection.
+    What that request asked for has not begun. What the closure did before it is done once more, as
+    it is when TensorFlow runs the closure of a lost worker again; in `fit` tickets prevent that.
+
     Args:
         coordinator: whose closures are watched from now on.
-        tell: called with an error, the function's graph (or None) and the worker's index; answers
-            the error that is raised in its place.
+        watch: who hears of them.
     """
-    _watched_clusters[coordinator._cluster] = tell
+    _watched_clusters[coordinator._cluster] = watch
     if getattr(private.Closure, "_tfps_patched", False):
         return
     original = private.Closure.execute_on
 
     def execute_on(self: Any, worker: Any) -> None:
-        tell = _watched_clusters.get(worker._cluster)
-        if tell is None:
+        watch = _watched_clusters.get(worker._cluster)
+        if watch is None:
             original(self, worker)
             return
         private.work_apart()
-        attendance = worker._cluster.closure_queue.attendance
-        try:
-            attendance.takes(worker.worker_index, self)
-            with lost_servers_as_unavailable():
-                original(self, worker)
-        except Exception as error:
-            attendance.fails(worker.worker_index)
-            traced = getattr(self, "_concrete_function", None)
-            told = tell(error, getattr(traced, "graph", None), worker.worker_index)
-            is_cancelled = isinstance(told, tf.errors.CancelledError)
-            if private.is_worker_failure(told) and not is_cancelled:
-                attendance.loses(worker.worker_index)
-            if not is_task_failure(told):
-                told._tfps_raised_by_closure = True  # type: ignore[attr-defined]
-                worker.executor.clear_error()  # which would be told again when it is collected
-            if told is not error:
-                raise told from None
-            raise
-        finally:
-            attendance.ends(worker.worker_index)
+        execute = functools.partial(_execute, self, worker, watch, original)
+        for attempt in range(2, ATTEMPTS + 1):
+            if execute(may_repeat=True):
+                return
+            logger.warning(
+                "a request of worker %d did not arrive whole; it runs its function again "
+                "(attempt %d of %d)",
+                worker.worker_index,
+                attempt,
+                ATTEMPTS,
+            )
+        execute(may_repeat=False)
 
     private.Closure.execute_on = execute_on
     private.Closure._tfps_patched = True
     logging.getLogger("tensorflow").addFilter(_is_not_raised_anyway)
+
+
+def _execute(
+    closure: Any, worker: Any, watch: Watch, original: Callable[..., None], *, may_repeat: bool
+) -> bool:
+    """Execute a closure; False if it ended with a request that was not read, and may be repeated.
+
+    Raises:
+        Exception: what the coordinator shall be told.
+    """
+    queue, index = worker._cluster.closure_queue, worker.worker_index
+    attendance = queue.attendance
+    try:
+        attendance.takes(index, closure)
+        traced = getattr(closure, "_concrete_function", None)
+        if traced is not None:
+            watch.prepare(index, traced)
+        with lost_servers_as_unavailable():
+            original(closure, worker)
+    except Exception as error:
+        attendance.fails(index)
+        if may_repeat and tells_of_an_unread_request(error) and not queue.is_recalled():
+            worker.executor.clear_error()
+            return False
+        traced = getattr(closure, "_concrete_function", None)
+        told = watch.tell(error, getattr(traced, "graph", None), index)
+        is_cancelled = isinstance(told, tf.errors.CancelledError)
+        if private.is_worker_failure(told) and not is_cancelled:
+            attendance.loses(index)
+        if not is_task_failure(told):
+            told._tfps_raised_by_closure = True  # type: ignore[attr-defined]
+            worker.executor.clear_error()  # which would be told again when it is collected
+        if told is not error:
+            raise told from None
+        raise
+    finally:
+        attendance.ends(index)
+    return True
 
 
 def _is_not_raised_anyway(record: logging.LogRecord) -> bool:

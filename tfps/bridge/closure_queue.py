@@ -236,7 +236,8 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def is_recalled(self) -> bool:
         """On a worker's thread: whether the closure that it runs was recalled."""
         with self._queue_lock:
-            return self._runs[self._own.worker].recalled
+            run = self._runs.get(self._own.worker)  # None: it was put for this worker alone
+            return run is not None and run.recalled
 
     def give_back(self, worker: int) -> None:
         """Let another worker run the closure that was recalled from this one."""

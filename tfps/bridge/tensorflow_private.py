@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.distribute import distribute_lib, distribute_utils, mirrored_run
 from tensorflow.python.distribute import parameter_server_strategy_v2 as strategy_v2
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
@@ -42,6 +44,8 @@ Closure = cluster_coordinator.Closure
 TrackableSaveable = saveable_object_util.TrackableSaveable
 RPC_ERROR_FROM_SERVER = cluster_coordinator._RPC_ERROR_FROM_PS
 is_worker_failure = cluster_coordinator._is_worker_failure
+is_server_failure = cluster_coordinator._is_ps_failure
+_incarnation = pywrap_tf_session.TF_DeviceListIncarnation
 
 _thread = threading.local()
 # VarHandleOp makes a fresh, reference-counted resource for this name each time that it runs.
@@ -320,9 +324,21 @@ def closures_in_flight(coordinator: Any) -> int:
     return int(queue.inflight_closure_count + queue._queue.qsize())
 
 
-def is_server_failure(error: BaseException) -> bool:
-    """Whether TensorFlow's coordinator takes an error for a lost parameter server."""
-    return bool(cluster_coordinator._is_ps_failure(error))
+def incarnations() -> tuple[int, dict[str, int]]:
+    """A number of this process's connection to its cluster, and one of each device's task.
+
+    A task that was started anew has another number; so has the connection to another cluster.
+    """
+    handle = context.context()._context_handle
+    devices = pywrap_tfe.TFE_ContextListDevices(handle)
+    try:
+        found = {
+            pywrap_tfe.TF_DeviceListName(devices, k): _incarnation(devices, k)
+            for k in range(pywrap_tfe.TF_DeviceListCount(devices))
+        }
+    finally:
+        pywrap_tfe.TF_DeleteDeviceList(devices)
+    return pywrap_tfe.TFE_GetContextId(handle), found
 
 
 def give_traces_their_own_functions(current_trace: Callable[[], Any]) -> None:
@@ -370,27 +386,3 @@ def release_arrays() -> None:
     """
     tensor = tf.constant(0)
     del tensor
-
-
-def keep_stop_from_waiting(coordinator: Any, *, timeout_s: float = 1.0) -> None:
-    """Let a coordinator stop, and so its process end, while a task is lost for good.
-
-    `WorkerPreemptionHandler.stop` takes a lock that the handler's own thread holds while
-    `update_server_def` waits, without limit, for every lost task. `ClusterCoordinator.__del__`
-    calls it when the interpreter ends, which then never does. The lock only keeps the thread from
-    clearing the event that `stop` sets; without it the thread ends at its next look at the flag.
-
-    Args:
-        coordinator: a `ClusterCoordinator` of TensorFlow, right after it was made.
-        timeout_s: how long `stop` still waits for the lock.
-    """
-    handler = coordinator._cluster.failure_handler
-
-    def stop() -> None:
-        handler._should_preemption_thread_run = False
-        acquired = handler._cluster_update_lock.acquire(timeout=timeout_s)
-        handler._cluster_due_for_update_or_finish.set()
-        if acquired:
-            handler._cluster_update_lock.release()
-
-    handler.stop = stop

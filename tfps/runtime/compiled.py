@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_error import is_task_failure
+from tfps.bridge.closure_error import is_task_failure, tells_of_an_unread_request
 from tfps.bridge.pieces import all_pieces
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.local_loop import LocalLoop
@@ -42,7 +42,7 @@ class CompiledProgram:
         update_of: Callable[[Any], ServerUpdate],
     ) -> None:
         self.program, self.source = program, source
-        self._data_plane = runtime.data_plane
+        self._data_plane, self._tables = runtime.data_plane, runtime.function_tables
         self._places = [weakref.ref(piece._value) for piece in all_pieces(program.variables)]
         self.servers = [
             ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
@@ -86,10 +86,11 @@ class CompiledProgram:
     def run(self, coordinator: Any, slot: int, *arguments: Any) -> Any:
         """Run the traced closure on this thread's worker; cancelled when another closure fails."""
         concrete = self._concrete[self._carriers[slot]]
+        self._tables.prepare(slot, concrete)
         try:
             return private.cancelable(coordinator, concrete)(*arguments)
         except tf.errors.OpError as error:
-            if not is_task_failure(error):
+            if not is_task_failure(error) and not tells_of_an_unread_request(error):
                 graphs = [concrete.graph, *self.source.input_graphs]
                 explain(error, graphs, place=f"on worker {slot}")
             raise

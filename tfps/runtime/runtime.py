@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tfps.bridge.function_table import FunctionTables
 from tfps.bridge.server_variable import NamedResource
 from tfps.cluster import accepts_connections
 from tfps.consistency.modes import Mode
@@ -95,6 +96,12 @@ class Runtime(Storage):
             worker_lines=self._worker_lines,
             transport=transport,
         )
+        self.function_tables = FunctionTables(
+            workers=self._workers_on_grpc(),
+            server=self.ticket_server.device,
+            servers=len(addresses),
+            tasks=len(worker_addresses) + len(addresses),
+        )
         # Called with the index of a lost server: exchanges that wait for it shall end.
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
@@ -137,15 +144,14 @@ class Runtime(Storage):
         """For functions that any worker, or the coordinator, may run."""
         return self.data_plane.carrier
 
-    @property
-    def workers_on_grpc(self) -> list[str]:
-        """The devices of the workers that reach servers by TensorFlow's RPC, if only some."""
+    def _workers_on_grpc(self) -> dict[int, str]:
+        """Slot -> device of the workers that reach servers by TensorFlow's RPC, if only some."""
         plane = self.data_plane
-        return [
-            worker_device(slot)
+        return {
+            slot: worker_device(slot)
             for slot in range(self.workers)
             if not plane.direct_workers[slot] or "grpc" in plane.carriers
-        ]
+        }
 
     @property
     def ticket_server(self) -> Server:

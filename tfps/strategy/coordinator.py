@@ -11,10 +11,19 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.attendance import Attendance
-from tfps.bridge.closure_error import is_task_failure, tells_of_a_lost_server, watch_closures
+from tfps.bridge.closure_error import (
+    Watch,
+    is_task_failure,
+    tells_of_a_lost_server,
+    watch_closures,
+)
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.keras_patches import traceback_filtered
-from tfps.bridge.worker_return import rest_while_workers_return, tell_of_return
+from tfps.bridge.worker_return import (
+    keep_stop_from_waiting,
+    rest_while_workers_return,
+    tell_of_return,
+)
 from tfps.consistency.modes import lets_workers_wait
 from tfps.runtime.packed_function import trace_packed
 from tfps.runtime.worker_error import explain, servers_error
@@ -61,11 +70,14 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             self._packed: weakref.WeakKeyDictionary[Any, _Packed] = weakref.WeakKeyDictionary()
         with private.closure_queues_of(ClosureQueue):
             super().__init__(strategy)
-        private.keep_stop_from_waiting(self)
+        keep_stop_from_waiting(self)
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
         if is_ours:
             self._attend(strategy)
-        watch_closures(self, functools.partial(_tell, getattr(strategy, "runtime", None)))
+        watch = Watch(functools.partial(_tell, getattr(strategy, "runtime", None)))
+        if is_ours:
+            watch = watch._replace(prepare=strategy.runtime.function_tables.prepare)
+        watch_closures(self, watch)
 
     def _attend(self, strategy: Any) -> None:
         """Say who comes and goes to those parts of the strategy that count on it."""

@@ -17,7 +17,6 @@ from tfps.bridge import keras_patches
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.connection import is_initialized
 from tfps.bridge.function_registration import hold_back_removals, register_without_lock
-from tfps.bridge.function_table import make_room
 from tfps.bridge.server_start import server_start
 from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
@@ -160,11 +159,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             transport=arguments.transport,
             mode=arguments.consistency,
         )
-        make_room(
-            workers=self.runtime.workers_on_grpc,
-            server=self.runtime.ticket_server.device,
-            tasks=len(spec.jobs["worker"]) + len(spec.jobs["ps"]),
-        )
+        self.runtime.function_tables.make_room()
         self.runtime.on_access = _weak_method(self, "_pause_tickets")
         self._extended.__class__ = Extended
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])

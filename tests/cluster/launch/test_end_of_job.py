@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.tensorflow_private import keep_stop_from_waiting
+from tfps.bridge.worker_return import keep_stop_from_waiting
 from tfps.cluster import ClusterSpec, announce_finished, lease_ports
 from tfps.testing import Command, watch_leftovers
 

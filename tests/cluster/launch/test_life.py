@@ -88,7 +88,7 @@ import sys, time
 from tfps.launch import LocalCluster
 cluster = LocalCluster(workers=2, ps=1)
 import tensorflow as tf
-from tfps.bridge.tensorflow_private import keep_stop_from_waiting
+from tfps.bridge.worker_return import keep_stop_from_waiting
 strategy = tf.distribute.ParameterServerStrategy(cluster.cluster_resolver)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 if sys.argv[1] == "kept":

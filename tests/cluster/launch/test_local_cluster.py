@@ -11,7 +11,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.tensorflow_private import keep_stop_from_waiting
+from tfps.bridge.worker_return import keep_stop_from_waiting
 from tfps.cluster import accepts_connections
 from tfps.errors import ClusterError
 from tfps.launch import LocalCluster

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -12,8 +14,30 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.function_table import function_with_attribute
 from tfps.launch import LocalCluster
 
+SMALL, LARGE = 4, 2000
 # TensorFlow alone failed in one strategy of twenty here.
 STRATEGIES, CALLS, ITEMS = 20, 24, 1 << 18
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_first_calls_of_a_model_that_comes_late(cluster: Callable[..., LocalCluster]) -> None:
+    """The room that is there at the begin ends between the first pushes of the fourth model.
+
+    They are large, so the first of them is still being written when the others take their entries.
+    """
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=1, ps=3).cluster_resolver, transport="grpc", placement="round_robin"
+    )
+    for width in (SMALL, SMALL + 1, SMALL + 2, LARGE):
+        with strategy.scope():
+            layers = [keras.layers.Dense(width, use_bias=False) for _ in range(3)]
+            model = keras.Sequential([keras.Input((width,)), *layers])
+            model.compile("sgd", "mse")
+        x = np.ones((16, width), "float32")
+        model.fit(x, x, batch_size=8, verbose=0)
+        assert int(model.optimizer.iterations.numpy()) == 2
+    strategy.close()
 
 
 @pytest.mark.slow

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import signal
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -17,24 +12,11 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
-from tfps.cluster import accepts_connections, lease_ports
+from tests.cluster.processes import cluster_of_processes, resolver_of
 from tfps.errors import UnsupportedError
-from tfps.testing import Command
 
-SERVER = """
-import json, os
-import tensorflow as tf
-config = json.loads(os.environ["TF_CONFIG"])
-options = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=8)
-tf.distribute.Server(
-    config["cluster"], job_name=config["task"]["type"], task_index=config["task"]["index"],
-    config=options,
-).join()
-"""
 LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
-OURS = [sys.executable, "-m", "tfps", "serve"]
 EXAMPLES = 200
-Task = tuple[str, int]
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -42,40 +24,6 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture(autouse=True)
 def _no_transport(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TFPS_TRANSPORT", raising=False)  # "auto" is what is tested
-
-
-@contextlib.contextmanager
-def _cluster(folder: Path, tasks: list[Task], *, plain: set[Task]) -> Iterator[dict]:
-    """Workers and servers, some of which know nothing of tfps; yields the addresses by job."""
-    script = folder / "server.py"
-    script.write_text(SERVER)
-    with lease_ports(len(tasks) + 1) as lease:
-        addresses = [f"127.0.0.1:{port}" for port in lease.ports]
-    jobs: dict[str, list[str]] = {"chief": [addresses.pop()], "worker": [], "ps": []}
-    for (task_type, _), address in zip(tasks, addresses, strict=True):
-        jobs[task_type].append(address)
-    with contextlib.ExitStack() as stack:
-        commands = []
-        for task_type, index in tasks:
-            config = {"cluster": jobs, "task": {"type": task_type, "index": index}}
-            arguments = [sys.executable, str(script)] if (task_type, index) in plain else OURS
-            command = Command(
-                arguments, deadline_s=200, environment={"TF_CONFIG": json.dumps(config)}
-            )
-            commands.append(stack.enter_context(command))
-        deadline = time.monotonic() + 90
-        while not all(accepts_connections(address) for address in addresses):
-            assert time.monotonic() < deadline, "the servers did not start"
-            time.sleep(0.2)
-        yield jobs
-        for command in commands:
-            command.send(signal.SIGKILL)
-
-
-def _resolver(jobs: dict[str, list[str]]) -> tf.distribute.cluster_resolver.ClusterResolver:
-    return tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(jobs), task_type="chief", task_id=0, rpc_layer="grpc"
-    )
 
 
 def _fit(make: Callable[[], keras.Model]) -> keras.Model:
@@ -95,8 +43,8 @@ def _regression() -> keras.Model:
 
 def test_fit_on_plain_servers(tmp_path: Path) -> None:
     tasks = [("worker", 0), ("ps", 0)]
-    with _cluster(tmp_path, tasks, plain=set(tasks)) as jobs:
-        strategy = tfps.ParameterServerStrategy(_resolver(jobs))
+    with cluster_of_processes(tmp_path, tasks, plain=set(tasks)) as jobs:
+        strategy = tfps.ParameterServerStrategy(resolver_of(jobs))
         assert strategy.stats().carriers == ("grpc",)
 
         def make() -> keras.Model:
@@ -115,10 +63,10 @@ def test_fit_on_plain_servers(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_each_task_falls_back_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tasks = [("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)]
-    with _cluster(tmp_path, tasks, plain={("worker", 1), ("ps", 1)}) as jobs:
+    with cluster_of_processes(tmp_path, tasks, plain={("worker", 1), ("ps", 1)}) as jobs:
         with pytest.raises(UnsupportedError, match='received "direct", but worker 1, ps 1 run a'):
-            tfps.ParameterServerStrategy(_resolver(jobs), transport="direct")
-        strategy = tfps.ParameterServerStrategy(_resolver(jobs), placement="round_robin")
+            tfps.ParameterServerStrategy(resolver_of(jobs), transport="direct")
+        strategy = tfps.ParameterServerStrategy(resolver_of(jobs), placement="round_robin")
         with strategy.scope():
             visits = Visits(EXAMPLES)
             model = keras.Sequential([keras.Input((4,)), UnitGradients()])

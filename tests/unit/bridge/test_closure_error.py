@@ -1,0 +1,142 @@
+"""What the coordinator is told of a closure that failed, and which closures are run again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.attendance import Attendance
+from tfps.bridge.closure_error import (
+    ATTEMPTS,
+    Watch,
+    tells_of_an_unread_request,
+    watch_closures,
+)
+
+UNREAD = tf.errors.InternalError(
+    None,
+    None,
+    "{{function_node __inference_closure_1}} Unable to parse request\n"
+    "Additional GRPC error information from remote target /job:ps/replica:0/task:1/device:CPU:0 "
+    "while calling /tensorflow.eager.EagerService/RunComponentFunction:\n"
+    ':UNKNOWN:Error received from peer {grpc_status:13, grpc_message:"Unable to parse request"}',
+)
+OTHERS = [
+    tf.errors.InternalError(None, None, "Unable to parse request of the user's own format"),
+    tf.errors.InvalidArgumentError(None, None, UNREAD.message),
+    ValueError(UNREAD.message),
+]
+
+
+class _Cluster:
+    """As much of TensorFlow's as a closure needs to be executed."""
+
+    def __init__(self, *, recalled: bool = False) -> None:
+        self.attendance = _Attendance()
+        self.closure_queue = SimpleNamespace(
+            attendance=self.attendance, is_recalled=lambda: recalled
+        )
+        self.told: list[Exception] = []
+        self.worker = SimpleNamespace(
+            _cluster=self,
+            worker_index=3,
+            device_name="/device:CPU:0",
+            executor=SimpleNamespace(clear_error=lambda: None),
+        )
+
+    def execute(self, function: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        """Watch the cluster's closures, and let the worker execute one."""
+
+        def execute_on(closure: Any, worker: Any) -> None:
+            closure.function()
+
+        monkeypatch.setattr(private.Closure, "execute_on", execute_on)
+        monkeypatch.setattr(private.Closure, "_tfps_patched", False, raising=False)
+        watch_closures(SimpleNamespace(_cluster=self), Watch(self._tell))
+        private.Closure.execute_on(SimpleNamespace(function=function), self.worker)
+
+    def _tell(self, error: Exception, graph: Any, worker: int) -> Exception:
+        self.told.append(error)
+        return error
+
+
+class _Attendance(Attendance):
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def takes(self, worker: int, closure: Any) -> None:
+        self.events.append("takes")
+
+    def fails(self, worker: int) -> None:
+        self.events.append("fails")
+
+    def ends(self, worker: int) -> None:
+        self.events.append("ends")
+
+
+class _Function:
+    """Raises its errors, one at a call, and then returns."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors, self.calls = list(errors), 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def test_which_errors_tell_of_an_unread_request() -> None:
+    assert tells_of_an_unread_request(UNREAD)
+    assert not any(map(tells_of_an_unread_request, OTHERS))
+
+
+def test_a_closure_with_an_unread_request_is_run_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, function = _Cluster(), _Function(UNREAD, UNREAD)
+    with caplog.at_level(logging.WARNING):
+        cluster.execute(function, monkeypatch)
+    assert function.calls == 3
+    assert cluster.told == []
+    # Whoever waits for the worker hears that it begins anew.
+    assert cluster.attendance.events == 2 * ["takes", "fails", "ends"] + ["takes", "ends"]
+    assert [record.message for record in caplog.records] == [
+        "a request of worker 3 did not arrive whole; it runs its function again "
+        f"(attempt {attempt} of {ATTEMPTS})"
+        for attempt in (2, 3)
+    ]
+
+
+def test_a_request_that_is_never_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, function = _Cluster(), _Function(*[UNREAD] * 2 * ATTEMPTS)
+    with pytest.raises(tf.errors.InternalError, match="Unable to parse request"):
+        cluster.execute(function, monkeypatch)
+    assert function.calls == ATTEMPTS
+    assert cluster.told == [UNREAD]
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=lambda error: type(error).__name__)
+def test_a_closure_that_fails_otherwise_is_not_run_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, function = _Cluster(), _Function(error)
+    with pytest.raises(type(error)):
+        cluster.execute(function, monkeypatch)
+    assert function.calls == 1
+    assert cluster.told == [error]
+
+
+def test_a_closure_that_another_worker_runs_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, function = _Cluster(recalled=True), _Function(UNREAD)
+    with pytest.raises(tf.errors.InternalError):
+        cluster.execute(function, monkeypatch)
+    assert function.calls == 1

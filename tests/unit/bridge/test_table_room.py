@@ -1,0 +1,53 @@
+"""A vector that has room for what is coming does not move when it comes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfps.bridge.table_room import TableRoom, capacity
+
+
+class _Vector:
+    """Grows as C++'s does, and notes whether others grew it."""
+
+    def __init__(self) -> None:
+        self.size = self.memory = 0
+
+    def add(self, entries: int) -> bool:
+        """Answers whether it moved."""
+        before = self.memory
+        for _ in range(entries):
+            self.size += 1
+            if self.size > self.memory:
+                self.memory = max(1, 2 * self.memory)
+        return self.memory != before
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 100)), max_size=30))
+def test_calls_never_move_the_vector(functions: list[tuple[int, int]]) -> None:
+    """Each function takes as many entries as it was thought to, or fewer."""
+    room, vector = TableRoom(), _Vector()
+    for expected, percent in functions:
+        missing = room.missing(expected)
+        vector.add(missing)
+        room.filled += missing
+        assert not vector.add(expected * percent // 100)
+        room.use(expected)
+        assert vector.memory >= capacity(room.filled)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=50))
+def test_little_is_filled(functions: list[int]) -> None:
+    """Of the vector that would do, half and one entry at most."""
+    room = TableRoom()
+    for calls in functions:
+        room.filled += room.missing(calls)
+        room.use(calls)
+    assert room.filled <= 2 * sum(functions) + 2
+
+
+@pytest.mark.parametrize(("calls", "entries"), [(0, 0), (1, 3), (2, 5), (3, 5), (31, 33), (32, 65)])
+def test_what_an_empty_table_lacks(calls: int, entries: int) -> None:
+    assert TableRoom().missing(calls) == entries
