@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tfps.launch.local_cluster import LocalCluster
     from tfps.strategy.coordinator import ClusterCoordinator
     from tfps.strategy.parameter_server import ParameterServerStrategy
+    from tfps.training.shards import Shards
 
 _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
@@ -36,6 +37,7 @@ _HOMES = {
     "LocalCluster": "tfps.launch.local_cluster",
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
+    "Shards": "tfps.training.shards",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
@@ -59,6 +61,7 @@ __all__ = [
     "LocalCluster",
     "LocalSteps",
     "ParameterServerStrategy",
+    "Shards",
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",
     "Synchronous",

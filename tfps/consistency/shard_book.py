@@ -15,10 +15,10 @@ MOST_BATCHES = 1 << 40
 
 
 class Place(NamedTuple):
-    """A batch: its shard, and its index in there."""
+    """A batch: its shard, and how many lie before it there."""
 
     shard: int
-    index: int
+    batch: int
 
 
 class ShardBook:
@@ -49,7 +49,7 @@ class ShardBook:
     def begin_round(self, offset: int) -> None:
         """Let positions count from here on in the pass; no ticket of before comes back."""
         with self._lock:
-            del self._places[: offset - self._offset]
+            del self._places[: max(0, offset - self._offset)]
             self._offset = offset
 
     def place(self, position: int, *, slot: int, may_wait: bool = True) -> Place | None:
@@ -72,14 +72,14 @@ class ShardBook:
                 return None
             place = Place(shard, self._next[shard])
             self._next[shard] += 1
-            self._write(position, place.shard * MOST_BATCHES + place.index)
+            self._write(position, place.shard * MOST_BATCHES + place.batch)
             return place
 
     def end(self, place: Place) -> None:
         """Nothing lies at a place, nor behind it."""
         with self._lock:
             known = self._lengths[place.shard]
-            length = place.index if known is None else min(known, place.index)
+            length = place.batch if known is None else min(known, place.batch)
             self._lengths[place.shard] = length
 
     def has_place(self, position: int) -> bool:

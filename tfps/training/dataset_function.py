@@ -14,22 +14,32 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
 from tfps.runtime.examples import count_examples
+from tfps.runtime.worker_loop import Claim
 from tfps.training.batch import empty_component, restore_batch
+from tfps.training.shards import Shards
 
 
 class DatasetFunctionAdapter(DataAdapter):
-    """Lets Keras's epoch iterator carry a dataset function; it knows nothing of its length."""
+    """Lets Keras's epoch iterator carry a dataset function; it knows nothing of its length.
 
-    def __init__(self, function: Callable[..., tf.data.Dataset]) -> None:
-        self.function = function
+    Args:
+        function: makes a dataset.
+        shards: how many; None: one pipeline per worker.
+    """
+
+    def __init__(
+        self, function: Callable[..., tf.data.Dataset], *, shards: int | None = None
+    ) -> None:
+        self.function, self.shards = function, shards
 
     @classmethod
-    def for_fit(cls, x: Any, options: dict[str, Any]) -> DatasetFunctionAdapter:
-        """An adapter that sees to the other arguments of `fit`.
+    def of(cls, x: Any, options: dict[str, Any], *, shards: int | None) -> DatasetFunctionAdapter:
+        """An adapter that sees to the other arguments of `fit` or `evaluate`.
 
         Args:
-            x: a callable, or an object with a ``dataset_fn``.
+            x: a callable, an object with a ``dataset_fn``, or `Shards` of one.
             options: of Keras's epoch iterator; class weights are taken out.
+            shards: how many, where `x` does not say it.
 
         Raises:
             ConfigError: targets or weights beside the function.
@@ -40,9 +50,13 @@ class DatasetFunctionAdapter(DataAdapter):
                     f"{name}: received an array beside a dataset function, expected it to be part "
                     "of the batches that the function's dataset yields"
                 )
+        if isinstance(x, Shards):
+            x, shards = x.function, x.number
         function = getattr(x, "dataset_fn", x)
         weights = options.pop("class_weight", None)
-        return cls(function if weights is None else _with_class_weights(function, weights))
+        if weights is not None:
+            function = _with_class_weights(function, weights)
+        return cls(function, shards=shards)
 
     @property
     def num_batches(self) -> int | None:
@@ -73,7 +87,12 @@ def _with_class_weights(
 
 
 def is_dataset_function(x: Any) -> bool:
-    """Whether the input of `fit` is a callable (or a `DatasetCreator`) that makes a dataset."""
+    """Whether the input of `fit` is a callable (or a `DatasetCreator`) that makes a dataset.
+
+    In shards or not.
+    """
+    if isinstance(x, Shards):
+        return True
     if isinstance(x, (tf.data.Dataset, DataAdapter)) or hasattr(x, "__array__"):
         return False
     return hasattr(x, "dataset_fn") or (callable(x) and not hasattr(x, "__getitem__"))
@@ -94,6 +113,23 @@ def takes_context(function: Callable[..., Any]) -> bool:
     return any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
+def call_dataset_function(
+    function: Callable[..., tf.data.Dataset], context: tf.distribute.InputContext
+) -> tf.data.Dataset:
+    """Call it with the context, if it takes one.
+
+    Raises:
+        TypeError: it makes no dataset.
+    """
+    dataset = function(context) if takes_context(function) else function()
+    if not isinstance(dataset, tf.data.Dataset):
+        raise TypeError(
+            f"the dataset function returned {type(dataset).__name__}, expected a "
+            "tf.data.Dataset of batches"
+        )
+    return dataset
+
+
 class WorkerPipelines:
     """One pipeline per worker; a ticket is the right to draw one batch from the own one.
 
@@ -107,13 +143,13 @@ class WorkerPipelines:
     """
 
     is_per_worker = True
+    shards = None
     failure: Exception | None = None
 
     def __init__(
         self, function: Callable[..., tf.data.Dataset], *, coordinator: Any, workers: int
     ) -> None:
         self._function = function
-        self.uses_context = takes_context(self._function)
         self._coordinator = coordinator
         self._datasets = [
             # Without AutoGraph, which would hide where the user's function raised an error.
@@ -139,13 +175,7 @@ class WorkerPipelines:
             input_pipeline_id=index,
             num_replicas_in_sync=self._coordinator.strategy.num_replicas_in_sync,
         )
-        dataset = self._function(context) if self.uses_context else self._function()
-        if not isinstance(dataset, tf.data.Dataset):
-            raise TypeError(
-                f"the dataset function returned {type(dataset).__name__}, expected a "
-                "tf.data.Dataset of batches"
-            )
-        return dataset
+        return call_dataset_function(self._function, context)
 
     def key(self) -> Any:
         return ("pipelines", str(self.batch_spec))
@@ -165,9 +195,7 @@ class WorkerPipelines:
     def bind(self, arguments: list[Any], slot: int) -> Any:
         return (private.remote_result(arguments[slot]),)
 
-    def fetch(
-        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
-    ) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
         (iterator,) = arguments
 
         def draw() -> list[tf.Tensor]:
@@ -180,7 +208,7 @@ class WorkerPipelines:
             return [there, *tf.cond(there, take, self._nothing)]
 
         there, *components = tf.cond(
-            ticket >= 0, draw, lambda: [tf.constant(False), *self._nothing()]
+            claim.ticket >= 0, draw, lambda: [tf.constant(False), *self._nothing()]
         )
         return there, restore_batch(self.batch_spec, components)
 

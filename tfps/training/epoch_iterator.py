@@ -13,6 +13,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.training.dataset_function import DatasetFunctionAdapter, is_dataset_function
+from tfps.training.shard_pipelines import ShardPipelines
 from tfps.training.sharding import pipeline_per_worker
 from tfps.training.source import Source, choose_source
 
@@ -52,16 +53,18 @@ class TicketIterator(EpochIterator):
     def __init__(self, *, strategy: Any, x: Any, **options: Any) -> None:
         x = _undistributed(x)
         # Only `fit` passes class weights; an evaluation visits each example once, whatever is set.
-        if "class_weight" in options and (function := pipeline_per_worker(_weighted(x, options))):
+        fits, workers = "class_weight" in options, strategy.runtime.workers
+        if fits and (function := pipeline_per_worker(_weighted(x, options))):
             x, options["class_weight"] = function, None
         if is_dataset_function(x):
-            x = DatasetFunctionAdapter.for_fit(x, options)
+            # As many as the function would make pipelines in `fit`, so that it is called alike.
+            x = DatasetFunctionAdapter.of(x, options, shards=None if fits else workers)
             options["shuffle"] = False
         super().__init__(x=x, **options)
         self.source = choose_source(
             self.data_adapter,
             coordinator=strategy.coordinator,
-            workers=strategy.runtime.workers,
+            workers=workers,
             period_steps=_most_steps(strategy),
         )
         self._strategy = strategy
@@ -96,6 +99,8 @@ class TicketIterator(EpochIterator):
         return begin, end, request
 
     def _tickets_of_epoch(self) -> int | None:
+        if isinstance(self.source, ShardPipelines) and not self.steps_per_epoch:
+            return None  # a period that is cut short where a shard ends takes a ticket, too
         total = self.steps_per_epoch or self._num_batches
         if total is None or total < 0:
             return None

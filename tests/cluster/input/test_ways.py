@@ -63,6 +63,10 @@ def _share(context: tf.distribute.InputContext, batch: int = BATCH) -> tf.data.D
     return examples.shard(context.num_input_pipelines, context.input_pipeline_id).batch(batch)
 
 
+def _all(batch: int = BATCH) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, LABELS)).shuffle(EXAMPLES).batch(batch)
+
+
 def _with_policy(name: str) -> tf.data.Dataset:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[name]
@@ -88,6 +92,8 @@ INPUTS: dict[str, Callable[[], Any]] = {
     "DatasetCreator": lambda: DatasetCreator(_share),
     "callable object": CallableObject,
     "partial": lambda: functools.partial(_share, batch=4),
+    "shards": lambda: tfps.Shards(_share, number=3),
+    "shards of a function without context": lambda: tfps.Shards(_all, number=3),
 }
 MORE_INPUTS: dict[str, Callable[[], Any]] = {
     "PyDataset with threads": lambda: Batches(workers=2),
@@ -100,10 +106,11 @@ MORE_INPUTS: dict[str, Callable[[], Any]] = {
     ),
     "generator dataset": _by_python,
     "sharding policy DATA": lambda: _with_policy("DATA"),
+    "one shard": lambda: tfps.Shards(_share, number=1),
 }
 
 
-@pytest.mark.quick("shuffled*", "generator", "DatasetCreator")
+@pytest.mark.quick("shuffled*", "generator", "DatasetCreator", "shards of*")
 @pytest.mark.parametrize(
     "kind", [*INPUTS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_INPUTS)]
 )
@@ -168,6 +175,19 @@ def _pairs_of_three_epochs() -> list[np.ndarray]:
     model.fit(shuffled, epochs=2, verbose=0, callbacks=[keep])
     model.fit(shuffled, epochs=1, verbose=0, callbacks=[keep])
     return seen
+
+
+@pytest.mark.quick("_all")
+@pytest.mark.parametrize("function", [_share, _all, DatasetCreator(_share)])
+def test_an_evaluation_with_a_function_visits_each_example_once(
+    function: Any, model: keras.Model, visits: Callable[[], list[int]]
+) -> None:
+    expected = model.evaluate(X, LABELS, verbose=0)
+    for _ in range(2):
+        assert model.evaluate(function, verbose=0) == pytest.approx(expected)
+        assert visits() == [1] * EXAMPLES
+    model.evaluate(function, steps=3, verbose=0)
+    assert sum(visits()) == 3 * BATCH
 
 
 def test_targets_beside_a_dataset_function_are_refused(model: keras.Model) -> None:

@@ -208,7 +208,7 @@ class _Job:
     def finds(self, ticket: int, *, slot: int, may_wait: bool) -> bool:
         """Ask for places until there is a batch, as a worker does."""
         while (place := self.book.place(ticket, slot=slot, may_wait=may_wait)) is not None:
-            if place.index < self._lengths[place.shard]:
+            if place.batch < self._lengths[place.shard]:
                 return True
             self.book.end(Place(place.shard, self._lengths[place.shard]))
         return False
