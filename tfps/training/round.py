@@ -140,7 +140,7 @@ class Round:
         return True
 
     def _left_out(self, steps: int) -> int:
-        """How many living workers have data of their own that nobody has asked for.
+        """How many closures shall look for data that nobody has asked for.
 
         The coordinator does not say which worker takes a closure: while one still builds its
         pipeline, another can take both, and the second finds its own data used up.
@@ -150,7 +150,7 @@ class Round:
         present = {slot for slot, there in enumerate(alive) if there} - away
         shards = self._compiled.source.shards
         if shards is not None:
-            return len(present) if self._goes_on(shards, steps) else 0
+            return max(1, len(present)) if self._goes_on(shards, steps) else 0
         return len(present - self._visited) if self._compiled.source.is_per_worker else 0
 
     def _goes_on(self, shards: ShardBook, steps: int) -> bool:

@@ -24,6 +24,8 @@ from tests.cluster.input.numbered_examples import (
     batches,
     dataset,
 )
+from tfps.training import epoch_iterator
+from tfps.training.epoch_iterator import IDLE, NOT_EXACT
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -188,6 +190,19 @@ def test_an_evaluation_with_a_function_visits_each_example_once(
         assert visits() == [1] * EXAMPLES
     model.evaluate(function, steps=3, verbose=0)
     assert sum(visits()) == 3 * BATCH
+
+
+def test_fit_says_once_that_a_function_is_not_exact(
+    model: keras.Model, visits: Callable[[], list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    epoch_iterator._say_once.cache_clear()
+    for _ in range(2):
+        model.fit(_share, validation_data=_share, verbose=0)
+        model.evaluate(_share, verbose=0)
+    model.fit(tfps.Shards(_share, number=1), validation_data=tfps.Shards(_all, number=3), verbose=0)
+    assert visits() == [1] * EXAMPLES
+    messages = [r.getMessage() for r in caplog.records if r.name.startswith("tfps.training.ep")]
+    assert messages == [NOT_EXACT, IDLE % (1, 2, 1)]
 
 
 def test_targets_beside_a_dataset_function_are_refused(model: keras.Model) -> None:
