@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tfps.launch.local_cluster import LocalCluster
     from tfps.strategy.coordinator import ClusterCoordinator
     from tfps.strategy.parameter_server import ParameterServerStrategy
+    from tfps.training.shards import Shards
 
 _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
@@ -37,6 +38,7 @@ _HOMES = {
     "LocalCluster": "tfps.launch.local_cluster",
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
+    "Shards": "tfps.training.shards",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
@@ -60,6 +62,7 @@ __all__ = [
     "LocalCluster",
     "LocalSteps",
     "ParameterServerStrategy",
+    "Shards",
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",
     "Synchronous",

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
@@ -45,18 +46,24 @@ class CountingJob:
             self.model = keras.Sequential([keras.Input((4,)), counters()])
             self.model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=[self.visits])
 
-    def fit(self, *callbacks: keras.callbacks.Callback, epochs: int) -> int:
-        """Train; answers how many epochs it took."""
+    def fit(self, *callbacks: keras.callbacks.Callback, epochs: int, data: Any = None) -> int:
+        """Train, on arrays if there are no other data; answers how many epochs it took."""
         x, labels = numbered(self.examples)
+        arrays = {"x": x, "y": labels, "batch_size": self.batch_size}
         history = self.model.fit(
-            x,
-            labels,
-            batch_size=self.batch_size,
+            **(arrays if data is None else {"x": data}),
             epochs=epochs,
             verbose=0,
             callbacks=list(callbacks),
         )
         return len(history.epoch)
+
+    def share(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
+        """A dataset function, each time in another order."""
+        shard = tf.data.Dataset.from_tensor_slices(numbered(self.examples)).shard(
+            context.num_input_pipelines, context.input_pipeline_id
+        )
+        return shard.shuffle(self.examples).batch(self.batch_size)
 
     def updates(self) -> list[int]:
         """As every item of the weights, the optimizer and the servers' books have counted them."""

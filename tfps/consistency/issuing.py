@@ -93,3 +93,21 @@ def issue_several(
     entries.write_if(alive, books.held(slot), drawn.ticket)
     entries.write_if(alive, books.unclosed(slot), pushed)
     return drawn.ticket, count
+
+
+def withdraw(entries: Entries, *, ticket: Any) -> Any:
+    """Take a ticket for good off those that came back; answers whether it was one of them."""
+    books, logic = entries.books, entries.logic
+    count = entries.read(books.RETURNED)
+    position = logic.position_of_smallest(
+        lambda cell: abs(entries.read(cell) - ticket),
+        begin=books.returned(0),
+        capacity=books.most_returned,
+        count=count,
+    )
+    last = logic.choose(count > 0, count - 1, 0)
+    found = logic.both(count > 0, entries.read(books.returned(position)) == ticket)
+    for account in (books.returned, books.returned_batches):
+        entries.write_if(found, account(position), entries.read(account(last)))
+    entries.count_if(found, books.RETURNED, -1)
+    return found

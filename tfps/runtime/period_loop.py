@@ -116,7 +116,7 @@ class PeriodLoop(WorkerLoop):
                 )
             return (
                 {
-                    **visit.fetch(ticket),
+                    **visit.fetch(ticket, goes_back=False),
                     "metrics": self.program.totals.combine(now["metrics"], report[METRICS]),
                     "outputs": report[OUTPUTS],
                     "examples": total,

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.cluster import accepts_connections
+from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.dynamic_gate import DynamicGate
 from tfps.consistency.extra_steps import Limits
@@ -64,6 +65,7 @@ class Server:
         self.control = ControlPlane(address=address, device=device)
         self._open = self.control.function(self._trace_open, arguments=1)
         self._limit = self.control.function(self._trace_limit, arguments=1)
+        self._withdraw = self.control.function(self._trace_withdraw, arguments=1)
         self._evict = self.control.function(self._trace_evict, arguments=2)
         if self.rounds is not None:
             self._expect = self.control.function(self._trace_expect, arguments=slots)
@@ -98,6 +100,10 @@ class Server:
     def halt(self) -> int:
         """Hand out no new ticket; those that came back are still handed out. Answers the next."""
         return self.set_limit(-1)
+
+    def withdraw(self, ticket: int) -> None:
+        """Hand a ticket that came back to nobody any more."""
+        self._withdraw(ticket)
 
     def evict(self, slot: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
         """Let a lost worker out: its tickets go back, its late requests are refused."""
@@ -140,6 +146,13 @@ class Server:
             entries.write(self.books.LIMIT, tf.where(limit >= 0, limit, upcoming))
             self.ledger.post(entries)
         return [upcoming]
+
+    def _trace_withdraw(self, ticket: tf.Tensor) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            entries = self.ledger.entries()
+            found = issuing.withdraw(entries, ticket=ticket)
+            self.ledger.post(entries)
+        return [tf.cast(found, tf.int64)]
 
     def _trace_evict(self, slot: tf.Tensor, incarnation: tf.Tensor) -> Sequence[tf.Tensor]:
         with self.ledger.locked():

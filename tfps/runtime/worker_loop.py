@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
 from tfps.bridge.chief_constant import chief_constant
 from tfps.consistency.ledger import NO_TICKET
+from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.exchange_times import microseconds
 from tfps.runtime.program import Program
 from tfps.runtime.pushed import NOT_MEASURED
@@ -20,11 +21,22 @@ from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
 
 
+class Claim(NamedTuple):
+    """What a worker asks for when it has a ticket."""
+
+    ticket: tf.Tensor  # or `NO_TICKET`
+    position: tf.Tensor  # of the ticket in its round
+    incarnation: tf.Tensor  # of the worker
+    # Whether the ticket goes back if there is no batch: not within a period that goes on.
+    goes_back: bool
+
+
 class BatchSource(Protocol):
     """Where a worker's batches come from."""
 
     batch_spec: Any
     is_per_worker: bool  # each worker has batches that no other one can draw
+    shards: ShardBook | None  # of the pass at hand, if its batches are leased to workers
     input_graphs: Sequence[Any]  # of its functions, to say which line made an operation that fails
 
     def argument_specs(self, arguments: Any) -> Any:
@@ -33,9 +45,7 @@ class BatchSource(Protocol):
     def bind(self, arguments: Any, slot: int) -> Any:
         """One worker's arguments."""
 
-    def fetch(
-        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
-    ) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
         """Traced on the worker: (whether there is one, the batch of a ticket)."""
 
     def examples(self, batch: Any) -> tf.Tensor:
@@ -186,17 +196,13 @@ class Visit:
         self.source, self._arguments, self._seeds = source, arguments, seeds
         self._incarnation, self.first, self.steps = control[1], control[2], control[3]
 
-    def fetch(self, ticket: tf.Tensor) -> dict[str, Any]:
+    def fetch(self, ticket: tf.Tensor, *, goes_back: bool = True) -> dict[str, Any]:
         """The part of a loop's state that belongs to a ticket: its batch, if there is one."""
         with tf.control_dependencies([ticket]):
             asked = tf.timestamp()
         with tf.control_dependencies([asked]):
-            there, batch = self.source.fetch(
-                self._arguments,
-                ticket=ticket,
-                position=ticket - self.first,
-                incarnation=self._incarnation,
-            )
+            claim = Claim(ticket, ticket - self.first, self._incarnation, goes_back)
+            there, batch = self.source.fetch(self._arguments, claim)
         flat = tf.nest.flatten(batch, expand_composites=True)
         waited = microseconds(asked, until=[there, *flat])
         there = tf.logical_and(ticket >= 0, there)

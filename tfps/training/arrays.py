@@ -14,6 +14,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from tfps.runtime.examples import count_examples
+from tfps.runtime.worker_loop import Claim
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
 MAX_RESIDENT_BYTES = 1 << 30
@@ -50,6 +51,7 @@ class ResidentArrays:
     """
 
     is_per_worker = False
+    shards = None
     failure: Exception | None = None
     input_graphs: Sequence[Any] = ()
 
@@ -113,13 +115,11 @@ class ResidentArrays:
     def bind(self, arguments: Any, slot: int) -> Any:
         return arguments
 
-    def fetch(
-        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
-    ) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
         *arrays, order, offset = arguments
-        begin = (position + offset) * self._batch_size
+        begin = (claim.position + offset) * self._batch_size
         examples = tf.shape(order, out_type=tf.int64)[0]
-        there = tf.logical_and(ticket >= 0, begin < examples)
+        there = tf.logical_and(claim.ticket >= 0, begin < examples)
         begin = tf.where(there, begin, 0)
         length: Any = self._batch_size
         if not self._is_even:  # the last batch is shorter, so no length is fixed

@@ -16,6 +16,30 @@ def empty_component(spec: tf.TensorSpec) -> np.ndarray[Any, Any]:
     return np.full([size or 0 for size in sizes], empty, spec.dtype.as_numpy_dtype)
 
 
+def numbered(batches: tf.data.Dataset, *labels: tf.Tensor) -> tf.data.Dataset:
+    """(number, (*labels, whether it is a batch, *components)), without end.
+
+    Args:
+        batches: of any structure.
+        labels: the same in each element.
+    """
+    spec = batches.element_spec
+    nothing = [
+        tf.zeros([size or 0 for size in (s.shape.as_list() if s.shape.rank else [])], s.dtype)
+        for s in tf.nest.flatten(spec, expand_composites=True)
+    ]
+
+    @tf.autograph.experimental.do_not_convert
+    def flat(*batch: Any) -> tuple[Any, ...]:
+        parts = tf.nest.flatten(
+            batch if isinstance(spec, tuple) else batch[0], expand_composites=True
+        )
+        return *labels, tf.constant(True), *parts
+
+    ended = tf.data.Dataset.from_tensors((*labels, tf.constant(False), *nothing))
+    return batches.map(flat).concatenate(ended.repeat()).enumerate()
+
+
 def restore_batch(spec: Any, components: Sequence[tf.Tensor]) -> Any:
     """A batch from its flat components, with the shapes that its spec promises."""
     flat_specs = tf.nest.flatten(spec, expand_composites=True)

@@ -14,22 +14,32 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
 from tfps.runtime.examples import count_examples
+from tfps.runtime.worker_loop import Claim
 from tfps.training.batch import empty_component, restore_batch
+from tfps.training.shards import Shards
 
 
 class DatasetFunctionAdapter(DataAdapter):
-    """Lets Keras's epoch iterator carry a dataset function; it knows nothing of its length."""
+    """Lets Keras's epoch iterator carry a dataset function; it knows nothing of its length.
 
-    def __init__(self, function: Callable[..., tf.data.Dataset]) -> None:
-        self.function = function
+    Args:
+        function: makes a dataset.
+        shards: how many; None: one pipeline per worker.
+    """
+
+    def __init__(
+        self, function: Callable[..., tf.data.Dataset], *, shards: int | None = None
+    ) -> None:
+        self.function, self.shards = function, shards
 
     @classmethod
-    def for_fit(cls, x: Any, options: dict[str, Any]) -> DatasetFunctionAdapter:
-        """An adapter that sees to the other arguments of `fit`.
+    def of(cls, x: Any, options: dict[str, Any], *, shards: int | None) -> DatasetFunctionAdapter:
+        """An adapter that sees to the other arguments of `fit` or `evaluate`.
 
         Args:
-            x: a callable, or an object with a ``dataset_fn``.
+            x: a callable, an object with a ``dataset_fn``, or `Shards` of one.
             options: of Keras's epoch iterator; class weights are taken out.
+            shards: how many, where `x` does not say it.
 
         Raises:
             ConfigError: targets or weights beside the function.
@@ -40,9 +50,13 @@ class DatasetFunctionAdapter(DataAdapter):
                     f"{name}: received an array beside a dataset function, expected it to be part "
                     "of the batches that the function's dataset yields"
                 )
+        if isinstance(x, Shards):
+            x, shards = x.function, x.number
         function = getattr(x, "dataset_fn", x)
         weights = options.pop("class_weight", None)
-        return cls(function if weights is None else _with_class_weights(function, weights))
+        if weights is not None:
+            function = _with_class_weights(function, weights)
+        return cls(function, shards=shards)
 
     @property
     def num_batches(self) -> int | None:
@@ -73,7 +87,12 @@ def _with_class_weights(
 
 
 def is_dataset_function(x: Any) -> bool:
-    """Whether the input of `fit` is a callable (or a `DatasetCreator`) that makes a dataset."""
+    """Whether the input of `fit` is a callable (or a `DatasetCreator`) that makes a dataset.
+
+    In shards or not.
+    """
+    if isinstance(x, Shards):
+        return True
     if isinstance(x, (tf.data.Dataset, DataAdapter)) or hasattr(x, "__array__"):
         return False
     return hasattr(x, "dataset_fn") or (callable(x) and not hasattr(x, "__getitem__"))
@@ -94,22 +113,23 @@ def takes_context(function: Callable[..., Any]) -> bool:
     return any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
-def dataset_of_worker(
-    function: Callable[..., tf.data.Dataset], *, slot: int, strategy: Any
+def dataset_of_pipeline(
+    function: Callable[..., tf.data.Dataset], *, index: int, pipelines: int, strategy: Any
 ) -> tf.data.Dataset:
-    """What a dataset function makes for one of the workers.
+    """What a dataset function makes for one of several input pipelines.
 
     Args:
         function: from an InputContext (or nothing) to a dataset.
-        slot: the worker.
+        index: of the pipeline.
+        pipelines: how many there are.
         strategy: ours.
 
     Raises:
         TypeError: it is no dataset.
     """
     context = tf.distribute.InputContext(
-        num_input_pipelines=strategy.runtime.workers,
-        input_pipeline_id=slot,
+        num_input_pipelines=pipelines,
+        input_pipeline_id=index,
         num_replicas_in_sync=strategy.num_replicas_in_sync,
     )
     dataset = function(context) if takes_context(function) else function()
@@ -134,6 +154,7 @@ class WorkerPipelines:
     """
 
     is_per_worker = True
+    shards = None
     failure: Exception | None = None
 
     def __init__(
@@ -144,11 +165,15 @@ class WorkerPipelines:
             # Without AutoGraph, which would hide where the user's function raised an error.
             tf.function(
                 functools.partial(
-                    dataset_of_worker, function, slot=slot, strategy=coordinator.strategy
+                    dataset_of_pipeline,
+                    function,
+                    index=index,
+                    pipelines=workers,
+                    strategy=coordinator.strategy,
                 ),
                 autograph=False,
             ).get_concrete_function()
-            for slot in range(workers)
+            for index in range(workers)
         ]
         self.batch_spec = self._datasets[0].structured_outputs.element_spec
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
@@ -179,9 +204,7 @@ class WorkerPipelines:
     def bind(self, arguments: list[Any], slot: int) -> Any:
         return (private.remote_result(arguments[slot]),)
 
-    def fetch(
-        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
-    ) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
         (iterator,) = arguments
 
         def draw() -> list[tf.Tensor]:
@@ -194,7 +217,7 @@ class WorkerPipelines:
             return [there, *tf.cond(there, take, self._nothing)]
 
         there, *components = tf.cond(
-            ticket >= 0, draw, lambda: [tf.constant(False), *self._nothing()]
+            claim.ticket >= 0, draw, lambda: [tf.constant(False), *self._nothing()]
         )
         return there, restore_batch(self.batch_spec, components)
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.training.early_dataset import calls_python, graph_of, nodes_of
+
+AttrValue = tf.compat.v1.AttrValue
 
 # A graph goes to every worker as one constant, and takes many times its size to parse; a dataset
 # that holds more data than this is cheaper sent batch by batch.
@@ -144,3 +147,59 @@ def _reason(error: tf.errors.OpError) -> str:
     """What TensorFlow says, without the names of its own operations around it."""
     text = error.message.split("graph: ")[-1].split(" [Op:")[0].strip().rstrip(".")
     return f"it cannot be serialised: {text}"
+
+
+def settle_operations(graph: Any, number: tf.Tensor) -> set[str]:
+    """Let a function that is traced make its datasets in one order, another one for each number.
+
+    As `settle` does for graphs, but a shuffle has the same order whenever its dataset is iterated:
+    workers iterate it as often as they must. One that the user does not want to differ between
+    iterations does not differ between numbers.
+
+    Args:
+        graph: that makes the datasets.
+        number: of the pass, int64.
+
+    Returns:
+        What cannot be settled, since it lies in a function of a dataset: names of operations.
+    """
+    chance = tf.constant(1 + secrets.randbits(31), tf.int64)
+    own = list(graph.get_operations())
+    for operation in own:
+        names = [attribute.name for attribute in operation.op_def.attr]
+        if "deterministic" in names:
+            operation._set_attr("deterministic", AttrValue(s=b"true"))
+        if "sloppy" in names:
+            operation._set_attr("sloppy", AttrValue(b=False))
+        positions = SEED_INPUTS.get(operation.type)
+        if positions is not None:
+            differs = "reshuffle_each_iteration" not in names or operation.get_attr(
+                "reshuffle_each_iteration"
+            )
+            seed = chance if _is_unseeded(operation) else operation.inputs[positions[0]]
+            operation._update_input(positions[0], seed + number if differs else seed)
+            if "reshuffle_each_iteration" in names:
+                operation._set_attr("reshuffle_each_iteration", AttrValue(b=False))
+    mine = set(map(id, own))
+    return {
+        operation.type
+        for operation in private.operations_below(graph)
+        if id(operation) not in mine and _is_left_to_chance(operation)
+    }
+
+
+def _is_unseeded(operation: Any) -> bool:
+    positions = SEED_INPUTS[operation.type]
+    return all(tf.get_static_value(operation.inputs[at]) == 0 for at in positions)
+
+
+def _is_left_to_chance(operation: Any) -> bool:
+    """Whether an operation of a dataset need not make the same elements in the same order again."""
+    if operation.type in SEED_INPUTS:
+        return _is_unseeded(operation)
+    names = [attribute.name for attribute in operation.op_def.attr]
+    return (
+        operation.type in SEEDLESS
+        or ("deterministic" in names and operation.get_attr("deterministic") == b"false")
+        or ("sloppy" in names and operation.get_attr("sloppy"))
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sampl
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
 from tfps.runtime.runtime import worker_device
-from tfps.training.dataset_function import dataset_of_worker, is_dataset_function
+from tfps.training.dataset_function import dataset_of_pipeline, is_dataset_function
 from tfps.training.epoch_iterator import undistributed
+from tfps.training.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,24 @@ def _kind_of_endless(x: Any, strategy: Any) -> str | None:
         return "a tf.data.Dataset" if _is_infinite(x.cardinality()) else None
     if isinstance(x, keras.utils.PyDataset):
         return "a PyDataset" if x.num_batches is None else None
-    if is_dataset_function(x) and _is_endless(getattr(x, "dataset_fn", x), strategy):
-        return "a dataset function"
+    if is_dataset_function(x):
+        shards = x if isinstance(x, Shards) else Shards(x, number=strategy.runtime.workers)
+        return "a dataset function" if _is_endless(shards, strategy) else None
     return None
 
 
-def _is_endless(function: Callable[..., tf.data.Dataset], strategy: Any) -> bool:
+def _is_endless(shards: Shards, strategy: Any) -> bool:
     """Asked of a worker, where the function's files are."""
     strategy._wait_for_hung_workers()
     alive = private.alive_workers(strategy.coordinator)
     slot = alive.index(True) if any(alive) else 0
-    make = functools.partial(dataset_of_worker, function, slot=slot, strategy=strategy)
+    make = functools.partial(
+        dataset_of_pipeline,
+        getattr(shards.function, "dataset_fn", shards.function),
+        index=min(slot, shards.number - 1),
+        pipelines=shards.number,
+        strategy=strategy,
+    )
     cardinality = tf.function(lambda: make().cardinality(), autograph=False)
     concrete = cardinality.get_concrete_function()
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +15,18 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.training.dataset_function import DatasetFunctionAdapter, is_dataset_function
+from tfps.training.shard_pipelines import ShardPipelines
 from tfps.training.sharding import pipeline_per_worker
+from tfps.training.shards import Shards
 from tfps.training.source import Source, choose_source
+
+logger = logging.getLogger(__name__)
+
+NOT_EXACT = (
+    "fit with a dataset function: what a worker that dies has not used of its own data is not "
+    "visited again in that epoch. tfps.Shards(function, number=n) uses each example exactly once."
+)
+IDLE = "tfps.Shards: received number=%d with %d workers: %d of them will have nothing to do."
 
 
 class RoundRequest:
@@ -52,16 +64,22 @@ class TicketIterator(EpochIterator):
     def __init__(self, *, strategy: Any, x: Any, **options: Any) -> None:
         x = undistributed(x)
         # Only `fit` passes class weights; an evaluation visits each example once, whatever is set.
-        if "class_weight" in options and (function := pipeline_per_worker(_weighted(x, options))):
+        fits, workers = "class_weight" in options, strategy.runtime.workers
+        if fits and (function := pipeline_per_worker(_weighted(x, options))):
             x, options["class_weight"] = function, None
+        elif isinstance(x, Shards) and x.number < workers:
+            _say_once(IDLE, x.number, workers, workers - x.number)
+        elif fits and not isinstance(x, Shards) and is_dataset_function(x):
+            _say_once(NOT_EXACT)
         if is_dataset_function(x):
-            x = DatasetFunctionAdapter.for_fit(x, options)
+            # As many as the function would make pipelines in `fit`, so that it is called alike.
+            x = DatasetFunctionAdapter.of(x, options, shards=None if fits else workers)
             options["shuffle"] = False
         super().__init__(x=x, **options)
         self.source = choose_source(
             self.data_adapter,
             coordinator=strategy.coordinator,
-            workers=strategy.runtime.workers,
+            workers=workers,
             period_steps=_most_steps(strategy),
         )
         self._strategy = strategy
@@ -96,6 +114,8 @@ class TicketIterator(EpochIterator):
         return begin, end, request
 
     def _tickets_of_epoch(self) -> int | None:
+        if isinstance(self.source, ShardPipelines) and not self.steps_per_epoch:
+            return None  # a period that is cut short where a shard ends takes a ticket, too
         total = self.steps_per_epoch or self._num_batches
         if total is None or total < 0:
             return None
@@ -129,6 +149,11 @@ def undistributed(x: Any) -> Any:
         if isinstance(x, tf.distribute.DistributedDataset) and hasattr(x, attribute):
             return getattr(x, attribute)
     return x
+
+
+@functools.cache
+def _say_once(message: str, *arguments: int) -> None:
+    logger.warning(message, *arguments)
 
 
 def _weighted(x: Any, options: dict[str, Any]) -> Any:

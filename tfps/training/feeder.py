@@ -14,6 +14,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.errors import UnsupportedError
 from tfps.runtime.examples import count_examples
 from tfps.runtime.server_function import server_function
+from tfps.runtime.worker_loop import Claim
 from tfps.training.batch import empty_component, restore_batch
 from tfps.training.early_dataset import EARLY_DEVICE
 
@@ -100,6 +101,7 @@ class Feeder:
     """
 
     is_per_worker = False
+    shards = None
 
     def __init__(self, dataset: tf.data.Dataset, *, reason: str, period_steps: int = 1) -> None:
         self._dataset, self._reason, self._period_steps = dataset, reason, period_steps
@@ -149,10 +151,8 @@ class Feeder:
     def bind(self, arguments: Any, slot: int) -> Any:
         return arguments
 
-    def fetch(
-        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
-    ) -> tuple[tf.Tensor, Any]:
-        asked = tf.stack([tf.where(ticket >= 0, position, -1), incarnation])
+    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
+        asked = tf.stack([tf.where(claim.ticket >= 0, claim.position, -1), claim.incarnation])
         outputs = tf.raw_ops.RemoteCall(
             target=CHIEF_DEVICE,
             args=[asked],

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.runtime.examples import count_examples
+from tfps.runtime.worker_loop import Claim
 
 
 class OneBatch:
@@ -19,6 +20,7 @@ class OneBatch:
 
     description = "one batch, sent with the step"
     is_per_worker = False
+    shards = None
     failure: Exception | None = None
     input_graphs: Sequence[Any] = ()
 
@@ -45,10 +47,8 @@ class OneBatch:
     def bind(self, arguments: Any, slot: int) -> Any:
         return arguments
 
-    def fetch(
-        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
-    ) -> tuple[tf.Tensor, Any]:
-        return ticket >= 0, tf.nest.pack_sequence_as(self.batch_spec, list(arguments))
+    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
+        return claim.ticket >= 0, tf.nest.pack_sequence_as(self.batch_spec, list(arguments))
 
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import Status
+from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.compiled import CompiledProgram
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.server import UNLIMITED_TICKETS
@@ -136,7 +137,7 @@ class Round:
                 if self._recalled:
                     self._recalled = False
                     self._send_out()
-                elif left_out := self._left_out():
+                elif left_out := self._left_out(steps):
                     self._schedule(left_out)
                 else:
                     return False
@@ -146,17 +147,48 @@ class Round:
                 self._runtime.ticket_server.halt()
         return True
 
-    def _left_out(self) -> int:
-        """How many living workers have data of their own that nobody has asked for.
+    def _left_out(self, steps: int) -> int:
+        """How many closures shall look for data that nobody has asked for.
 
         The coordinator does not say which worker takes a closure: while one still builds its
         pipeline, another can take both, and the second finds its own data used up.
         """
-        if not self._compiled.source.is_per_worker:
-            return 0
         alive = private.alive_workers(self._coordinator)
-        away = self._visited | self._queue.barred | self._queue.recalled
-        return sum(there and slot not in away for slot, there in enumerate(alive))
+        away = self._queue.barred | self._queue.recalled
+        present = {slot for slot, there in enumerate(alive) if there} - away
+        shards = self._compiled.source.shards
+        if shards is not None:
+            return max(1, len(present)) if self._goes_on(shards, steps) else 0
+        return len(present - self._visited) if self._compiled.source.is_per_worker else 0
+
+    def _goes_on(self, shards: ShardBook, steps: int) -> bool:
+        """Whether there are batches left, now that no worker found any, and tickets for them."""
+        if shards.exhausted:
+            return self._has_returned()
+        books = self._runtime.ticket_server.books
+        if self.cells[books.RETURNED] or self.cells[books.NEXT] < self._limit:
+            return True
+        if self._limit < self._end:  # periods were cut short where a shard ends
+            self._limit = min(self._end, self._limit + self._periods(steps - self.completed))
+            self._runtime.ticket_server.set_limit(self._limit)
+            return True
+        return False
+
+    def _has_returned(self) -> bool:
+        """Whether a ticket came back that surely has a batch.
+
+        Once all shards are used up, those without one go: they would be drawn before it.
+        """
+        shards, books = self._compiled.source.shards, self._runtime.ticket_server.books
+        if shards is None:
+            return False
+        returned = {int(self.cells[books.returned(k)]) for k in range(self.cells[books.RETURNED])}
+        steps = self._compiled.program.period_steps
+        placed = {t for t in returned if shards.has_place((t - self.first) * steps)}
+        if placed and shards.exhausted:
+            for ticket in returned - placed:
+                self._runtime.ticket_server.withdraw(ticket)
+        return bool(placed)
 
     def sample(self) -> None:
         """Read progress, metric totals and outputs from the ticket server."""
@@ -192,7 +224,7 @@ class Round:
         self.pause()
         books, before = self._runtime.ticket_server.books, -1
         # Those that lost workers held; what lies behind the end of the data comes back each time.
-        while self.cells[books.RETURNED] and self.completed > before:
+        while self.cells[books.RETURNED] and (self.completed > before or self._has_returned()):
             before, self.running = self.completed, True
             self._schedule(self._runtime.workers)
             self.pause()

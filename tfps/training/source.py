@@ -11,9 +11,10 @@ from tfps.training.dataset_function import DatasetFunctionAdapter, WorkerPipelin
 from tfps.training.dataset_graph import NotPortable
 from tfps.training.early_dataset import on_this_task
 from tfps.training.feeder import Feeder
+from tfps.training.shard_pipelines import ShardPipelines
 from tfps.training.worker_dataset import WorkerDataset
 
-Source = ResidentArrays | Feeder | WorkerDataset | WorkerPipelines
+Source = ResidentArrays | Feeder | WorkerDataset | WorkerPipelines | ShardPipelines
 
 
 def choose_source(
@@ -28,6 +29,10 @@ def choose_source(
         period_steps: of a worker, for one ticket of the servers.
     """
     if isinstance(adapter, DatasetFunctionAdapter):
+        if adapter.shards is not None:
+            return ShardPipelines(
+                adapter.function, number=adapter.shards, coordinator=coordinator, workers=workers
+            )
         return WorkerPipelines(adapter.function, coordinator=coordinator, workers=workers)
     if ResidentArrays.suits(adapter):
         return ResidentArrays(adapter)

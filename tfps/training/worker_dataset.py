@@ -12,7 +12,8 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.examples import count_examples
 from tfps.runtime.runtime import worker_device
-from tfps.training.batch import restore_batch
+from tfps.runtime.worker_loop import Claim
+from tfps.training.batch import numbered, restore_batch
 from tfps.training.dataset_graph import NotPortable, portable_graph, reads_files, settle
 
 # How often each dataset was iterated: its shuffles give another order each time.
@@ -45,6 +46,7 @@ class WorkerDataset:
     """
 
     is_per_worker = False
+    shards = None
     failure: Exception | None = None
 
     def __init__(
@@ -108,11 +110,9 @@ class WorkerDataset:
         iterators, numbers = arguments
         return private.remote_result(iterators[slot]), self._graph, numbers
 
-    def fetch(
-        self, arguments: Any, *, ticket: tf.Tensor, position: tf.Tensor, incarnation: tf.Tensor
-    ) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
         iterator, graph, numbers = arguments
-        wanted = position + numbers[1]
+        wanted = claim.position + numbers[1]
         invariants = [tf.TensorShape([]), tf.TensorShape([]), *(s.shape for s in self._flat_specs)]
 
         def draw() -> list[tf.Tensor]:
@@ -143,7 +143,7 @@ class WorkerDataset:
             return list(tf.cond(found[0] > wanted, begin_anew, lambda: found))
 
         nothing = [tf.constant(0, tf.int64), tf.constant(False), *self._nothing()]
-        _, there, *components = tf.cond(ticket >= 0, find, lambda: nothing)
+        _, there, *components = tf.cond(claim.ticket >= 0, find, lambda: nothing)
         return there, restore_batch(self.batch_spec, components)
 
     def examples(self, batch: Any) -> tf.Tensor:
@@ -176,17 +176,8 @@ class WorkerDataset:
             return done + 1
 
         before = tf.while_loop(lambda done: done < passes, pass_over, [tf.constant(0, tf.int64)])
-        is_tuple = isinstance(self.batch_spec, tuple)
-
-        @tf.autograph.experimental.do_not_convert
-        def flat(*batch: Any) -> tuple[Any, ...]:
-            parts = tf.nest.flatten(batch if is_tuple else batch[0], expand_composites=True)
-            return tf.constant(True), *parts
-
         with tf.control_dependencies(before):
-            batches = dataset.map(flat)
-            ended = tf.data.Dataset.from_tensors((tf.constant(False), *self._nothing()))
-            return batches.concatenate(ended.repeat()).enumerate()
+            return numbered(dataset)
 
     def _nothing(self) -> list[tf.Tensor]:
         return [

@@ -226,15 +226,26 @@ def test_workers_that_meet_average_what_they_have(pair: LocalCluster, period: in
 
 
 @pytest.mark.conformance
-def test_a_worker_that_dies(pair: LocalCluster, carrier: str) -> None:
-    job = CountingJob(pair, consistency=tfps.LocalSteps(5), placement="round_robin")
+@pytest.mark.parametrize(
+    ("period", "shards"),
+    [
+        (5, None),
+        # Of 250 batches each: periods are cut short where a shard ends.
+        pytest.param(3, 4, marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_dies(
+    pair: LocalCluster, carrier: str, period: int, shards: int | None
+) -> None:
+    job = CountingJob(pair, consistency=tfps.LocalSteps(period), placement="round_robin")
+    data = None if shards is None else tfps.Shards(job.share, number=shards)
     visits = EpochsOfOneVisit(job)
-    assert job.fit(visits, epochs=1) == 1
+    assert job.fit(visits, epochs=2, data=data) == 2
     assert visits.wrong_epochs == {}
     before = int(job.model.optimizer.iterations)
-    assert before == job.epoch_steps
+    assert before == 2 * job.epoch_steps
     killer = KillWorker(job, restart=True)
-    epochs = job.fit(killer, epochs=500)
+    epochs = job.fit(killer, epochs=500, data=data)
     assert killer.steps_at_death is not None
     assert killer.works_again
     assert killer.wrong_epochs == {}

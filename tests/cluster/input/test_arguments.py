@@ -92,12 +92,16 @@ def test_arguments_of_fit(name: str, pair: tuple[keras.Model, keras.Model]) -> N
 
 
 @pytest.mark.slow
-def test_class_weights_of_a_dataset_function(pair: tuple[keras.Model, keras.Model]) -> None:
+@pytest.mark.parametrize("shards", [None, 3])
+def test_class_weights_of_a_dataset_function(
+    shards: int | None, pair: tuple[keras.Model, keras.Model]
+) -> None:
     def share(context: tf.distribute.InputContext) -> tf.data.Dataset:
         examples = tf.data.Dataset.from_tensor_slices((X, Y))
         return examples.shard(context.num_input_pipelines, context.input_pipeline_id).batch(6)
 
-    ours = pair[0].fit(share, class_weight=CLASS_WEIGHTS, verbose=0).history
+    data = share if shards is None else tfps.Shards(share, number=shards)
+    ours = pair[0].fit(data, class_weight=CLASS_WEIGHTS, verbose=0).history
     plain = pair[1].fit(X, Y, batch_size=6, class_weight=CLASS_WEIGHTS, verbose=0).history
     np.testing.assert_allclose(ours["loss"], plain["loss"], rtol=1e-4)
 

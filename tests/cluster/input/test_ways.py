@@ -24,6 +24,8 @@ from tests.cluster.input.numbered_examples import (
     batches,
     dataset,
 )
+from tfps.training import epoch_iterator
+from tfps.training.epoch_iterator import IDLE, NOT_EXACT
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -63,6 +65,10 @@ def _share(context: tf.distribute.InputContext, batch: int = BATCH) -> tf.data.D
     return examples.shard(context.num_input_pipelines, context.input_pipeline_id).batch(batch)
 
 
+def _all(batch: int = BATCH) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, LABELS)).shuffle(EXAMPLES).batch(batch)
+
+
 def _with_policy(name: str) -> tf.data.Dataset:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[name]
@@ -88,6 +94,8 @@ INPUTS: dict[str, Callable[[], Any]] = {
     "DatasetCreator": lambda: DatasetCreator(_share),
     "callable object": CallableObject,
     "partial": lambda: functools.partial(_share, batch=4),
+    "shards": lambda: tfps.Shards(_share, number=3),
+    "shards of a function without context": lambda: tfps.Shards(_all, number=3),
 }
 MORE_INPUTS: dict[str, Callable[[], Any]] = {
     "PyDataset with threads": lambda: Batches(workers=2),
@@ -100,10 +108,11 @@ MORE_INPUTS: dict[str, Callable[[], Any]] = {
     ),
     "generator dataset": _by_python,
     "sharding policy DATA": lambda: _with_policy("DATA"),
+    "one shard": lambda: tfps.Shards(_share, number=1),
 }
 
 
-@pytest.mark.quick("shuffled*", "generator", "DatasetCreator")
+@pytest.mark.quick("shuffled*", "generator", "DatasetCreator", "shards of*")
 @pytest.mark.parametrize(
     "kind", [*INPUTS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_INPUTS)]
 )
@@ -168,6 +177,32 @@ def _pairs_of_three_epochs() -> list[np.ndarray]:
     model.fit(shuffled, epochs=2, verbose=0, callbacks=[keep])
     model.fit(shuffled, epochs=1, verbose=0, callbacks=[keep])
     return seen
+
+
+@pytest.mark.quick("_all")
+@pytest.mark.parametrize("function", [_share, _all, DatasetCreator(_share)])
+def test_an_evaluation_with_a_function_visits_each_example_once(
+    function: Any, model: keras.Model, visits: Callable[[], list[int]]
+) -> None:
+    expected = model.evaluate(X, LABELS, verbose=0)
+    for _ in range(2):
+        assert model.evaluate(function, verbose=0) == pytest.approx(expected)
+        assert visits() == [1] * EXAMPLES
+    model.evaluate(function, steps=3, verbose=0)
+    assert sum(visits()) == 3 * BATCH
+
+
+def test_fit_says_once_that_a_function_is_not_exact(
+    model: keras.Model, visits: Callable[[], list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    epoch_iterator._say_once.cache_clear()
+    for _ in range(2):
+        model.fit(_share, validation_data=_share, verbose=0)
+        model.evaluate(_share, verbose=0)
+    model.fit(tfps.Shards(_share, number=1), validation_data=tfps.Shards(_all, number=3), verbose=0)
+    assert visits() == [1] * EXAMPLES
+    messages = [r.getMessage() for r in caplog.records if r.name.startswith("tfps.training.ep")]
+    assert messages == [NOT_EXACT, IDLE % (1, 2, 1)]
 
 
 def test_targets_beside_a_dataset_function_are_refused(model: keras.Model) -> None:

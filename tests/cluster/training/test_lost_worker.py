@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import pytest
 
+import tfps
 from tests.cluster.counting import numbered
 from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
@@ -26,17 +27,30 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
     yield job
     if job.cluster.status("worker", 1) is not None:
         # TensorFlow crashes when a process connects anew while it still waits for a lost worker.
-        job.cluster.restart("worker", 1)
-        while not all(job.strategy.alive_workers()):
-            time.sleep(0.1)
+        _restart(job)
     job.strategy.close()
 
 
-def test_killed_and_restarted(job: CountingJob) -> None:
+def _restart(job: CountingJob) -> None:
+    job.cluster.restart("worker", 1)
+    while not all(job.strategy.alive_workers()):
+        time.sleep(0.1)
+
+
+def _arrays(job: CountingJob) -> Any:
+    return None
+
+
+def _shards(job: CountingJob) -> Any:
+    return tfps.Shards(job.share, number=4)
+
+
+@pytest.mark.parametrize("data", [_arrays, _shards])
+def test_killed_and_restarted(job: CountingJob, data: Callable[[CountingJob], Any]) -> None:
     before = job.strategy.stats()
     updates = job.updates()
     killer = KillWorker(job, restart=True)
-    epochs = job.fit(killer, epochs=MOST_EPOCHS)
+    epochs = job.fit(killer, epochs=MOST_EPOCHS, data=data(job))
     after = job.strategy.stats()
     assert killer.wrong_epochs == {}
     assert job.updates() == job.updates_after(updates, epochs=epochs)
@@ -68,24 +82,25 @@ class KillEvaluatingWorker(keras.callbacks.Callback):
             self.killed = True
 
 
-@pytest.mark.slow
 @pytest.mark.conformance
-def test_killed_while_it_evaluates(job: CountingJob) -> None:
+@pytest.mark.parametrize("kind", [pytest.param("arrays", marks=pytest.mark.slow), "function"])
+def test_killed_while_it_evaluates(job: CountingJob, kind: str) -> None:
     updates = job.updates()
     x, labels = numbered(job.examples)
-    options: dict[str, Any] = {"batch_size": job.batch_size, "verbose": 0, "return_dict": True}
-    expected = job.model.evaluate(x, labels, **options)
+    arrays = {"x": x, "y": labels, "batch_size": job.batch_size}
+    options: dict[str, Any] = {"verbose": 0, "return_dict": True}
+    expected = job.model.evaluate(**arrays, **options)
     killer = KillEvaluatingWorker(job)
-    found = job.model.evaluate(x, labels, callbacks=[killer], **options)
+    found = job.model.evaluate(
+        **(arrays if kind == "arrays" else {"x": job.share}), callbacks=[killer], **options
+    )
     assert killer.killed
     assert job.visits.counts() == [1] * job.examples
     assert sum(killer.done()) == job.epoch_steps
     assert min(killer.done()) > 0
     assert found == pytest.approx(expected)
     assert job.updates() == updates
-    job.cluster.restart("worker", 1)
-    while not all(job.strategy.alive_workers()):
-        time.sleep(0.1)
+    _restart(job)
 
 
 @pytest.mark.conformance

@@ -96,10 +96,10 @@ def test_own_script_and_what_continues_it_run(tmp_path: Path, keras_home: Path) 
     (loss,) = re.findall(r"mean loss: ([\d.]+)", shown)
     assert float(loss) < 1
     assert shown.count("norm of the last bias:") == 2
-    # 10,000 examples in three epochs, 100 scheduled steps, 6,400 in one epoch, in two,
-    # and in one four times.
+    # 10,000 examples in three epochs, 100 scheduled steps, 6,400 in one epoch twice, in two
+    # epochs, and in one four times.
     (updates,) = re.findall(r"(\d+) updates, \(", shown)
-    assert int(updates) == 3 * 157 + 100 + 100 + 2 * 100 + 4 * 100, shown
+    assert int(updates) == 3 * 157 + 100 + 2 * 100 + 2 * 100 + 4 * 100, shown
 
 
 def test_the_diff_changes_four_things() -> None:

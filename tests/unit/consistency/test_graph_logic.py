@@ -199,6 +199,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
         _several,
         {"alive": TRUTH, "slot": SLOT, "pushed": NUMBER, "quota": st.integers(1, 64)},
     ),
+    "withdraw": (_plainly(issuing.withdraw), {"ticket": NUMBER}),
     "enter": (_plainly(decide.enter), {"slot": SLOT, "incarnation": NUMBER}),
     "dismiss": (_dismiss, {"slot": SLOT, "leaves": TRUTH, "closed": TRUTH}),
     "evict": (_plainly(decide.evict), {"slot": SLOT, "incarnation": NUMBER}),

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
+from tfps.runtime.worker_loop import Claim
 from tfps.training.arrays import ResidentArrays
 
 FLOATS = np.arange(24, dtype="float64").reshape(12, 2)
@@ -36,12 +37,9 @@ def test_batches_are_those_of_keras(arguments: tuple[Any, ...], batch_size: int)
     order = source.new_pass()
     batches = []
     for position in range(adapter.num_batches):
-        there, batch = source.fetch(
-            source.arguments(order, 0),
-            ticket=tf.constant(position, tf.int64),
-            position=tf.constant(position, tf.int64),
-            incarnation=tf.constant(1, tf.int64),
-        )
+        at, incarnation = (tf.constant(number, tf.int64) for number in (position, 1))
+        claim = Claim(at, at, incarnation, goes_back=True)
+        there, batch = source.fetch(source.arguments(order, 0), claim)
         assert there
         batches.append(batch)
     for found, expected in zip(batches, adapter.get_tf_dataset(), strict=True):

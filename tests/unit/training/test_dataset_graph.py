@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfps.errors import ConfigError
 from tfps.training.dataset_function import is_dataset_function, takes_context
-from tfps.training.dataset_graph import NotPortable, portable_graph, settle
+from tfps.training.dataset_graph import NotPortable, portable_graph, settle, settle_operations
+from tfps.training.shards import Shards
 
 NUMBERS = tf.data.Dataset.range
 
@@ -92,3 +95,90 @@ def test_who_is_a_dataset_function_and_who_wants_a_context() -> None:
     assert takes_context(lambda *arguments: None)
     assert not takes_context(lambda: None)
     assert not takes_context(lambda batch_size=64: None)
+
+
+def _settled(make: Callable[[], tf.data.Dataset]) -> tuple[Callable[[int], list[int]], set[str]]:
+    """What a traced function's dataset yields in a pass, twice; and what could not be settled."""
+    unsettled: set[str] = set()
+
+    def trace(number: tf.Tensor) -> tf.data.Dataset:
+        dataset = make()
+        unsettled.update(settle_operations(tf.compat.v1.get_default_graph(), number))
+        return dataset
+
+    traced = tf.function(trace, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int64))
+
+    def elements(number: int) -> list[int]:
+        dataset = traced(tf.constant(number, tf.int64))
+        once = [int(element) for element in dataset]
+        assert once == [int(element) for element in dataset]
+        return once
+
+    return elements, unsettled
+
+
+@pytest.mark.parametrize(
+    ("make", "differs"),
+    [
+        (lambda: NUMBERS(50).shuffle(50), True),
+        (lambda: NUMBERS(50).shuffle(50, seed=3), True),
+        (lambda: NUMBERS(50).shuffle(50, seed=3, reshuffle_each_iteration=False), False),
+        (lambda: NUMBERS(50).shuffle(50, reshuffle_each_iteration=False), False),
+        (lambda: NUMBERS(25).shuffle(25).repeat(2), True),
+        (lambda: tf.data.Dataset.random().take(20), True),
+        (lambda: NUMBERS(50), False),
+    ],
+)
+def test_every_worker_sees_the_order_of_a_pass(
+    make: Callable[[], tf.data.Dataset], differs: bool
+) -> None:
+    elements, unsettled = _settled(make)
+    assert elements(1) == elements(1)
+    assert (elements(1) != elements(2)) == differs
+    assert not unsettled
+
+
+def test_parallel_operations_keep_their_order() -> None:
+    elements, unsettled = _settled(
+        lambda: NUMBERS(50).map(lambda n: n + 1, num_parallel_calls=4, deterministic=False)
+    )
+    assert elements(0) == list(range(1, 51))
+    assert not unsettled
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: NUMBERS(3).flat_map(lambda n: NUMBERS(9).shuffle(9)), {"ShuffleDatasetV3"}),
+        (lambda: NUMBERS(3).flat_map(lambda n: NUMBERS(9).shuffle(9, seed=1)), set()),
+        (
+            lambda: NUMBERS(3).flat_map(
+                lambda n: NUMBERS(9).map(lambda m: m, num_parallel_calls=2, deterministic=False)
+            ),
+            {"ParallelMapDatasetV2"},
+        ),
+    ],
+)
+def test_what_is_left_to_chance_within_a_function_is_named(
+    make: Callable[[], tf.data.Dataset], names: set[str]
+) -> None:
+    assert _settled(make)[1] == names
+
+
+def test_shards_are_a_dataset_function() -> None:
+    assert is_dataset_function(Shards(NUMBERS, number=2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"function": NUMBERS(3), "number": 2}, "received .*Dataset as function, expected a call"),
+        ({"function": NUMBERS, "number": 0}, "number=0, expected how many shards"),
+        ({"function": NUMBERS, "number": True}, "number=True, expected how many shards"),
+        ({"function": NUMBERS, "number": 2.0}, "number=2.0, expected how many shards"),
+        ({"function": None, "number": "3"}, "NoneType as function(.|\n)*number='3'"),
+    ],
+)
+def test_shards_that_cannot_be(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Shards(arguments["function"], number=arguments["number"])

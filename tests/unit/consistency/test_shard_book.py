@@ -1,0 +1,258 @@
+"""Leased shards: each batch belongs to one ticket, whoever dies, and none is left over."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from tests.unit.consistency.ledger_model import MOST_SEVERAL, Input, ServerModel, WorkerModel
+from tfps.consistency import issuing
+from tfps.consistency.ledger import Books
+from tfps.consistency.shard_book import Place, ShardBook
+from tfps.transport.message import Kind
+
+UNLIMITED = 1 << 60
+
+
+def _book(shards: int) -> ShardBook:
+    return ShardBook(shards, is_at_work=lambda slot: True)
+
+
+def test_a_worker_begins_with_the_shard_of_its_index_and_keeps_it() -> None:
+    book = _book(3)
+    found = [book.place(position, slot=position % 2) for position in range(4)]
+    assert found == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def test_a_ticket_that_is_repeated_has_the_same_batch() -> None:
+    book = _book(2)
+    first = book.place(0, slot=0)
+    assert book.place(1, slot=1) != first
+    assert book.place(0, slot=1) == first
+
+
+def test_where_a_shard_ends_the_ticket_gets_another_batch() -> None:
+    book = _book(2)
+    assert [book.place(position, slot=0) for position in range(2)] == [(0, 0), (0, 1)]
+    book.end(Place(0, 1))
+    assert book.place(1, slot=0) == (1, 0)
+    book.end(Place(1, 0))
+    assert book.place(1, slot=0) is None
+    assert book.exhausted
+    assert book.has_place(0)
+    assert not book.has_place(1)
+
+
+def test_only_the_shard_of_a_lost_worker_is_leased_on() -> None:
+    lost: set[int] = set()
+    book = ShardBook(2, is_at_work=lambda slot: slot not in lost)
+    for slot in range(2):
+        book.place(slot, slot=slot)
+    book.end(Place(0, 1))
+    assert book.place(2, slot=0) is None
+    lost.add(1)
+    assert book.place(2, slot=0) == (1, 1), "it goes on where the places of the lost worker end"
+    lost.clear()
+    assert book.place(3, slot=1) is None, "who comes back finds its shard with another one"
+
+
+def test_tickets_that_are_pushed_together_have_as_many_batches_when_repeated() -> None:
+    lost: set[int] = set()
+    book = ShardBook(2, is_at_work=lambda slot: slot not in lost)
+    assert book.place(8, slot=1) == (1, 0)
+    assert book.place(0, slot=0) == (0, 0)
+    book.end(Place(0, 1))
+    assert book.place(1, slot=0, may_wait=False) is None
+    lost.add(1)
+    assert book.place(0, slot=0) == (0, 0)
+    assert book.place(1, slot=0, may_wait=False) is None
+    assert book.place(2, slot=0) == (1, 1), "the next ticket has what is left"
+
+
+def test_positions_begin_anew_with_each_round_of_a_pass() -> None:
+    book = _book(1)
+    assert [book.place(position, slot=0) for position in range(3)] == [(0, 0), (0, 1), (0, 2)]
+    book.begin_round(2)
+    assert [book.place(position, slot=0) for position in range(2)] == [(0, 2), (0, 3)]
+
+
+def test_a_ticket_beyond_all_shards_does_not_hide_one_that_came_back() -> None:
+    """Worker 1 finds no shard that is free; the ticket of worker 0, which dies, lies above its."""
+    job = _Job(None, kind="evaluates", slots=2, lengths=[2])
+    job.server.open_tickets(UNLIMITED)
+    first, second = (_Walker(job, slot=slot, incarnation=slot + 1) for slot in range(2))
+    for worker in (first, second, first):
+        worker.deliver(0, [job.server])
+        worker.advance()
+    second.deliver(0, [job.server])
+    assert (first.ticket, second.sent) == (2, Kind.LEAVE)
+    job.evict(first)
+    second = _Walker(job, slot=1, incarnation=3)
+    second.deliver(0, [job.server])
+    second.advance()
+    second.deliver(0, [job.server])
+    assert second.sent is Kind.LEAVE
+    assert job.used() == [(0, 0)]
+    assert job.left_out() == 1
+    job.finish(_Walker(job, slot=1, incarnation=4))
+    assert job.used() == [(0, 0), (0, 1)]
+    assert job.left_out() == 0
+
+
+@given(
+    data=st.data(),
+    slots=st.integers(1, 3),
+    lengths=st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    losses=st.integers(0, 4),
+    limit=st.sampled_from([UNLIMITED, UNLIMITED, 3, 40]),
+)
+def test_every_batch_is_used_once(
+    data: st.DataObject, slots: int, lengths: list[int], losses: int, limit: int
+) -> None:
+    """Workers die at any time and may come back; what they held goes to the others."""
+    kind = data.draw(st.sampled_from(["evaluates", "trains", "several", "pipelined"]))
+    job = _Job(data, kind=kind, slots=slots, lengths=lengths)
+    job.run(limit=limit, losses=losses)
+    used = Counter(job.used())
+    batches = {(s, index) for s, length in enumerate(lengths) for index in range(length)}
+    assert set(used.values()) <= {1}
+    assert set(used) <= batches
+    if limit >= len(batches) + MOST_SEVERAL * slots * (losses + 1):
+        assert set(used) == batches
+    elif kind in ("evaluates", "trains", "pipelined"):
+        assert len(used) == min(limit, len(batches))
+
+
+class _Job:
+    """Rounds of closures, as `tfps.training.round` sends them out, until no batch is left."""
+
+    def __init__(self, data: Any, *, kind: str, slots: int, lengths: list[int]) -> None:
+        self._data, self._kind, self._slots, self._lengths = data, kind, slots, lengths
+        self.server = ServerModel(
+            index=0,
+            slots=slots,
+            stages=(True,),
+            several=kind == "several",
+            pipelined=kind == "pipelined",
+        )
+        self._working: list[_Walker] = []
+        self._lost: set[int] = set()
+        self.book = ShardBook(len(lengths), is_at_work=lambda slot: slot not in self._lost)
+        self._incarnations = itertools.count(1)
+
+    def run(self, *, limit: int, losses: int) -> None:
+        self.server.open_tickets(limit)
+        to_start = self._slots
+        for _ in range(1000):
+            if not (self._working or to_start):
+                to_start = self.left_out()
+                if not to_start:
+                    return
+            while to_start and (free := self._free_slots()):
+                slot = self._data.draw(st.sampled_from(free))
+                self._working.append(_Walker(self, slot=slot, incarnation=next(self._incarnations)))
+                to_start -= 1
+            worker = self._data.draw(st.sampled_from(self._working))
+            if losses and self._data.draw(st.booleans()):
+                losses -= 1
+                self._working.remove(worker)
+                if len(self._lost) < self._slots - 1 and self._data.draw(st.booleans()):
+                    self.evict(worker)  # for good, or until it is started again
+                else:
+                    self.server.evict(worker.slot, worker.incarnation)
+                to_start += 1
+            elif worker.can_advance:
+                worker.advance()
+                if worker.ended:
+                    self._working.remove(worker)
+            else:
+                worker.deliver(0, [self.server])
+            if self._lost and self._data.draw(st.booleans()):
+                self._lost.pop()
+        raise AssertionError("the round does not end")
+
+    def evict(self, worker: _Walker) -> None:
+        self.server.evict(worker.slot, worker.incarnation)
+        self._lost.add(worker.slot)
+
+    def finish(self, worker: _Walker) -> None:
+        while not worker.ended:
+            worker.deliver(0, [self.server])
+            worker.advance()
+
+    def _free_slots(self) -> list[int]:
+        taken = self._lost | {worker.slot for worker in self._working}
+        return sorted(set(range(self._slots)) - taken)
+
+    def left_out(self) -> int:
+        """As `Round` decides it when all closures have ended."""
+        server, books = self.server, self.server.books
+        present = self._slots - len(self._lost)
+        returned = {server[books.returned(k)] for k in range(server[Books.RETURNED])}
+        if not self.book.exhausted:
+            has_tickets = returned or server[Books.NEXT] < server[Books.LIMIT]
+            return present if has_tickets else 0
+        placed = {ticket for ticket in returned if self.book.has_place(ticket)}
+        if not placed:
+            return 0
+        for ticket in returned - placed:
+            entries = server.entries()
+            assert issuing.withdraw(entries, ticket=ticket)
+            server.post(entries)
+        return present
+
+    def finds(self, ticket: int, *, slot: int, may_wait: bool) -> bool:
+        """Ask for places until there is a batch, as a worker does."""
+        while (place := self.book.place(ticket, slot=slot, may_wait=may_wait)) is not None:
+            if place.batch < self._lengths[place.shard]:
+                return True
+            self.book.end(Place(place.shard, self._lengths[place.shard]))
+        return False
+
+    def used(self) -> list[Place]:
+        """The place of each ticket that counted."""
+        if self._kind == "evaluates":
+            tickets = self.server.finished
+        else:
+            tickets = [ticket for ticket, _ in self.server.closed]
+            assert set(self.server.applications.values()) <= {1}
+        places = [self.book.place(ticket, slot=0) for ticket in tickets]
+        assert None not in places
+        return [place for place in places if place is not None]
+
+
+class _Walker(WorkerModel):
+    """A worker that asks for the batch of each ticket."""
+
+    def __init__(self, job: _Job, *, slot: int, incarnation: int) -> None:
+        super().__init__(
+            slot=slot,
+            incarnation=incarnation,
+            servers=1,
+            stages=(True,),
+            data=_Leased(job, slot=slot),
+            trains=job._kind != "evaluates",
+            pipelined=job._kind == "pipelined",
+        )
+
+
+class _Leased(Input):
+    def __init__(self, job: _Job, *, slot: int) -> None:
+        super().__init__(first=0, batches=0)
+        self._job, self._slot = job, slot
+
+    def has(self, ticket: int) -> bool:
+        return ticket >= 0 and self._job.finds(ticket, slot=self._slot, may_wait=True)
+
+    def those_of(self, ticket: int, batches: int) -> list[int]:
+        found: list[int] = []
+        for each in range(ticket, ticket + batches):
+            may_wait = each == ticket
+            if each < 0 or not self._job.finds(each, slot=self._slot, may_wait=may_wait):
+                break
+            found.append(each)
+        return found

@@ -1,0 +1,77 @@
+"""Where workers ask the chief which batch of which shard is theirs."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.consistency.shard_book import Place, ShardBook
+from tfps.runtime.server_function import server_function
+from tfps.training.feeder import CHIEF_DEVICE
+
+NOWHERE = -1
+_desks: weakref.WeakKeyDictionary[Any, LeaseDesk] = weakref.WeakKeyDictionary()
+
+
+class LeaseDesk:
+    """One function for all inputs of a coordinator, so that a worker's closure fits all of them."""
+
+    def __init__(self) -> None:
+        self._books: weakref.WeakValueDictionary[int, ShardBook] = weakref.WeakValueDictionary()
+        self._names = itertools.count(1)
+        self._function = server_function(
+            self._serve, device=CHIEF_DEVICE, signature=[tf.TensorSpec([6], tf.int64)]
+        )
+
+    @classmethod
+    def of(cls, coordinator: Any) -> LeaseDesk:
+        """The coordinator's one."""
+        if coordinator not in _desks:
+            _desks[coordinator] = cls()
+        return _desks[coordinator]
+
+    def open(self, book: ShardBook) -> int:
+        """Answer from a book, under the name that this returns, until it is closed or gone."""
+        name = next(self._names)
+        self._books[name] = book
+        return name
+
+    def close(self, name: int) -> None:
+        """Who still asks for that name does it too late, and finds no batch."""
+        self._books.pop(name, None)
+
+    def ask(
+        self, name: tf.Tensor, *, slot: tf.Tensor, position: tf.Tensor, goes_back: bool, ended: Any
+    ) -> list[tf.Tensor]:
+        """Traced on a worker: the shard and the index of a ticket's batch, or `NOWHERE`.
+
+        Args:
+            name: of the book.
+            slot: the worker.
+            position: of the ticket in its round.
+            goes_back: whether the ticket does, if there is no batch.
+            ended: the shard and the index where the worker found nothing just now, or `NOWHERE`.
+        """
+        asked = tf.stack([name, slot, position, tf.constant(int(goes_back), tf.int64), *ended])
+        (place,) = tf.raw_ops.RemoteCall(
+            target=CHIEF_DEVICE, args=[asked], Tout=[tf.int64], f=self._function
+        )
+        private.run_independently(place.op)
+        return tf.unstack(tf.ensure_shape(place, [2]))
+
+    def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.numpy_function(self._answer, [asked], tf.int64)]
+
+    def _answer(self, asked: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        name, slot, position, goes_back, *ended = (int(value) for value in asked)
+        book, place = self._books.get(name), None
+        if book is not None:
+            if ended[0] != NOWHERE:
+                book.end(Place(*ended))
+            place = book.place(position, slot=slot, may_wait=bool(goes_back))
+        return np.array([NOWHERE, 0] if place is None else place, np.int64)

@@ -1,0 +1,67 @@
+"""How many shards a dataset function makes, each of which one worker walks at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from tfps.consistency.warm_up import is_count
+from tfps.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A dataset function whose data come in shards, so that each example is used exactly once.
+
+    `fit`, `evaluate` and ``validation_data`` take it where they take a dataset function. The
+    function is called once per shard, with a `tf.distribute.InputContext` of as many pipelines;
+    what a function without a context makes is cut into shards, batch by batch. A worker leases a
+    shard and goes through it. When it dies, another worker goes on with the first batch that was
+    not applied: it makes the shard's dataset again and skips what was done. So a shard's batches
+    must come in one order; shuffles without a seed get one, another one in each epoch, and
+    repetitions within a shard have one order.
+
+    More shards than workers share the load evenly where workers differ in speed, and less has to be
+    skipped when one dies. Each is traced once, and arrays in the function are copied for each; with
+    fewer than workers some workers have nothing to do. `evaluate` takes a plain dataset function in
+    as many shards as there are workers.
+
+    Args:
+        function: from an InputContext, or from nothing, to a `tf.data.Dataset` of batches that
+            ends.
+        number: of shards, 1 or more.
+
+    Raises:
+        ConfigError: no function, or no number of shards.
+
+    Example:
+
+    >>> def make(context):
+    ...     files = tf.data.Dataset.list_files("train-*.tfrecord")
+    ...     files = files.shard(context.num_input_pipelines, context.input_pipeline_id)
+    ...     return tf.data.TFRecordDataset(files).map(parse).shuffle(10_000).batch(64)
+    >>> shards = Shards(make, number=20)
+    >>> shards.number
+    20
+    """
+
+    function: Callable[..., Any]
+    _: KW_ONLY
+    number: int
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not callable(getattr(self.function, "dataset_fn", self.function)):
+            problems.append(
+                f"Shards: received {type(self.function).__name__} as function, expected a callable "
+                "that returns a tf.data.Dataset; `fit` uses each example of arrays and datasets "
+                "once as they are"
+            )
+        if not is_count(self.number) or self.number < 1:
+            problems.append(
+                f"Shards: received number={self.number!r}, expected how many shards the data come "
+                "in, a whole number from 1, best several times the number of workers"
+            )
+        if problems:
+            raise ConfigError(problems)
