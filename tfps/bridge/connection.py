@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.function_registration import disconnected
 
 
 def is_initialized() -> bool:
@@ -55,3 +56,4 @@ def disconnect() -> None:
     del alone.cluster.job[:]
     alone.cluster.job.extend(job for job in definition.cluster.job if job.name == alone.job_name)
     context.update_server_def(alone)
+    disconnected()

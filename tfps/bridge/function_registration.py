@@ -89,6 +89,9 @@ def register_without_lock() -> None:
 
 
 _held_back: collections.deque[tuple[Any, str]] = collections.deque()
+# Those of before the connection: no task knows them, and would complain of their removal.
+_unknown_to_tasks: set[str] = set()
+_kept: list[tuple[Any, str]] = []
 
 
 def hold_back_removals() -> None:
@@ -112,8 +115,26 @@ def remove_held_back() -> None:
     """Remove the functions that were collected; call it when all tasks answer."""
     while _held_back:
         where, name = _held_back.popleft()
-        if (where.function_scope_id, name) not in RUNTIME_FUNCTION_REFS:
+        if (where.function_scope_id, name) in RUNTIME_FUNCTION_REFS:
+            continue
+        if name in _unknown_to_tasks:
+            _kept.append((where, name))
+        else:
             where._tfps_remove_function(name)
+
+
+def connect_begins() -> None:
+    """Note what is registered before this process connects to the tasks of another cluster."""
+    _unknown_to_tasks.update(name for _, name in list(RUNTIME_FUNCTION_REFS))
+    _unknown_to_tasks.update(name for _, name in list(_held_back))
+
+
+def disconnected() -> None:
+    """Remove what was collected, now that no task has to be told."""
+    _unknown_to_tasks.clear()
+    _held_back.extend(_kept)
+    _kept.clear()
+    remove_held_back()
 
 
 def _aside(call: Callable[[int], None]) -> None:

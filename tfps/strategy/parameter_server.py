@@ -15,8 +15,12 @@ import tensorflow as tf
 
 from tfps.bridge import keras_patches
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.connection import is_initialized
-from tfps.bridge.function_registration import hold_back_removals, register_without_lock
+from tfps.bridge.connection import is_connected, is_initialized
+from tfps.bridge.function_registration import (
+    connect_begins,
+    hold_back_removals,
+    register_without_lock,
+)
 from tfps.bridge.server_start import server_start
 from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
@@ -140,6 +144,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         tf.get_logger()  # which is made at its first use, to suit the root logger
         with _server_starts(spec, cluster_resolver), root_logger_as_it_was():
             wait_for_tasks(spec, timeout_s=arguments.connect_timeout_s, report=logger.warning)
+            if not is_connected(spec.jobs["ps"]):
+                connect_begins()
             super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
         self._active_round: Any = None

@@ -118,6 +118,7 @@ def test_the_next_cluster_hears_nothing_of_it(
     errors = capfd.readouterr().err
     assert "remote context" not in errors
     assert "failed to connect" not in errors
+    assert "Failed to" not in errors
 
 
 def test_what_runs_when_the_block_is_left_is_cancelled(tmp_path: Path) -> None:

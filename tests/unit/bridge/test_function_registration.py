@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import threading
@@ -13,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.bridge import function_registration as registration
+from tfps.bridge.tensorflow_private import Context
 
 LET_GO_AFTER_S = 0.2
 
@@ -91,3 +93,30 @@ def test_the_wait_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         tf.function(lambda: tf.constant(3))()
     tasks.answered.set()
+
+
+def test_tasks_hear_nothing_of_functions_that_they_never_knew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of another cluster's time, or of none, go when no task has to be told."""
+    registration.hold_back_removals()
+    registration.disconnected()
+    removed: list[Any] = []
+    monkeypatch.setattr(Context, "_tfps_remove_function", lambda _, name: removed.append(name))
+
+    def trace(value: float) -> Any:
+        return tf.function(lambda: tf.constant(value)).get_concrete_function()
+
+    collected, before = trace(1.0), trace(2.0)
+    names = [collected.name, before.name]
+    del collected
+    gc.collect()
+    registration.connect_begins()
+    since = trace(3.0)
+    names.append(since.name)
+    del before, since
+    gc.collect()
+    registration.remove_held_back()
+    assert [name in removed for name in names] == [False, False, True]
+    registration.disconnected()
+    assert [removed.count(name) for name in names] == [1, 1, 1]
