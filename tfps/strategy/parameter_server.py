@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import secrets
 import weakref
@@ -15,21 +13,14 @@ import tensorflow as tf
 
 from tfps.bridge import keras_patches
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.connection import is_connected, is_initialized
 from tfps.bridge.function_registration import (
-    connect_begins,
     hold_back_removals,
     register_without_lock,
 )
-from tfps.bridge.server_start import server_start
 from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
-    ClusterSpec,
     announce_at_exit,
     devices_of_workers,
-    inter_op_threads,
-    prepare_process,
-    wait_for_tasks,
 )
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.consistency.local_steps import period_steps_of
@@ -48,20 +39,17 @@ from tfps.runtime.program import Program
 from tfps.runtime.runtime import Runtime
 from tfps.runtime.update_operations import UpdateOperation, update_operations
 from tfps.strategy.arguments import check_arguments
+from tfps.strategy.chief import chief_start
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives, Tensor
 from tfps.strategy.stats import Stats, take_stats
-from tfps.terminal import announce, root_logger_as_it_was
 from tfps.training.progress import ClusterProgbar
 from tfps.training.step_rate import StepRate
 from tfps.training.trainer import Trainer
 from tfps.training.work import WORK
-from tfps.units import count_tasks
-
-logger = logging.getLogger(__name__)
 
 
 class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
@@ -136,16 +124,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         if cluster_resolver is None:
             cluster_resolver = spec.tf_resolver()
             announce_at_exit(spec)  # registered before `close`, so it runs after it
-        prepare_process("chief")
-        _set_threads(spec)
         servers = len(spec.jobs["ps"])
-        announce(f"connecting to {count_tasks(workers=len(spec.jobs['worker']), ps=servers)}")
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        tf.get_logger()  # which is made at its first use, to suit the root logger
-        with _server_starts(spec, cluster_resolver), root_logger_as_it_was():
-            wait_for_tasks(spec, timeout_s=arguments.connect_timeout_s, report=logger.warning)
-            if not is_connected(spec.jobs["ps"]):
-                connect_begins()
+        with chief_start(spec, cluster_resolver, timeout_s=arguments.connect_timeout_s):
             super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
         self._active_round: Any = None
@@ -394,16 +375,3 @@ def _weak_method(owner: Any, name: str) -> Any:
         return None if target is None else getattr(target, name)(*args)
 
     return call
-
-
-def _server_starts(spec: ClusterSpec, resolver: Any) -> contextlib.AbstractContextManager[None]:
-    """While it is open, this process's own server may start."""
-    if "chief" in resolver.cluster_spec().jobs:
-        return server_start(spec, "chief", 0)
-    return contextlib.nullcontext()  # TensorFlow takes a port that is free
-
-
-def _set_threads(spec: ClusterSpec) -> None:
-    """Give this process's own server enough threads; too late once TensorFlow has started."""
-    if not is_initialized():
-        tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "worker"))

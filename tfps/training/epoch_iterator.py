@@ -47,6 +47,13 @@ class RoundRequest:
         self.offset_steps, self.tickets = offset_steps, tickets
         self.upto_steps = 0
 
+    @classmethod
+    def of_one_step(cls, source: Any) -> RoundRequest:
+        """A request for the only step that a source has a batch for."""
+        request = cls(source, None, offset_steps=0, tickets=1)
+        request.upto_steps = 1
+        return request
+
     @property
     def is_last(self) -> bool:
         return self.tickets is not None and self.upto_steps >= self.tickets

@@ -28,6 +28,7 @@ from tfps.training.epoch_iterator import RoundRequest
 from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.one_batch import OneBatch
 from tfps.training.round import Round
+from tfps.training.seeds import advance_seeds, seed_states
 
 logger = logging.getLogger(__name__)
 _numbers = itertools.count()
@@ -62,7 +63,9 @@ class Follower:
         self._is_new = False  # no step of what was compiled last has ended
 
     def __call__(self, asked: Any) -> Any:
-        request = asked if isinstance(asked, RoundRequest) else _one_batch(asked)
+        request = asked
+        if not isinstance(asked, RoundRequest):  # `train_on_batch` hands over a generator of one
+            request = RoundRequest.of_one_step(OneBatch(next(iter(asked))))
         if request.tickets == 0:
             raise StopIteration  # an empty input is no mistake to Keras
         if request is not self._request:
@@ -248,7 +251,7 @@ class Follower:
                 coordinator=self._strategy.coordinator,
                 arguments=request.source.arguments(request.data_pass, offset),
                 tickets=tickets,
-                seeds=_seed_states(compiled.program),
+                seeds=seed_states(compiled.program),
             )
 
     def _compile(
@@ -346,10 +349,7 @@ class Follower:
             return
         self._refuse_metrics(round_)
         self._take(program, round_)
-        for variable, draws in zip(program.seeds, program.draws_per_step, strict=True):
-            state = variable._value.numpy()
-            state[1] += np.array(round_.completed * draws).astype(state.dtype)
-            variable._value.assign(state)
+        advance_seeds(program, steps=round_.completed)
 
     def _refuse_metrics(self, round_: Round) -> None:
         """Stop at once where the states of a metric turned out not to add up."""
@@ -394,15 +394,3 @@ class Follower:
             )
             logs.update({name: mine[name] for name in mine if others.get(name) is True})
         return {name: value for name, value in logs.items() if value is not None}
-
-
-def _one_batch(batches: Any) -> RoundRequest:
-    """`train_on_batch` hands over a generator of a single batch."""
-    request = RoundRequest(OneBatch(next(iter(batches))), None, offset_steps=0, tickets=1)
-    request.upto_steps = 1
-    return request
-
-
-def _seed_states(program: Program) -> np.ndarray[Any, Any]:
-    states = [np.asarray(v._value.numpy(), np.int64) for v in program.seeds]
-    return np.stack(states) if states else np.zeros([0, 2], np.int64)
