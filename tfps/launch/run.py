@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 from collections.abc import Sequence
+from functools import partial
 
 from tfps.cluster import SUPERVISED, ClusterSpec, announce_finished, prepare_process
 from tfps.errors import ConfigError
@@ -14,6 +16,7 @@ from tfps.launch.output import share_terminal
 from tfps.launch.parent import end_with_parent
 from tfps.launch.script import run_script
 from tfps.launch.serving import serve
+from tfps.launch.stop_signals import end_on_signals
 from tfps.launch.supervisor import supervise
 from tfps.terminal import say
 from tfps.training.work import NO_STEP_ON_A_WORKER, WORK
@@ -105,6 +108,10 @@ def play_role(
         # Registered first, so run last: the script's own exit functions still find the servers.
         atexit.register(announce)
         os.environ[SUPERVISED] = "1"  # a strategy in the script leaves the message to us
+    if not supervised:  # else whoever started this one says so
+        speaks = spec.task_type == "chief"
+        last_words = partial(announce_finished, spec) if speaks else None
+        end_on_signals([signal.SIGTERM], last_words=last_words)
     status = run_script(script, arguments, supervised=supervised)
     if status == 0 and spec.task_type == "chief" and WORK.is_missing:
         say(NO_STEP_ON_A_WORKER)

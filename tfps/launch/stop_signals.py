@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
 from typing import NoReturn
@@ -23,7 +23,10 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 def end_on_signals(
-    *, grace_s: float = GRACE_S, last_words: Callable[[int], object] | None = None
+    numbers: Sequence[int] = STOPPING,
+    *,
+    grace_s: float = GRACE_S,
+    last_words: Callable[[int], object] | None = None,
 ) -> None:
     """Let a first signal raise `KeyboardInterrupt` or `SystemExit`, and make sure that it helps.
 
@@ -32,9 +35,11 @@ def end_on_signals(
     a lost task. So a thread sees to it that the process ends in time, with the status that shells
     expect: 128 + the signal's number. After a second signal it ends at once.
 
-    Call it in the main thread.
+    A signal that the program takes over afterwards, with a handler of its own, is left to it. Call
+    this in the main thread.
 
     Args:
+        numbers: of the signals.
         grace_s: from the first signal to the end at the latest.
         last_words: called before such an end, with the status.
     """
@@ -43,10 +48,18 @@ def end_on_signals(
     # By C code: the thread hears of a signal even where Python code of the main thread never runs.
     signal.set_wakeup_fd(writer)
     receipt = _Receipt()
-    for number in STOPPING:
-        signal.signal(number, partial(_raise, receipt))
+    handler = partial(_raise, receipt, numbers)
+    for number in numbers:
+        signal.signal(number, handler)
+
+    def next_signal(timeout_s: float | None) -> int | None:
+        return _next(reader, (handler, _leave_to_thread), timeout_s=timeout_s)
+
     threading.Thread(
-        target=_watch, args=(reader, receipt, grace_s, last_words), name="tfps-signals", daemon=True
+        target=_watch,
+        args=(next_signal, receipt, grace_s, last_words),
+        name="tfps-signals",
+        daemon=True,
     ).start()
 
 
@@ -67,8 +80,10 @@ class _Receipt:
         self._written.set()
 
 
-def _raise(receipt: _Receipt, number: int, _frame: FrameType | None) -> NoReturn:
-    for later in STOPPING:
+def _raise(
+    receipt: _Receipt, numbers: Sequence[int], number: int, _frame: FrameType | None
+) -> NoReturn:
+    for later in numbers:
         signal.signal(later, _leave_to_thread)
     receipt.give(number)
     if number == signal.SIGINT:
@@ -81,13 +96,16 @@ def _leave_to_thread(_number: int, _frame: FrameType | None) -> None:
 
 
 def _watch(
-    reader: int, receipt: _Receipt, grace_s: float, last_words: Callable[[int], object] | None
+    next_signal: Callable[[float | None], int | None],
+    receipt: _Receipt,
+    grace_s: float,
+    last_words: Callable[[int], object] | None,
 ) -> None:
-    number = _next(reader, timeout_s=None)
+    number = next_signal(None)
     assert number is not None
     name = signal.Signals(number).name
     receipt.give(number)
-    if _next(reader, timeout_s=grace_s) is None:
+    if next_signal(grace_s) is None:
         with tempfile.NamedTemporaryFile("w", prefix="tfps-stopped-", delete=False) as stacks:
             faulthandler.dump_traceback(stacks)
         _say(
@@ -104,11 +122,11 @@ def _watch(
         os._exit(status)
 
 
-def _next(reader: int, *, timeout_s: float | None) -> int | None:
-    """The next signal that stops, or None."""
+def _next(reader: int, handlers: Sequence[object], *, timeout_s: float | None) -> int | None:
+    """The next signal that one of our handlers gets, or None."""
     while select.select([reader], [], [], timeout_s)[0]:
         number = os.read(reader, 1)[0]
-        if number in STOPPING:
+        if signal.getsignal(number) in handlers:
             return number
     return None
 

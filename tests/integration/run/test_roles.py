@@ -137,6 +137,20 @@ def test_signals_end_a_server(
         assert "Traceback" not in server.errors
 
 
+@pytest.mark.parametrize("task_type", ["chief", pytest.param("evaluator", marks=pytest.mark.slow)])
+def test_sigterm_ends_a_script_with_a_word(
+    spec: ClusterSpec, tmp_path: Path, task_type: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    with _task(spec, (task_type, 0), script) as task:
+        task.wait_for("ready")
+        task.send(signal.SIGTERM)
+        assert task.wait() == 128 + signal.SIGTERM
+        assert "tfps: SIGTERM: stopping" in task.errors
+        assert "Traceback" not in task.errors
+
+
 def test_an_evaluator_runs_the_script(spec: ClusterSpec, script: Path) -> None:
     with _task(spec, ("worker", 0), script) as worker:
         worker.wait_for("serves at")

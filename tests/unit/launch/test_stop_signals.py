@@ -45,12 +45,17 @@ lock(mutex)
 
 
 def _run(
-    code: str, number: int, *, grace_s: float = GRACE_S, again: bool = False
+    code: str,
+    number: int,
+    *,
+    grace_s: float = GRACE_S,
+    again: bool = False,
+    ready: str = "ready",
 ) -> tuple[int, str, str]:
     """Its status, output and error output."""
     script = BEGIN.replace("GRACE_S", str(grace_s)) + code
     with Command([sys.executable, "-c", script], deadline_s=30) as command:
-        command.wait_for("ready")
+        command.wait_for(ready)
         command.send(number)
         if again:
             command.wait_for("stopping")
@@ -84,6 +89,17 @@ def test_what_hangs_is_ended(code: str, number: signal.Signals) -> None:
     stacks = Path(said[1])
     assert "most recent call first" in stacks.read_text()
     stacks.unlink()
+
+
+def test_a_signal_that_the_program_takes_over_is_its_own() -> None:
+    code = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), os._exit(5)))
+print("taken over", flush=True)
+time.sleep(60)
+"""
+    status, output, errors = _run(code, signal.SIGTERM, ready="taken over")
+    assert (status, output.count("last words"), errors) == (5, 0, "")
 
 
 def test_a_second_signal_ends_at_once() -> None:
