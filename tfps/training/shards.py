@@ -22,10 +22,11 @@ class Shards:
     must come in one order; shuffles without a seed get one, another one in each epoch, and
     repetitions within a shard have one order.
 
-    More shards than workers share the load evenly where workers differ in speed, and less has to be
-    skipped when one dies. Each is traced once, and arrays in the function are copied for each; with
-    fewer than workers some workers have nothing to do. `evaluate` takes a plain dataset function in
-    as many shards as there are workers.
+    Each step asks the chief which batch it takes, a short request. More shards than workers share
+    the load evenly where workers differ in speed, and less has to be skipped when one dies. Each is
+    traced once, and arrays in the function are copied for each; with fewer than workers some
+    workers have nothing to do. `evaluate` takes a plain dataset function in as many shards as there
+    are workers.
 
     Args:
         function: from an InputContext, or from nothing, to a `tf.data.Dataset` of batches that
@@ -38,7 +39,7 @@ class Shards:
     Example:
 
     >>> def make(context):
-    ...     files = tf.data.Dataset.list_files("train-*.tfrecord")
+    ...     files = tf.data.Dataset.list_files("train-*.tfrecord", shuffle=False)
     ...     files = files.shard(context.num_input_pipelines, context.input_pipeline_id)
     ...     return tf.data.TFRecordDataset(files).map(parse).shuffle(10_000).batch(64)
     >>> shards = Shards(make, number=20)
