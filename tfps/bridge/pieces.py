@@ -27,6 +27,16 @@ def all_pieces(variables: Iterable[Any]) -> list[Any]:
     return [piece for variable in variables for piece in pieces_of(variable)]
 
 
+def size_bytes_of(native: Any) -> int:
+    """The size of a TensorFlow variable."""
+    return int(native.shape.num_elements() * native.dtype.size)
+
+
+def row_bytes_of(native: Any) -> int:
+    """The size of a row of a TensorFlow variable."""
+    return int(native.shape[1:].num_elements() * native.dtype.size)
+
+
 def rule_of(variable: Any) -> RowRule:
     """Which row of a variable lies in which of its pieces, and where.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.runtime.control_plane import ControlPlane
+from tfps.runtime.coordinator.control_plane import ControlPlane
 
 # A block of 64 MiB takes a slow disk seconds. An attempt that was given up goes on, and does no
 # harm: the same bytes come under the same name.
@@ -19,7 +19,8 @@ class Line(ControlPlane):
     """Apart from the line that steers training, so that neither waits for the other.
 
     Args:
-        server: `tfps.runtime.server.Server`; once training has found it lost, every call raises.
+        server: `tfps.runtime.coordinator.server.Server`; once training has found it lost, every
+            call raises.
     """
 
     def __init__(self, server: Any) -> None:

@@ -71,7 +71,7 @@ def restoring(
     """What fills the servers, which take nothing from it any more when it has been left.
 
     Args:
-        servers: `tfps.runtime.server.Server`s.
+        servers: `tfps.runtime.coordinator.server.Server`s.
         lines: to them.
         shared: for each server whether it sees the folder.
     """

@@ -26,7 +26,7 @@ class ServerSnapshot:
     up to as much memory again as its variables and slots take.
 
     Args:
-        server: `tfps.runtime.server.Server`.
+        server: `tfps.runtime.coordinator.server.Server`.
         pieces: those on this server.
         is_shared: the server sees the chief's file system and writes there itself; else its values
             come here block by block.

@@ -29,7 +29,7 @@ class Snapshot:
 
     Args:
         contents: what to keep.
-        servers: `tfps.runtime.server.Server`s; none without a strategy.
+        servers: `tfps.runtime.coordinator.server.Server`s; none without a strategy.
         shared: for each server whether it sees the chief's file system.
     """
 

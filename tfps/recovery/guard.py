@@ -15,7 +15,7 @@ from tfps.bridge.function_registration import remove_held_back
 from tfps.recovery.connections import cut_connections
 from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
 from tfps.recovery.probe import Observation, Prober, Task
-from tfps.runtime.runtime import Runtime
+from tfps.runtime.coordinator.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from tfps.bridge.worker_return import (
     tell_of_return,
 )
 from tfps.consistency.modes import lets_workers_wait
-from tfps.runtime.packed_function import trace_packed
-from tfps.runtime.worker_error import explain, servers_error
+from tfps.runtime.compile.packed_function import trace_packed
+from tfps.runtime.coordinator.worker_error import explain, servers_error
 from tfps.terminal import announce
 
 

@@ -15,7 +15,7 @@ from tfps.bridge.connection import disconnect, end_coordinator, is_connected
 from tfps.cluster import Client, register_client
 from tfps.recovery.guard import Guard
 from tfps.recovery.probe import Task, all_answer
-from tfps.runtime.runtime import Runtime
+from tfps.runtime.coordinator.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from tfps.partitioners import Parameter, RowRule, Sharding
 from tfps.partitioners.row_rule import rows_per_shard
 from tfps.placement.policy import Newcomer
 from tfps.placement.slab import ITEM_BYTES
-from tfps.runtime.devices import DividedFunction, device_of_thread
+from tfps.runtime.program.devices import DividedFunction, device_of_thread
 from tfps.training.feeder import CHIEF_DEVICE
 
 

@@ -34,10 +34,11 @@ from tfps.placement.plan import Plan
 from tfps.placement.policy import Placement
 from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
-from tfps.runtime.devices import Devices, OneDevice, SeveralDevices
-from tfps.runtime.program import Program
-from tfps.runtime.runtime import Runtime
-from tfps.runtime.update_operations import UpdateOperation, update_operations
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.program.devices import Devices, OneDevice, SeveralDevices
+from tfps.runtime.program.program import Program
+from tfps.runtime.program.update_operations import UpdateOperation, update_operations
+from tfps.runtime.warm_up.warm_up import WarmUp
 from tfps.strategy.arguments import check_arguments
 from tfps.strategy.chief import chief_start
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
@@ -146,6 +147,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             transport=arguments.transport,
             mode=arguments.consistency,
         )
+        if warm_up_steps := arguments.consistency.warm_up_steps:
+            self.runtime.warm_up = WarmUp(self.runtime, steps=warm_up_steps)
         self.runtime.function_tables.make_room()
         self.runtime.on_access = _weak_method(self, "_pause_tickets")
         self._extended.__class__ = Extended

@@ -20,12 +20,12 @@ from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.custom_server import NOBODY, Caller, CustomServer
-from tfps.runtime.exchange_times import ExchangeTimes, timed_exchange
-from tfps.runtime.program import Program, Stage
-from tfps.runtime.runtime import Runtime
-from tfps.runtime.wire import gradient_name, in_pieces, of_variables
-from tfps.runtime.worker_index import worker_of_call
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.message.wire import gradient_name, in_pieces, of_variables
+from tfps.runtime.program.program import Program, Stage
+from tfps.runtime.server.custom_server import NOBODY, Caller, CustomServer
+from tfps.runtime.worker.exchange_times import ExchangeTimes, timed_exchange
+from tfps.runtime.worker.worker_index import worker_of_call
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
 from tfps.placement.forecast import Wanted
-from tfps.runtime.program import is_seed
+from tfps.runtime.program.program import is_seed
 
 
 class _Made(NamedTuple):

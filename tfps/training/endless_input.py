@@ -14,7 +14,7 @@ from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sampl
 
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
-from tfps.runtime.runtime import worker_device
+from tfps.runtime.coordinator.runtime import worker_device
 from tfps.training.dataset_function import dataset_of_pipeline, is_dataset_function
 from tfps.training.epoch_iterator import undistributed
 from tfps.training.shards import Shards

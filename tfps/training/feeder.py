@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.server_function import server_function
 from tfps.errors import UnsupportedError
-from tfps.runtime.examples import count_examples
-from tfps.runtime.server_function import server_function
-from tfps.runtime.worker_loop import Claim
+from tfps.runtime.program.examples import count_examples
+from tfps.runtime.worker.worker_loop import Claim
 from tfps.training.batch import empty_component, restore_batch
 from tfps.training.early_dataset import EARLY_DEVICE
 

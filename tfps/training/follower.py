@@ -17,12 +17,12 @@ from tfps.consistency.modes import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import merging_of, not_additive
-from tfps.runtime.beginning import is_at_begin
-from tfps.runtime.compiled import CompiledProgram
-from tfps.runtime.local_training import train_locally
-from tfps.runtime.program import Program, discover
-from tfps.runtime.tables import let_rows_travel
-from tfps.runtime.worker_error import explain
+from tfps.runtime.compile.compiled import CompiledProgram
+from tfps.runtime.coordinator.beginning import is_at_begin
+from tfps.runtime.coordinator.worker_error import explain
+from tfps.runtime.program.local_training import train_locally
+from tfps.runtime.program.program import Program, discover
+from tfps.runtime.program.tables import let_rows_travel
 from tfps.training.arrays import ResidentArrays
 from tfps.training.epoch_iterator import RoundRequest
 from tfps.training.feeder import CHIEF_DEVICE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from tfps.runtime.runtime import Runtime
+from tfps.runtime.coordinator.runtime import Runtime
 
 
 class Invitations:

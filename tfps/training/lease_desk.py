@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.server_function import server_function
 from tfps.consistency.shard_book import Place, ShardBook
-from tfps.runtime.server_function import server_function
 from tfps.training.feeder import CHIEF_DEVICE
 
 NOWHERE = -1

@@ -13,9 +13,9 @@ import tensorflow as tf
 from keras.src import tree
 from keras.src.backend.tensorflow.trainer import concat
 
+from tfps.bridge.server_function import server_function
 from tfps.bridge.step_scope import current_step
-from tfps.runtime.program import Program
-from tfps.runtime.server_function import server_function
+from tfps.runtime.program.program import Program
 from tfps.training.epoch_iterator import RoundRequest, TicketIterator
 from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.follower import Follower

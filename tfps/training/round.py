@@ -14,10 +14,10 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import Status
 from tfps.consistency.shard_book import ShardBook
-from tfps.runtime.compiled import CompiledProgram
-from tfps.runtime.runtime import Runtime
-from tfps.runtime.server import UNLIMITED_TICKETS
-from tfps.runtime.worker_loop import slot_control
+from tfps.runtime.compile.compiled import CompiledProgram
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
+from tfps.runtime.worker.worker_loop import slot_control
 from tfps.training.invitations import Invitations
 from tfps.training.lost_workers import LostWorkers
 from tfps.training.step_rate import StepRate

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfps.runtime.program import Program
+from tfps.runtime.program.program import Program
 
 
 def seed_states(program: Program) -> np.ndarray[Any, Any]:

@@ -16,7 +16,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_patches import runs_eagerly, trains, values_replaced
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
-from tfps.runtime.program import is_metric, is_seed, refuse_strangers
+from tfps.runtime.program.program import is_metric, is_seed, refuse_strangers
 from tfps.training.batch_callbacks import needs_lock_step
 from tfps.training.dataset_function import is_dataset_function
 from tfps.training.early_dataset import on_this_task

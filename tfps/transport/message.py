@@ -6,6 +6,8 @@ import enum
 
 # Raised when the meaning of a header field changes; a server refuses another version.
 PROTOCOL = 6
+# In the place of a worker's index, where the coordinator asks on its own behalf.
+COORDINATOR = -1
 
 
 class Kind(enum.IntEnum):

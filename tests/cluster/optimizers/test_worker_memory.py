@@ -22,7 +22,7 @@ from tfps.optimizers import (
     StalenessAware,
 )
 from tfps.optimizers.correction import Correction, Moved
-from tfps.runtime.worker_index import worker_of_call
+from tfps.runtime.worker.worker_index import worker_of_call
 
 pytestmark = pytest.mark.timeout(300)
 

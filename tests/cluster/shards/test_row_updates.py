@@ -27,8 +27,8 @@ from tfps.errors import UnsupportedError
 from tfps.launch import LocalCluster
 from tfps.optimizers import GapAware, RowUpdates, StalenessAware
 from tfps.optimizers.wrapped import leaves, slot_lists
-from tfps.runtime import tables
-from tfps.runtime.tables import LEAST_TABLE_BYTES
+from tfps.runtime.program import tables
+from tfps.runtime.program.tables import LEAST_TABLE_BYTES
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -266,7 +266,7 @@ def test_it_is_said_once_what_would_gain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tables, "LARGE_TABLE_BYTES", LEAST_TABLE_BYTES)
-    caplog.set_level(logging.WARNING, logger="tfps.runtime.tables")
+    caplog.set_level(logging.WARNING, logger="tfps.runtime.program.tables")
     with strategy.scope():
         model = _model(lambda: keras.optimizers.Adam(0.01), rows=LARGE_ROWS)
     fit(model, IDS, LABELS, epochs=1)

@@ -23,7 +23,7 @@ from tests.cluster.keras.comparison import (
 )
 from tests.cluster.shards.partitioned import PARTITIONERS, strategy_with
 from tfps.launch import LocalCluster
-from tfps.runtime.tables import LEAST_TABLE_BYTES
+from tfps.runtime.program.tables import LEAST_TABLE_BYTES
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tfps.bridge.server_function import server_function
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.launch import LocalCluster
-from tfps.runtime.server_function import server_function
 from tfps.transport.carrier import Carrier, GrpcCarrier, InProcessCarrier, Message, ServerCall
 from tfps.transport.layout import Layout
 from tfps.transport.message import PROTOCOL, REPLY_FIELDS, REQUEST_FIELDS, Kind, Reply, Request

@@ -12,15 +12,15 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tfps.bridge.server_function import server_function
 from tfps.consistency.ledger import Status
 from tfps.launch import LocalCluster
-from tfps.runtime.chunked_carrier import ChunkedCarrier
-from tfps.runtime.server_function import server_function
-from tfps.runtime.staging import Staging
 from tfps.testing import watch_leftovers
 from tfps.transport.carrier import GrpcCarrier, Message, ServerCall
 from tfps.transport.chunk import CHUNK_BYTES_VARIABLE
+from tfps.transport.chunked_carrier import ChunkedCarrier
 from tfps.transport.message import REQUEST_FIELDS, Reply, Request
+from tfps.transport.staging import Staging
 
 CHUNK = 1000
 CHIEF = "/job:chief/replica:0/task:0/device:CPU:0"

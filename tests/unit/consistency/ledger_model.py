@@ -1,7 +1,8 @@
 """Servers, workers and the coordinator as plain objects, around the decisions that servers run.
 
-`ServerModel` composes `tfps.consistency.ledger` as `runtime.server_program` and `runtime.server`
-do; `WorkerModel` is `runtime.worker_loop`; every message is delivered when the test says so.
+`ServerModel` composes `tfps.consistency.ledger` as `runtime.server` and
+`runtime.coordinator` do; `WorkerModel` is `runtime.worker.worker_loop`;
+ every message is delivered when the test says so.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Books, Entries, Status
 from tfps.consistency.logic import PlainLogic
-from tfps.runtime import bookkeeping
-from tfps.runtime.bookkeeping import Pushed, Sender, Turn
+from tfps.runtime.server import bookkeeping
+from tfps.runtime.server.bookkeeping import Pushed, Sender, Turn
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 
 MOST_SEVERAL = 3  # tickets at once

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import tensorflow as tf
 
+from tfps.bridge.server_function import server_function
 from tfps.consistency.dynamic_gate import DynamicGate
 from tfps.consistency.extra_steps import Limits
 from tfps.consistency.gate import BoundedGate
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.server_function import server_function
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 SLOW, FAST = 0, 1

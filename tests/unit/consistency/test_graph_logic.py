@@ -17,8 +17,8 @@ from tfps.consistency.admission import admit, admit_to_round, count_contribution
 from tfps.consistency.ledger import MAX_STAGES, STALENESS_BINS, Books, Entries
 from tfps.consistency.logic import PlainLogic
 from tfps.consistency.server_ledger import ServerEntries, additions, writes
-from tfps.runtime import bookkeeping
-from tfps.runtime.bookkeeping import Sender, Turn
+from tfps.runtime.server import bookkeeping
+from tfps.runtime.server.bookkeeping import Sender, Turn
 from tfps.transport.message import REQUEST_FIELDS, Request
 
 SLOTS = 2

@@ -10,13 +10,13 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.consistency.ledger_model import ServerModel, Wire
+from tfps.bridge.server_function import server_function
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit
 from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS, bin_of
 from tfps.consistency.ledger import MAX_STAGES, NO_TICKET, Status
 from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS, ServerLedger
-from tfps.runtime.server_function import server_function
 from tfps.transport.message import Kind
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -15,7 +15,7 @@ import tfps
 from tfps.errors import ConfigError
 from tfps.metrics.additivity import adds_up, updates_watched
 from tfps.metrics.merging import MergedState, Merging, merging_of
-from tfps.runtime.metric_totals import MetricTotals
+from tfps.runtime.program.metric_totals import MetricTotals
 
 
 class Pair(keras.metrics.Metric):

@@ -10,13 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge.server_function import server_function
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.server_function import server_function
-from tfps.runtime.storage import Storage
-from tfps.runtime.wire import parts_of
+from tfps.runtime.coordinator.storage import Storage
+from tfps.runtime.message.wire import parts_of
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.optimizers.server import DEVICE, LocalServer
+from tfps.bridge.server_function import server_function
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers import (
     DANA,
@@ -25,7 +26,6 @@ from tfps.optimizers import (
 from tfps.optimizers.row_updates import gains_by_rows, refuse_inexact_by_rows, refuse_to_densify
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import leaves, slot_lists
-from tfps.runtime.server_function import server_function
 
 ROWS, WIDTH = 7, 3
 RANDOM = np.random.default_rng(3)

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tfps.consistency.modes import BoundedStaleness, Mode
 from tfps.consistency.synchronous import Synchronous
-from tfps.runtime import attendance as module
-from tfps.runtime.attendance import Attendance
+from tfps.runtime.coordinator import attendance as module
+from tfps.runtime.coordinator.attendance import Attendance
 
 WORKERS = 3
 DEADLINE_S = 30.0

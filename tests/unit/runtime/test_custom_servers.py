@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfps.bridge.server_function import server_function
 from tfps.consistency.gate import BoundedGate
 from tfps.consistency.ledger import MAX_STAGES, Status
 from tfps.consistency.modes import BoundedStaleness, Mode
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.synchronous import Synchronous
-from tfps.runtime.custom_bounded import BoundedServer
-from tfps.runtime.custom_round import RoundServer
-from tfps.runtime.custom_server import Caller, CustomServer
-from tfps.runtime.program import Program, Stage
-from tfps.runtime.server import Server
-from tfps.runtime.server_function import server_function
-from tfps.runtime.storage import Storage
-from tfps.runtime.units import Units
-from tfps.runtime.wire import gradient_name
+from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.storage import Storage
+from tfps.runtime.coordinator.units import Units
+from tfps.runtime.message.wire import gradient_name
+from tfps.runtime.program.program import Program, Stage
+from tfps.runtime.server.custom_bounded import BoundedServer
+from tfps.runtime.server.custom_round import RoundServer
+from tfps.runtime.server.custom_server import Caller, CustomServer
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
 

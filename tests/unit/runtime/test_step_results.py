@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.runtime.step_results import StepResults
+from tfps.runtime.program.step_results import StepResults
 
 State = tuple[tf.Variable, tf.Variable]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tfps.runtime.local_training import Deltas, PeriodEnd
-from tfps.runtime.program import Stage
-from tfps.runtime.units import Units
+from tfps.runtime.coordinator.units import Units
+from tfps.runtime.program.local_training import Deltas, PeriodEnd
+from tfps.runtime.program.program import Stage
 
 ADAM, SGD = SimpleNamespace(), SimpleNamespace()
 WEIGHTS = (SimpleNamespace(), SimpleNamespace())

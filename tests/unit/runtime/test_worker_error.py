@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tfps.bridge.keras_patches import OUR_PACKAGE
 from tfps.errors import UnsupportedError
-from tfps.runtime.worker_error import (
+from tfps.runtime.coordinator.worker_error import (
     explain,
     find_operation,
     own_frames,

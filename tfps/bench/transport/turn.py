@@ -19,7 +19,7 @@ from tfps.bench.still_model import still_fit
 from tfps.bench.transport.results import CARRIERS
 from tfps.bench.usage import EpochClock, Sample
 from tfps.bench.workload import MODELS
-from tfps.runtime.server_function import server_function
+from tfps.bridge.server_function import server_function
 from tfps.transport.carrier import Carrier, GrpcCarrier, Message, ServerCall
 from tfps.transport.direct_carrier import DirectCarrier
 from tfps.transport.links import Peers

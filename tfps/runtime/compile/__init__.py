@@ -1,0 +1,1 @@
+"""Puts the halves of a program together: one of `fit`, and a scheduled function."""

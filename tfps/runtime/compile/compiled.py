@@ -1,0 +1,115 @@
+"""A program compiled for a job: its functions on every server and its closure for workers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_error import is_task_failure, tells_of_an_unread_request
+from tfps.bridge.pieces import all_pieces
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.worker_error import explain, servers_error
+from tfps.runtime.program.program import Program
+from tfps.runtime.server.server_program import ServerProgram
+from tfps.runtime.worker.local_loop import LocalLoop
+from tfps.runtime.worker.pipelined_loop import PipelinedLoop
+from tfps.runtime.worker.quota_loop import QuotaLoop
+from tfps.runtime.worker.worker_loop import BatchSource, WorkerLoop
+
+
+class CompiledProgram:
+    """A program's two halves, and the batch source that its closure draws from.
+
+    Args:
+        program: what the step touches.
+        runtime: the job.
+        source: where batches come from.
+        update_of: the server-side update of an optimizer.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        runtime: Runtime,
+        source: BatchSource,
+        update_of: Callable[[Any], ServerUpdate],
+    ) -> None:
+        self.program, self.source = program, source
+        self._data_plane, self._tables = runtime.data_plane, runtime.function_tables
+        self._places = [weakref.ref(piece._value) for piece in all_pieces(program.variables)]
+        self.servers = [
+            ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
+            for server in runtime.servers
+        ]
+        for half in self.servers:
+            runtime.data_plane.install(
+                half.server, half.service, half.functions, hot=half.hot_position
+            )
+        runtime.forget_with(self, [(half.server.index, half.plan_id) for half in self.servers])
+        self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
+        if program.local is not None:
+            runtime.kept_slots.note(program.local.slots)
+        self._functions = {
+            carrier: _loop_of(program)(
+                program, servers=self.servers, carrier=carrier, job_id=runtime.job_id
+            ).compile(source)
+            for carrier in dict.fromkeys(self._carriers)
+        }
+        self._concrete: dict[Any, Any] = {}
+        self.known_to: set[int] = set()  # workers that have run the closure to its end
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the program's variables lie where they lay when it was traced."""
+        pairs = zip(all_pieces(self.program.variables), self._places, strict=True)
+        return all(piece._value is place() for piece, place in pairs)
+
+    def trace(self, *arguments: Any) -> None:
+        """Trace the closure; on the main thread, where Keras's own state is."""
+        before = dict(self._concrete)
+        for carrier, function in self._functions.items():
+            self._concrete[carrier] = function.get_concrete_function(*arguments)
+        if self._concrete != before:
+            self.known_to.clear()
+
+    def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
+        """The ticket server's books, metric totals and newest outputs."""
+        return self.servers[0].report(reset=reset)
+
+    def run(self, coordinator: Any, slot: int, *arguments: Any) -> Any:
+        """Run the traced closure on this thread's worker; cancelled when another closure fails."""
+        concrete = self._concrete[self._carriers[slot]]
+        self._tables.prepare(slot, concrete)
+        try:
+            return private.cancelable(coordinator, concrete)(*arguments)
+        except tf.errors.OpError as error:
+            if not is_task_failure(error) and not tells_of_an_unread_request(error):
+                graphs = [concrete.graph, *self.source.input_graphs]
+                explain(error, graphs, place=f"on worker {slot}")
+            raise
+
+    def raise_server_error(self) -> None:
+        """Raise what a function of this program raised on a server just now, if one has.
+
+        Raises:
+            tf.errors.OpError: that error.
+        """
+        error = servers_error(self.servers, self._data_plane)
+        if error is not None:
+            raise error
+
+
+def _loop_of(program: Program) -> type[WorkerLoop]:
+    """How a worker goes through its tickets."""
+    if program.local is not None:
+        return LocalLoop
+    if program.adaptive_batches > 1:
+        return QuotaLoop
+    return PipelinedLoop if program.pipelined else WorkerLoop

@@ -1,0 +1,180 @@
+"""A scheduled function becomes one pull and one push per optimizer call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_twin import keep_twin
+from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
+from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.modes import Mode
+from tfps.consistency.synchronous import adaptive_batches_of
+from tfps.errors import UnsupportedError
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.program.local_training import train_locally
+from tfps.runtime.program.program import Discovery, Program, refuse_strangers
+from tfps.runtime.program.tables import let_rows_travel
+from tfps.runtime.server.custom_bounded import BoundedServer
+from tfps.runtime.server.custom_delta import DeltaRoundServer, DeltaServer
+from tfps.runtime.server.custom_round import RoundServer
+from tfps.runtime.server.custom_server import CustomServer
+from tfps.runtime.warm_up.custom_mean import MeanServer
+from tfps.runtime.warm_up.custom_warm_up import WarmUpStep, train_alone
+from tfps.runtime.worker.custom_local import LocalCalls, LocalRounds
+from tfps.runtime.worker.custom_member import BoundedStep, RoundStep
+from tfps.runtime.worker.custom_step import CustomStep
+
+
+def trace_packed(
+    function: Callable[..., Any], args: Any, kwargs: Any, *, strategy: Any
+) -> tuple[Any, bool]:
+    """Trace a user's function with packed pulls and pushes in the place of single reads.
+
+    Args:
+        function: the user's, as scheduled.
+        args: its positional arguments, as tensors of the trace.
+        kwargs: its keyword arguments.
+        strategy: ours.
+
+    Returns:
+        What the function returns, and whether it reaches variables on servers by TensorFlow's path
+        alone, because it uses none of Keras 3.
+
+    Raises:
+        UnsupportedError: it does what the strategy's mode cannot allow.
+    """
+    program, discovery = _discover(function, args, kwargs, strategy)
+    if not program.variables and not program.metrics:
+        return function(*args, **kwargs), private.captures_of_servers()
+    server_kind, step_kind = _kinds(program, strategy.consistency)
+    if server_kind in (CustomServer, BoundedServer):
+        let_rows_travel(program)
+    discovery.refuse_to_densify(program.tables)
+    handed = strategy._updates_of(program)
+    servers = [
+        server_kind(
+            program,
+            runtime=strategy.runtime,
+            server=server,
+            update_of=strategy._update_of,
+            handed=handed if program.local is None else (),  # what workers update, no server does
+            uses_replies=True,
+        )
+        for server in strategy.runtime.servers
+    ]
+    outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
+    if program.stages and strategy.runtime.warm_up is not None:
+        _trace_twin(function, args, kwargs, program=program, strategy=strategy)
+    return outputs, False
+
+
+def _run(
+    step_kind: type[CustomStep],
+    servers: Sequence[Any],
+    call: tuple[Callable[..., Any], Any, Any],
+    runtime: Runtime,
+) -> Any:
+    """Trace a call of the user's function between a pull and what is written back."""
+    private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
+    step = step_kind(servers[0].program, servers=servers, runtime=runtime)
+    function, args, kwargs = call
+    step.pull()
+    with StepScope(step):
+        outputs = function(*args, **kwargs)
+    step.write_back()
+    return outputs
+
+
+def _trace_twin(
+    function: Callable[..., Any], args: Any, kwargs: Any, *, program: Program, strategy: Any
+) -> None:
+    """At the begin of a job, trace the function as one of the warm-up as well.
+
+    The coordinator chooses between the two when a worker takes the function, which may have been
+    scheduled long before.
+    """
+    optimizers = [call.optimizer for call in program.optimizer_calls]
+    with outside_the_step():
+        if not strategy.runtime.warm_up.begins(optimizers, strategy=strategy):
+            return
+    positional, named = tf.nest.map_structure(_spec_of, (args, kwargs))
+    twin = tf.function(
+        lambda *args, **kwargs: _trace_warm_up(function, args, kwargs, strategy), autograph=False
+    )
+    keep_twin(private.current_graph(), twin.get_concrete_function(*positional, **named))
+
+
+def _trace_warm_up(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Any:
+    program, discovery = _discover(function, args, kwargs, strategy)
+    discovery.refuse_to_densify()
+    train_alone(program)
+    strategy._updates_of(program)  # variables move, if they do, before anything is traced
+    runtime = strategy.runtime
+    servers = [
+        MeanServer(program, sums=sums, runtime=runtime, server=server)
+        for server, sums in zip(runtime.servers, runtime.warm_up.sums(), strict=True)
+    ]
+    runtime.warm_up.prepare_end(program)
+    return _run(WarmUpStep, servers, (function, args, kwargs), runtime)
+
+
+def _spec_of(value: Any) -> Any:
+    """Of an argument in a trace; what is no tensor is part of the trace."""
+    if isinstance(value, tf.Tensor):
+        return tf.TensorSpec(value.shape, value.dtype)
+    spec = getattr(value, "_type_spec", None)
+    return value if spec is None else spec
+
+
+def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[CustomStep]]:
+    """What a function is traced with: one that trains keeps to the mode, others just read."""
+    if not program.stages:
+        return CustomServer, CustomStep
+    if adaptive_batches_of(mode) > 1:
+        raise UnsupportedError(
+            f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
+            "it cannot be given more batches or fewer. Train with model.fit(), or leave "
+            "adaptive_batches out."
+        )
+    meets = mode.backup_workers is not None
+    if isinstance(mode, LocalSteps):
+        train_locally(program, mode)
+        refuse_strangers(program.variables)
+        return (DeltaRoundServer, LocalRounds) if meets else (DeltaServer, LocalCalls)
+    if meets:
+        return RoundServer, RoundStep
+    if mode.bound_steps is not None:
+        return BoundedServer, BoundedStep
+    return CustomServer, CustomStep
+
+
+def _discover(
+    function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any
+) -> tuple[Program, Discovery]:
+    found: list[Discovery] = []
+
+    @tf.function(autograph=False)
+    def scratch() -> None:
+        discovery = Discovery(strategy, looks_up_nested=True)
+        found[:] = [discovery]
+        with StepScope(discovery), private.outside_of_cached_reads():
+            function(*args, **kwargs)
+
+    with refusals():
+        scratch.get_concrete_function()
+    discovery = found[0]
+    program = Program(
+        name="custom", step=function, batch_spec=None, trains=True, devices=strategy.devices
+    )
+    for variable in discovery.order:
+        on_server = isinstance(variable._value, ServerVariable)
+        (program.variables if on_server else program.metrics).append(variable)
+    program.state = [v for v in program.variables if discovery.written(v)]
+    program.looked_up = [v for v in program.variables if discovery.looked_up(v)]
+    program.stages = discovery.stages
+    return program, discovery

@@ -1,0 +1,1 @@
+"""What the coordinator holds of a job: servers, variables, membership and its control channels."""

@@ -1,0 +1,178 @@
+"""Which workers take part in the rounds, or the clock, of scheduled functions."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tfps.bridge import attendance as bridge
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.chief_constant import chief_constant
+from tfps.cluster import accepts_connections
+
+if TYPE_CHECKING:
+    from tfps.runtime.coordinator.runtime import Runtime
+
+LOOK_EVERY_S = 0.2
+
+_MEMBER = tf.TensorSpec([2], tf.int64)
+
+
+class Attendance(bridge.Attendance):
+    """Lets workers take part while they have functions to run that train.
+
+    A worker gets an incarnation when it begins such a function, and joins the servers with the
+    function's first pull. It keeps it from one function to the next, so most of them cost nothing
+    here. It is let out on all servers when it has nothing more to run, begins something else, or
+    fails: before anybody hears of the error, since others may wait for it.
+
+    Where there are rounds, all workers that are there are expected as soon as work begins: else the
+    first of them would run rounds by itself until the others have got their closures.
+
+    Args:
+        runtime: the job.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._of = weakref.ref(runtime)
+        self._has_rounds = runtime.mode.backup_workers is not None
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._running: set[int] = set()  # those that run a function that trains
+        self._resting = False
+        self._members: dict[int, int] = {}  # slot -> incarnation
+        self._there: set[int] = set()  # those who ask for closures again, whatever they run now
+
+    def is_member(self, worker: int) -> bool:
+        return worker in self._members
+
+    def member(self, worker: int) -> tuple[int, int]:
+        """What requests of a worker say: its slot and incarnation."""
+        return worker, self._members.get(worker, -1)
+
+    def scheduled(self, closure: Any, *, at_rest: bool) -> bool:
+        begins = at_rest or not self._members
+        if not (begins and self._has_rounds and trains(closure)):
+            return False
+        return self._expect_all(without=())
+
+    def all_begin(self, *, without: Collection[int]) -> None:
+        if self._has_rounds:
+            self._expect_all(without=without)
+
+    def _expect_all(self, *, without: Collection[int]) -> bool:
+        with self._lock:
+            runtime = self._runtime()
+            expected = self._there - self._members.keys() - set(without)
+            for worker in expected:
+                self._members[worker] = runtime.next_incarnation(worker)
+            if expected:
+                runtime.expect([worker in expected for worker in range(runtime.workers)])
+        return bool(expected)
+
+    def comes_home(self, worker: int) -> None:
+        with self._lock:
+            self._there.add(worker)
+
+    def takes(self, worker: int, closure: Any) -> None:
+        if closure.tag is not None:
+            return  # makes a resource for the functions that follow
+        if not trains(closure):
+            self.fails(worker)
+            return
+        with self._changed:
+            while self._resting:
+                self._let_out(worker)
+                self._changed.wait()
+            if worker not in self._members:
+                self._members[worker] = self._runtime().next_incarnation(worker)
+            self._running.add(worker)
+
+    def ends(self, worker: int) -> None:
+        with self._changed:
+            self._running.discard(worker)
+            self._changed.notify_all()
+
+    def fails(self, worker: int) -> None:
+        with self._lock:
+            self._there.discard(worker)
+        self.leaves(worker)
+
+    def leaves(self, worker: int) -> None:
+        with self._lock:
+            self._let_out(worker)
+
+    def dismiss(self) -> None:
+        """Let everybody out, before something else begins that workers wait for each other in."""
+        with self._lock:
+            for worker in list(self._members):
+                self._let_out(worker)
+
+    @contextlib.contextmanager
+    def rest(self) -> Iterator[None]:
+        """No function runs while it is open; see `bridge.worker_return`.
+
+        Opened once all workers are back: TensorFlow waits for them, while the others go on.
+        """
+        self._wait_until(self._all_are_back)
+        with self._changed:
+            self._resting = True
+        try:
+            self._wait_until(lambda: not self._running)
+            yield
+        finally:
+            with self._changed:
+                self._resting = False
+                self._changed.notify_all()
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        runtime = self._of()
+        while runtime is not None and not runtime.closed and not condition():
+            with self._changed:
+                self._changed.wait(LOOK_EVERY_S)
+
+    def _all_are_back(self) -> bool:
+        addresses = self._runtime().worker_addresses
+        return all(accepts_connections(address, timeout_s=LOOK_EVERY_S) for address in addresses)
+
+    def _let_out(self, worker: int) -> None:
+        incarnation = self._members.pop(worker, None)
+        # A lost server cannot be told; it ends whatever waits for it. So does a closed strategy.
+        with contextlib.suppress(tf.errors.OpError, RuntimeError):
+            if incarnation is not None:
+                self._runtime().evict(worker, incarnation)
+
+    def _runtime(self) -> Runtime:
+        runtime = self._of()
+        if runtime is None or runtime.closed:
+            raise tf.errors.CancelledError(None, None, "the strategy was closed")
+        return runtime
+
+
+def trains(closure: Any) -> bool:
+    """Whether a closure is a function that takes part in what its strategy's mode orders."""
+    traced = getattr(closure, "_concrete_function", None)
+    if traced is None:
+        return False
+    kept = private.kept_with_graph(traced.graph)
+    return any(getattr(server, "takes_part", False) for servers in kept for server in servers)
+
+
+def member_of_call(attendance: Attendance) -> tf.Tensor:
+    """Slot and incarnation of the worker that a scheduled function runs on, int64 [2].
+
+    Args:
+        attendance: of the function's strategy.
+    """
+    graph: Any = private.current_graph()
+
+    def at_call() -> tf.Tensor:
+        return chief_constant(attendance.member(private.worker_index()), tf.int64)
+
+    member: tf.Tensor = graph.capture_call_time_value(at_call, _MEMBER, key="tfps_member")
+    return member

@@ -1,0 +1,185 @@
+"""The coordinator's own line to one server, apart from the workers' traffic."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.owned_graph import OwnedGraph
+from tfps.bridge.server_function import server_function
+from tfps.cluster import accepts_connections
+from tfps.transport.session_options import session_options
+
+# A server answers in a millisecond. TensorFlow waits for one that is gone, so each attempt is short
+# and followed by a look at the port; a busy machine may need the whole time.
+ATTEMPT_TIMEOUT_S = 3.0
+CALL_TIMEOUT_S = 30.0
+# TensorFlow has sent a request again, for want of an answer, that had arrived.
+TWICE = "was received twice"
+# What a server says that is there: a file cannot be written or read.
+ANSWERS = (
+    tf.errors.DataLossError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.ResourceExhaustedError,
+)
+# What TensorFlow says of a PyFunc whose token the process does not know.
+NOT_REGISTERED = "Could not find callback with key"
+
+
+class NoSuchFunction(LookupError):
+    """A task's process does not know a function: it is a plain `tf.distribute.Server`."""
+
+
+class ControlPlane:
+    """Calls small functions of a server through a TensorFlow session with its own deadline.
+
+    The coordinator's eager context cannot be used while it takes in a worker that came back:
+    TensorFlow then waits for every running closure, and those wait for tickets that only the
+    coordinator can grant. A session goes to the server directly, reaches the same named resources,
+    and works with any `tf.distribute.Server`.
+
+    Args:
+        address: ``host:port`` of the server.
+        device: of the server.
+        to_any_incarnation: a task that was started anew answers as well; for workers, which keep
+            nothing that such a call could ask for.
+        longest_attempt_s: attempts become longer up to this, for calls that take a server longer.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        device: str,
+        to_any_incarnation: bool = False,
+        longest_attempt_s: float = ATTEMPT_TIMEOUT_S,
+    ) -> None:
+        self._device, self._address = device, address
+        self._longest_attempt_s = longest_attempt_s
+        self._to_any_incarnation = to_any_incarnation
+        self._graph = OwnedGraph()
+        self._lock = threading.Lock()
+        self.lost: str | None = None  # why no call is attempted
+        self._session = self._connect()
+
+    def _connect(self) -> Any:
+        options = session_options(self._device, timeout_s=ATTEMPT_TIMEOUT_S)
+        target = f"grpc://{self._address}"
+        return tf.compat.v1.Session(target, graph=self._graph, config=options)
+
+    def function(
+        self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
+    ) -> Callable[..., list[np.ndarray[Any, Any]]]:
+        """Trace a function; calling it with numbers or arrays answers arrays.
+
+        Args:
+            trace: from tensors to a list of tensors; opens every resource by name.
+            arguments: how many int64 scalars it takes, or what else.
+        """
+        # Not traced in the session's graph: there `==` of two tensors asks whether they are the
+        # same object, as in TensorFlow 1, and every decision that compares would be wrong.
+        if isinstance(arguments, int):
+            arguments = [tf.TensorSpec([], tf.int64)] * arguments
+        signature = list(arguments)
+        concrete = server_function(trace, device=self._device, signature=signature)
+        with self._lock, tf.init_scope(), self._graph.as_default(), tf.device(self._device):
+            inputs = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in signature]
+            outputs = concrete(*inputs)
+
+        def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> list[np.ndarray[Any, Any]]:
+            return self._answered(
+                partial(self._run, outputs, dict(zip(inputs, values, strict=True))),
+                patience_s=patience_s,
+            )
+
+        return call
+
+    def process_function(
+        self, token: str, *, arguments: Sequence[tf.DType], result: tf.DType
+    ) -> Callable[..., Any]:
+        """A Python function that the task's process registered under a name.
+
+        Args:
+            token: the name.
+            arguments: dtypes of its arguments, scalars.
+            result: dtype of what it answers, a scalar.
+
+        Returns:
+            A callable that raises `NoSuchFunction` where the task is not a process of tfps.
+        """
+        with self._lock, tf.init_scope(), self._graph.as_default(), tf.device(self._device):
+            inputs = [tf.compat.v1.placeholder(dtype, []) for dtype in arguments]
+            outputs = tf.raw_ops.PyFunc(input=inputs, token=token, Tout=[result])
+
+        def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> Any:
+            try:
+                return self._answered(
+                    partial(self._run, outputs, dict(zip(inputs, values, strict=True))),
+                    patience_s=patience_s,
+                )[0]
+            except tf.errors.UnavailableError as error:
+                if NOT_REGISTERED in error.message:
+                    raise NoSuchFunction(f"{self._device} has no function {token}") from error
+                raise
+
+        return call
+
+    def _run(
+        self, outputs: Any, inputs: dict[Any, Any], timeout_s: float
+    ) -> list[np.ndarray[Any, Any]]:
+        options = None  # those of the session
+        if timeout_s != ATTEMPT_TIMEOUT_S:
+            options = tf.compat.v1.RunOptions(timeout_in_ms=int(timeout_s * 1000))
+        with self._lock:
+            try:
+                return list(self._session.run(outputs, inputs, options=options))
+            except tf.errors.AbortedError:  # the session went with an earlier incarnation
+                if not self._to_any_incarnation:
+                    raise
+                self._session = self._connect()
+                return list(self._session.run(outputs, inputs, options=options))
+
+    def _answered(
+        self, attempt: Callable[[float], list[np.ndarray[Any, Any]]], *, patience_s: float
+    ) -> Any:
+        """Try until the server answers; every call may be repeated without harm.
+
+        Args:
+            attempt: asks once, for so many seconds.
+            patience_s: no new attempt is made after this.
+
+        Raises:
+            tf.errors.UnavailableError: the server is gone, was started anew, or does not answer.
+            tf.errors.OpError: one of `ANSWERS`.
+        """
+        until_s = time.monotonic() + patience_s
+        timeout_s = ATTEMPT_TIMEOUT_S
+        while True:
+            if self.lost is not None:
+                raise tf.errors.UnavailableError(None, None, self.lost)
+            try:
+                return attempt(timeout_s)
+            except ANSWERS:
+                raise
+            except tf.errors.OpError as error:
+                slow = isinstance(error, tf.errors.DeadlineExceededError) or TWICE in error.message
+                busy = slow and accepts_connections(self._address)
+                if busy and time.monotonic() < until_s:
+                    timeout_s = min(2 * timeout_s, self._longest_attempt_s)
+                    continue
+                raise tf.errors.UnavailableError(
+                    None,
+                    None,
+                    f"The parameter server {self._device} at {self._address} is lost, was started "
+                    f"anew or does not answer: {error.message}",
+                ) from error
+
+    def close(self) -> None:
+        """Close the line."""
+        self._session.close()

@@ -1,0 +1,94 @@
+"""What optimizers keep on workers, noted so that it can be freed there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.kept_variable import ON_WORKER, kept_name
+from tfps.runtime.coordinator.control_plane import ControlPlane
+
+logger = logging.getLogger(__name__)
+
+# A worker that does not answer ends soon, and its memory with it.
+PATIENCE_S = 3.0
+
+
+class KeptSlots:
+    """The job's variables that lie on every worker.
+
+    Args:
+        container: of the job.
+        lines: the coordinator's line to each worker.
+    """
+
+    def __init__(self, *, container: str, lines: Sequence[ControlPlane]) -> None:
+        self._container, self._lines = container, lines
+        self._names: dict[str, None] = {}
+        self._functions: list[Callable[..., Any]] | None = None  # that free them all
+
+    def note(self, variables: Iterable[Any], *, role: str = ON_WORKER) -> None:
+        """Workers may make these from now on.
+
+        Args:
+            variables: of Keras.
+            role: what of them, see `bridge.kept_variable.kept_name`.
+        """
+        for variable in variables:
+            self.note_name(kept_name(variable, role))
+
+    def note_name(self, name: str) -> None:
+        """Workers may make a resource of this name from now on."""
+        if name not in self._names:
+            self._names[name], self._functions = None, None
+
+    @property
+    def has_names(self) -> bool:
+        """Whether workers may have made anything."""
+        return bool(self._names)
+
+    def prepare(self) -> None:
+        """Make what frees them, so that `free` traces nothing: for whoever must not wait for it."""
+        self._functions = [line.function(self._trace, arguments=0) for line in self._lines]
+
+    def free(self, *, without: Collection[int] = ()) -> None:
+        """Free them on the workers that answer.
+
+        Args:
+            without: workers that are not asked; the next call asks them.
+        """
+        if not self._names:
+            return
+        if self._functions is None:
+            self.prepare()
+        assert self._functions is not None
+        for worker, free in enumerate(self._functions):
+            try:
+                if worker not in without:
+                    free(patience_s=PATIENCE_S)
+            except tf.errors.UnavailableError as error:
+                logger.info("what an optimizer kept on a worker could not be freed: %s", error)
+        if not without:
+            self._names.clear()
+            self._functions = None
+
+    def _trace(self) -> list[tf.Tensor]:
+        handles = [
+            private.variable_handle(
+                shape=tf.TensorShape([]),
+                dtype=tf.float32,  # a resource is found by container and name alone
+                shared_name=name,
+                container=self._container,
+            )
+            for name in self._names
+        ]
+        freed = [
+            tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+            for handle in handles
+        ]
+        with tf.control_dependencies(freed):
+            return [tf.constant(len(freed), tf.int64)]

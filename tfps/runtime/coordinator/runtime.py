@@ -1,0 +1,282 @@
+"""The runtime of one strategy: servers, named variables, the plan, and the carrier."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfps.bridge.function_table import FunctionTables
+from tfps.bridge.server_variable import NamedResource
+from tfps.cluster import accepts_connections
+from tfps.consistency.modes import Mode
+from tfps.errors import ConfigError, StrategyClosed
+from tfps.placement.policy import Newcomer, Placement
+from tfps.runtime.coordinator.attendance import Attendance
+from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, ControlPlane
+from tfps.runtime.coordinator.data_plane import DataPlane
+from tfps.runtime.coordinator.kept_slots import KeptSlots
+from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.storage import Storage
+from tfps.runtime.coordinator.units import Units
+from tfps.transport.carrier import Carrier
+
+LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
+
+if TYPE_CHECKING:
+    from tfps.runtime.warm_up.warm_up import WarmUp
+
+
+def server_device(index: int) -> str:
+    """The device string of a parameter server."""
+    return f"/job:ps/replica:0/task:{index}/device:CPU:0"
+
+
+def worker_device(slot: int) -> str:
+    """The device string of a worker."""
+    return f"/job:worker/replica:0/task:{slot}/device:CPU:0"
+
+
+class Runtime(Storage):
+    """What one job owns on the cluster.
+
+    Args:
+        job: names the container of all resources; two jobs on one cluster never meet.
+        worker_addresses: of the workers, ``host:port``.
+        addresses: of the parameter servers, ``host:port``.
+        placement: chooses the server of a new variable.
+        transport: ``"auto"``, ``"direct"`` or ``"grpc"``; how requests reach servers.
+        mode: when servers apply gradients, and how far a worker may run ahead.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        worker_addresses: Sequence[str],
+        addresses: Sequence[str],
+        placement: Placement,
+        transport: str = "auto",
+        mode: Mode,
+    ) -> None:
+        super().__init__(container=f"tfps_{job}", number_of_servers=len(addresses))
+        self.job, self.workers = job, len(worker_addresses)
+        self.worker_addresses = tuple(worker_addresses)
+        self.job_id = int.from_bytes(
+            hashlib.blake2b(job.encode(), digest_size=7).digest(), "little"
+        )
+        self.placement, self.mode = placement, mode
+        self.servers = [
+            Server(
+                index=index,
+                device=server_device(index),
+                address=address,
+                container=self.container,
+                slots=self.workers,
+                mode=mode,
+            )
+            for index, address in enumerate(addresses)
+        ]
+        self.worker_lines = [
+            ControlPlane(address=address, device=worker_device(slot), to_any_incarnation=True)
+            for slot, address in enumerate(worker_addresses)
+        ]
+        self.kept_slots = KeptSlots(container=self.container, lines=self.worker_lines)
+        self.kept_times = KeptSlots(container=self.container, lines=self.worker_lines)
+        self.warm_up: WarmUp | None = None  # of scheduled functions, in the modes that have one
+        self.data_plane = DataPlane(
+            job_id=self.job_id,
+            servers=self.servers,
+            worker_lines=self.worker_lines,
+            transport=transport,
+        )
+        self.function_tables = FunctionTables(
+            workers=self._workers_on_grpc(),
+            server=self.ticket_server.device,
+            servers=len(addresses),
+            tasks=len(worker_addresses) + len(addresses),
+        )
+        # Called with the index of a lost server: exchanges that wait for it shall end.
+        self.hang_up: Callable[[int], None] = self.data_plane.hang_up
+        self.fallback_steps = 0
+        self.closed_because = ""  # the reason, once it is closed
+        self.attendance = Attendance(self)
+        self.units = Units()
+        self._lock = threading.Lock()
+        self._incarnations = itertools.count(1)
+        self._latest_incarnations: dict[int, int] = {}
+        self._unused_plans: list[tuple[int, int]] = []
+        self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Have a `close` of their own, called first: they use the servers apart from training.
+        self.guests: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the servers are used no more."""
+        return bool(self.closed_because)
+
+    def refuse_if_closed(self) -> None:
+        """Called before the servers are used.
+
+        Raises:
+            StrategyClosed: they are used no more.
+        """
+        if self.closed:
+            raise self.closed_error()
+
+    def closed_error(self) -> StrategyClosed:
+        """What is raised where somebody uses the servers all the same."""
+        return StrategyClosed(
+            f"this strategy is closed, because {self.closed_because}, and the variables of its "
+            "models are gone. Train, evaluate, predict, save and read weights before that, inside "
+            "the `with` block of the cluster. To go on, make a new strategy on a running cluster, "
+            "and the model in its scope."
+        )
+
+    @property
+    def carrier(self) -> Carrier:
+        """For functions that any worker, or the coordinator, may run."""
+        return self.data_plane.carrier
+
+    def _workers_on_grpc(self) -> dict[int, str]:
+        """Slot -> device of the workers that reach servers by TensorFlow's RPC, if only some."""
+        plane = self.data_plane
+        return {
+            slot: worker_device(slot)
+            for slot in range(self.workers)
+            if not plane.direct_workers[slot] or "grpc" in plane.carriers
+        }
+
+    @property
+    def ticket_server(self) -> Server:
+        return self.servers[0]
+
+    def choose_device(self, newcomer: Newcomer, *, variables_placed: int) -> str:
+        """The server of a variable, by the placement policy.
+
+        Raises:
+            ConfigError: the policy names a server that is not there.
+        """
+        index = self.placement.choose(
+            newcomer, bytes_per_server=self.bytes_per_server, variables_placed=variables_placed
+        )
+        if not 0 <= index < len(self.servers):
+            raise ConfigError(
+                f"placement: received server {index!r} for {newcomer.path} from "
+                f"{self.placement!r}; expected 0 to {len(self.servers) - 1}"
+            )
+        return self.servers[index].device
+
+    def collect(self) -> None:
+        """Free the variables and plans that nothing refers to any more."""
+        super().collect()
+        unused = [self._unused_plans.pop() for _ in range(len(self._unused_plans))]
+        self.data_plane.forget(unused)
+
+    def forget_with(self, owner: Any, plans: Sequence[tuple[int, int]]) -> None:
+        """Let servers forget (server, plan)s some time after an object is gone."""
+        # Runs wherever the garbage collector does, so it only notes; `collect` frees.
+        weakref.finalize(owner, self._unused_plans.extend, plans).atexit = False
+
+    def _free(self, resource: NamedResource) -> None:
+        """On the servers that answer: TensorFlow would wait for another one without limit."""
+        lost = {server.device for server in self.servers if server.lost is not None}
+        answering = [device for device in resource.devices if device not in lost]
+        resource._replace(devices=answering).destroy()
+
+    def next_incarnation(self, slot: int) -> int:
+        """A worker's next incarnation: a number larger than any before in this job."""
+        with self._lock:
+            incarnation = self._latest_incarnations[slot] = next(self._incarnations)
+        return incarnation
+
+    def latest_incarnation(self, slot: int) -> int | None:
+        """A worker's newest incarnation, or None if it never took part in a round."""
+        with self._lock:
+            return self._latest_incarnations.get(slot)
+
+    def evict(self, slot: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
+        """Let a lost worker out on every server; first on the one that hands out tickets.
+
+        Its tickets have gone back there before any other server refuses the rest of a push. A
+        server that is itself lost cannot be told.
+
+        Args:
+            slot: the worker.
+            incarnation: this one, and all before it.
+            patience_s: with each server.
+        """
+        for server in self.servers:
+            if server.lost is None:
+                server.evict(slot, incarnation, patience_s=patience_s)
+
+    def expect(self, there: Sequence[bool]) -> None:
+        """Let rounds wait for workers that are going to join; for each whether it will."""
+        for server in self.servers:
+            server.expect(there)
+
+    def excuse(self, slot: int) -> None:
+        """A worker that was expected will not join now."""
+        for server in self.servers:
+            if server.lost is None:
+                server.excuse(slot)
+
+    def cells(self) -> list[np.ndarray[Any, Any]]:
+        """The books of all servers as they are now."""
+        self.refuse_if_closed()
+        return [server.cells() for server in self.servers]
+
+    def abandon(self, reason: str, *, answering: bool) -> None:
+        """Use the tasks no more, which are about to end with all that this job holds.
+
+        Args:
+            reason: why, as in ``its LocalCluster is closed``.
+            answering: whether all of them do, so that guests can end what they have begun.
+        """
+        if not self.closed:
+            self._leave(reason, with_guests=answering)
+
+    def _leave(self, reason: str, *, with_guests: bool) -> None:
+        for guest in list(self.guests) if with_guests else []:
+            guest.close()
+        self.closed_because = reason
+        self.on_access = self.refuse_if_closed
+
+    def close(self, reason: str) -> None:
+        """Free everything that this job holds on the servers that answer.
+
+        Args:
+            reason: why, as in ``strategy.close() was called``.
+        """
+        if self.closed:
+            return
+        self._leave(reason, with_guests=True)
+        for server in self.servers:
+            server.look()
+        self.collect()
+        for resource in list(self._resources.values()):
+            self._free(resource)
+        kept = [self.kept_slots, self.kept_times]
+        if self.warm_up is not None:
+            kept.append(self.warm_up.kept)
+        if any(each.has_names for each in kept):
+            gone = [
+                slot
+                for slot, address in enumerate(self.worker_addresses)
+                if not accepts_connections(address, timeout_s=LOOK_TIMEOUT_S)
+            ]
+            for each in kept:
+                each.free(without=gone)
+        self.data_plane.close()
+        for server in self.servers:
+            if server.lost is None:
+                server.membership.destroy()
+                server.ledger.destroy()
+            server.control.close()
+        for line in self.worker_lines:
+            line.close()

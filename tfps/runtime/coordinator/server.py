@@ -1,0 +1,182 @@
+"""One parameter server as the coordinator sees it: its books and the calls that steer them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.cluster import accepts_connections
+from tfps.consistency import issuing
+from tfps.consistency import ledger as decide
+from tfps.consistency.dynamic_gate import DynamicGate
+from tfps.consistency.extra_steps import Limits
+from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, OpenGate
+from tfps.consistency.ledger import Books
+from tfps.consistency.modes import Mode
+from tfps.consistency.round_gate import RoundGate
+from tfps.consistency.server_ledger import ServerLedger
+from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, ControlPlane
+
+# A limit that no job reaches: tickets without end, for inputs of unknown length.
+UNLIMITED_TICKETS = 1 << 60
+# As long as the probes of a running job take to find a server lost.
+LOOK_TIMEOUT_S = 10.0
+
+
+class Server:
+    """A parameter server.
+
+    Args:
+        index: of the task; server 0 hands out tickets.
+        device: of the task.
+        address: of the task, ``host:port``.
+        container: the job's container.
+        slots: how many workers can take part.
+        mode: when it applies a gradient, and how far a worker may run ahead.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        device: str,
+        address: str,
+        container: str,
+        slots: int,
+        mode: Mode,
+    ) -> None:
+        self.index, self.device, self.address = index, device, address
+        self.ledger = ServerLedger(device=device, container=container, slots=slots)
+        self.gate: Gate = OpenGate()
+        if mode.bound_steps is not None:
+            self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
+            if mode.extra_steps:
+                limits = Limits(mode.bound_steps, mode.extra_steps)
+                self.gate = DynamicGate(self.ledger, limits=limits)
+        self.rounds: RoundGate | None = None
+        if mode.backup_workers is not None or mode.warm_up_steps:
+            required = slots - (mode.backup_workers or 0)
+            self.rounds = RoundGate(self.ledger, required=required)
+        gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
+        self.membership: Membership = Memberships(gates)
+        self.control = ControlPlane(address=address, device=device)
+        self._open = self.control.function(self._trace_open, arguments=1)
+        self._limit = self.control.function(self._trace_limit, arguments=1)
+        self._withdraw = self.control.function(self._trace_withdraw, arguments=1)
+        self._evict = self.control.function(self._trace_evict, arguments=2)
+        if self.rounds is not None:
+            self._expect = self.control.function(self._trace_expect, arguments=slots)
+            self._excuse = self.control.function(self._trace_excuse, arguments=1)
+        self._sample = self.control.function(self._trace_sample, arguments=0)
+
+    @property
+    def books(self) -> Books:
+        return self.ledger.books
+
+    @property
+    def lost(self) -> str | None:
+        """Why every call raises `UnavailableError` at once, or None while the server answers."""
+        return self.control.lost
+
+    @lost.setter
+    def lost(self, reason: str | None) -> None:
+        self.control.lost = reason
+
+    @property
+    def hands_out_tickets(self) -> bool:
+        return self.index == 0
+
+    def open_tickets(self, count: int) -> int:
+        """Start a round of tickets; answers the first."""
+        return int(self._open(count)[0])
+
+    def set_limit(self, limit: int) -> int:
+        """Hand out tickets below a number only; answers the number that would come next."""
+        return int(self._limit(limit)[0])
+
+    def halt(self) -> int:
+        """Hand out no new ticket; those that came back are still handed out. Answers the next."""
+        return self.set_limit(-1)
+
+    def withdraw(self, ticket: int) -> None:
+        """Hand a ticket that came back to nobody any more."""
+        self._withdraw(ticket)
+
+    def evict(self, slot: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
+        """Let a lost worker out: its tickets go back, its late requests are refused."""
+        self._evict(slot, incarnation, patience_s=patience_s)
+
+    def expect(self, there: Sequence[bool]) -> None:
+        """Let rounds wait for workers that are going to join; for each whether it will."""
+        if self.rounds is not None:
+            self._expect(*map(int, there))
+
+    def excuse(self, slot: int) -> None:
+        """A worker that was expected will not join now."""
+        if self.rounds is not None:
+            self._excuse(slot)
+
+    def look(self) -> None:
+        """Find out whether the server still answers, for who must not wait for it in TensorFlow."""
+        if self.lost is None and not accepts_connections(self.address):
+            self.lost = f"the parameter server at {self.address} accepts no connection"
+        try:
+            self._sample(patience_s=LOOK_TIMEOUT_S)
+        except tf.errors.UnavailableError as error:
+            self.lost = error.message
+
+    def cells(self) -> np.ndarray[Any, Any]:
+        """The books as they are now."""
+        return self._sample()[0]
+
+    def _trace_open(self, count: tf.Tensor) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            entries = self.ledger.entries()
+            first = decide.open_tickets(entries, count=count)
+            self.ledger.post(entries)
+        return [first]
+
+    def _trace_limit(self, limit: tf.Tensor) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            entries = self.ledger.entries()
+            upcoming = entries.read(self.books.NEXT)
+            entries.write(self.books.LIMIT, tf.where(limit >= 0, limit, upcoming))
+            self.ledger.post(entries)
+        return [upcoming]
+
+    def _trace_withdraw(self, ticket: tf.Tensor) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            entries = self.ledger.entries()
+            found = issuing.withdraw(entries, ticket=ticket)
+            self.ledger.post(entries)
+        return [tf.cast(found, tf.int64)]
+
+    def _trace_evict(self, slot: tf.Tensor, incarnation: tf.Tensor) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            entries = self.ledger.entries()
+            leaves = decide.evict(entries, slot=slot, incarnation=incarnation)
+            self.ledger.post(entries)
+            self.membership.leave(slot, leaves)
+        return [tf.cast(leaves, tf.int64)]
+
+    def _trace_expect(self, *there: tf.Tensor) -> Sequence[tf.Tensor]:
+        assert self.rounds is not None
+        with self.ledger.locked():
+            self.rounds.expect(tf.stack(there))
+        return [tf.constant(0, tf.int64)]
+
+    def _trace_excuse(self, slot: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Not one that has joined meanwhile."""
+        assert self.rounds is not None
+        with self.ledger.locked():
+            is_away = self.ledger.entries().read(self.books.active(slot)) == 0
+            self.rounds.leave(slot, is_away)
+        return [tf.cast(is_away, tf.int64)]
+
+    def _trace_sample(self) -> Sequence[tf.Tensor]:
+        with self.ledger.locked():
+            cells = self.ledger.cells()
+        return [cells]

@@ -1,0 +1,227 @@
+"""What a program's messages carry to and from each server, as layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge.pieces import all_pieces, cut, joined, pieces_of, rule_of
+from tfps.runtime.program.program import Program
+from tfps.transport.layout import Layout
+from tfps.transport.packing import unpack
+
+METRICS, OUTPUTS = "metrics", "outputs"
+
+
+class Parts(NamedTuple):
+    """Variables of one server, as a worker and as the server see them in a message.
+
+    A slab whose variables all travel is one segment to the server, and the variables' segments to
+    the worker lie end to end in its place: the bytes are the same.
+    """
+
+    variables: tuple[Any, ...]  # of Keras or shards of such, in the worker's order
+    natives: tuple[Any, ...]  # what the server reads and writes: slabs, and variables outside them
+
+    @property
+    def layout(self) -> Layout:
+        """Of the values, on the worker."""
+        return Layout.of(self.entries(gradients=False, of_server=False))
+
+    @property
+    def server_layout(self) -> Layout:
+        """Of the values, on the server."""
+        return Layout.of(self.entries(gradients=False, of_server=True))
+
+    def entries(
+        self, *, gradients: bool, of_server: bool
+    ) -> list[tuple[str, str, tuple[int, ...]]]:
+        """What to lay out: names, dtypes and shapes."""
+        natives = self.natives if of_server else [v._value for v in self.variables]
+        return [
+            (
+                gradient_of(native) if gradients else native.shared_name,
+                native.dtype.name,
+                tuple(native.shape),
+            )
+            for native in natives
+        ]
+
+
+def parts_of(variables: Iterable[Any]) -> Parts:
+    """Put the pieces of a slab next to each other, if all of them are there."""
+    by_name = {name_of(variable): variable for variable in variables}
+    ordered: dict[str, Any] = {}
+    natives = []
+    for name, variable in by_name.items():
+        if name in ordered:
+            continue
+        slab = variable._value.slab
+        if slab is not None and all(member in by_name for member in slab.layout.names):
+            ordered.update((member, by_name[member]) for member in slab.layout.names)
+            natives.append(slab)
+        else:
+            ordered[name] = variable
+            natives.append(variable._value)
+    return Parts(tuple(ordered.values()), tuple(natives))
+
+
+def received(
+    variables: Iterable[Any], layouts: Sequence[Layout], payloads: Sequence[tf.Tensor]
+) -> list[tuple[Any, tf.Tensor]]:
+    """Variables and their values, from what servers have sent; without those that did not come.
+
+    Args:
+        variables: Keras variables on servers.
+        layouts: of each server's payload: values of pieces, by name.
+        payloads: of the servers.
+    """
+    values: dict[str, tf.Tensor] = {}
+    for layout, payload in zip(layouts, payloads, strict=True):
+        values.update(unpack(layout, payload))
+    return of_variables(values, variables)
+
+
+@dataclass(frozen=True)
+class StageWire:
+    """The messages of one stage with one server."""
+
+    gradients: Parts  # what gradients go up for
+    state: tuple[Any, ...]  # pieces whose new values go up
+    counts: tuple[Any, ...]  # of updates, whose increases go up
+    values: Parts  # what comes down
+    request: Layout
+    reply: Layout
+    server_request: Layout  # the same bytes as the server sees them
+    server_reply: Layout
+    tables: tuple[Any, ...] = ()  # pieces of which rows of gradients follow the payload
+
+    @property
+    def updated(self) -> tuple[Any, ...]:
+        """What the server reads and writes of all that gradients come for."""
+        return (*self.gradients.natives, *(table._value for table in self.tables))
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """The pieces whose values come down."""
+        return self.values.variables
+
+
+def name_of(variable: Any) -> str:
+    """A variable's name in a payload."""
+    return str(variable._value.shared_name)
+
+
+def gradient_name(variable: Any) -> str:
+    """The name of a variable's gradient in a payload."""
+    return gradient_of(variable._value)
+
+
+def gradient_of(native: Any) -> str:
+    """The name of the gradient of a server's variable or slab in a payload."""
+    return f"gradient of {native.shared_name}"
+
+
+def count_name(variable: Any) -> str:
+    """The name of a count's increase in a payload."""
+    return f"increase of {variable._value.shared_name}"
+
+
+def parameters_on(program: Program, device: str) -> tuple[Any, ...]:
+    """What of a program's variables lies on one server, in the order of their first use."""
+    return pieces_on(program.variables, device)
+
+
+def pieces_on(variables: Iterable[Any], device: str) -> tuple[Any, ...]:
+    """What of some variables lies on one server."""
+    return tuple(piece for piece in all_pieces(variables) if piece._value.device == device)
+
+
+def in_pieces(
+    tensors: Mapping[str, tf.Tensor], variables: Iterable[Any], *, name: Callable[[Any], str]
+) -> dict[str, tf.Tensor]:
+    """Tensors of variables as those of their pieces.
+
+    Args:
+        tensors: by name.
+        variables: whose tensors they are; of some there may be none.
+        name: of a variable's or a piece's tensor.
+    """
+    cut_up: dict[str, tf.Tensor] = {}
+    for variable in variables:
+        if name(variable) in tensors:
+            parts = cut(tensors[name(variable)], rule_of(variable))
+            cut_up.update(zip(map(name, pieces_of(variable)), parts, strict=True))
+    return cut_up
+
+
+def of_variables(
+    tensors: Mapping[str, tf.Tensor], variables: Iterable[Any]
+) -> list[tuple[Any, tf.Tensor]]:
+    """Variables and their values, from those of their pieces on all servers; by `name_of`."""
+    found = []
+    for variable in variables:
+        names = [name_of(piece) for piece in pieces_of(variable)]
+        if names[0] in tensors:
+            found.append((variable, joined([tensors[n] for n in names], rule_of(variable))))
+    return found
+
+
+def parameter_layout(variables: Iterable[Any]) -> Layout:
+    """Values of variables."""
+    return Layout.of((name_of(v), v._value.dtype.name, tuple(v.shape)) for v in variables)
+
+
+def report_layout(program: Program) -> Layout:
+    """The metric state and the outputs of one step, which close its ticket."""
+    return Layout.of(
+        [
+            (METRICS, "float64", (program.metric_items,)),
+            (OUTPUTS, "float64", (program.output_items,)),
+        ]
+    )
+
+
+def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> StageWire:
+    """The messages of a stage.
+
+    Args:
+        program: the step.
+        stage: its number.
+        device: the server.
+        reports: the server takes the report of the step before (the ticket server does).
+    """
+    is_last = stage == len(program.stages) - 1
+    known = {id(table) for table in program.tables}
+    trained = program.stages[stage].variables
+    gradients = parts_of(pieces_on([v for v in trained if id(v) not in known], device))
+    # A learning rate that the step assigns has a mirror on every server of its optimizer.
+    state = tuple(p for p in all_pieces(program.state) if device in p._value.resource.devices)
+    state = state if is_last else ()
+    local = program.local
+    counts = local.counts if local is not None and local.adds_counts else ()
+    counts = tuple(v for v in counts if device in v._value.resource.devices)
+    values = parts_of(parameters_on(program, device)) if is_last else gradients
+    rest: list[tuple[str, str, tuple[int, ...]]] = [
+        (name_of(v), v._value.dtype.name, tuple(v.shape)) for v in state
+    ]
+    rest += [(count_name(v), "float64", ()) for v in counts]
+    if is_last and reports:
+        rest += [
+            (METRICS, "float64", (program.metric_items,)),
+            (OUTPUTS, "float64", (program.output_items,)),
+        ]
+    return StageWire(
+        gradients=gradients,
+        state=state,
+        counts=counts,
+        values=values,
+        request=Layout.of([*gradients.entries(gradients=True, of_server=False), *rest]),
+        reply=values.layout,
+        server_request=Layout.of([*gradients.entries(gradients=True, of_server=True), *rest]),
+        server_reply=values.server_layout,
+        tables=pieces_on([v for v in trained if id(v) in known], device),
+    )

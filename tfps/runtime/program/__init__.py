@@ -1,0 +1,1 @@
+"""What a step touches, and how it runs."""

@@ -1,0 +1,113 @@
+"""Which variables of a program are tables of which only the rows of a batch travel."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from tfps.bridge.pieces import all_pieces, size_bytes_of
+from tfps.errors import UnsupportedError
+from tfps.optimizers.correction import Correction
+from tfps.optimizers.remembering import Remembering
+from tfps.optimizers.row_updates import gains_by_rows, refuse_inexact_by_rows, updates_rows
+from tfps.optimizers.wrapped import members
+from tfps.runtime.program.program import Program
+
+logger = logging.getLogger(__name__)
+
+# A request for rows costs 0.3 ms, and so do 400 KB there and back: twice as much leaves no doubt.
+LEAST_TABLE_BYTES = 1 << 20
+
+# An update of all of such a table takes a server 50 ms with SGD and 130 ms with Adam, where the
+# rest of a small step takes 5 ms (`tfps bench rows`).
+LARGE_TABLE_BYTES = 64 << 20
+
+
+def let_rows_travel(program: Program) -> None:
+    """Take large tables out of what a program pulls and pushes as a whole.
+
+    That is for steps with one exchange after another: where a worker keeps tables between
+    exchanges, or several devices have a copy each, tables travel as a whole. So they do for
+    optimizers that remember what each worker was handed.
+
+    A table of which only rows are updated travels so whatever its size: its numbers would depend on
+    its size else.
+
+    Args:
+        program: discovered, and told how its workers train.
+
+    Raises:
+        UnsupportedError: only rows of a table are to be updated, and they cannot.
+    """
+    by_rows = [table for table in program.looked_up if _calls_by_rows(program, table)]
+    reason = _why_whole(program) or (_why_not_by_rows(program) if by_rows else None)
+    if by_rows and reason is not None:
+        raise UnsupportedError(
+            f"{by_rows[0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, under "
+            "which gradients of whole tables are applied; expected tfps.Asynchronous(), "
+            "tfps.BoundedStaleness(s) or tfps.DynamicBoundedStaleness(min, max) without pipelining "
+            "and one device per worker. Choose one of those, or train without RowUpdates."
+        )
+    if reason is not None:
+        return
+    for table in by_rows:
+        for optimizer in _calls_by_rows(program, table):
+            refuse_inexact_by_rows(optimizer, table)
+    own = {id(table) for table in by_rows}
+    program.tables = [
+        table
+        for table in program.looked_up
+        if id(table) in own or size_bytes_of(table._value) >= LEAST_TABLE_BYTES
+    ]
+    known = {id(table) for table in program.tables}
+    program.variables = [v for v in program.variables if id(v) not in known]
+    for piece in all_pieces(program.tables):
+        piece._value.stays_alone = True
+    if _why_not_by_rows(program) is None:
+        _say_what_would_gain(program)
+
+
+def _calls_by_rows(program: Program, table: Any) -> list[Any]:
+    """The optimizers of a program that update only rows of a table."""
+    return [c.optimizer for c in program.optimizer_calls if updates_rows(c.optimizer, table)]
+
+
+def _why_whole(program: Program) -> str | None:
+    """What lets tables travel as a whole."""
+    if program.local is not None:
+        return "tfps.LocalSteps"
+    if program.pipelined:
+        return "pipeline_steps=1"
+    if program.adaptive_batches > 1:
+        return "tfps.Synchronous(adaptive_batches=...)"
+    if len(program.devices.names) > 1:
+        return f"{len(program.devices.names)} devices per worker"
+    for call in program.optimizer_calls:
+        for member in members(call.optimizer):
+            if isinstance(member, Correction | Remembering):
+                return f"{type(member).__name__}, which remembers what each worker was handed"
+    return None
+
+
+def _why_not_by_rows(program: Program) -> str | None:
+    """What lets servers update tables as a whole though rows travel."""
+    return "rounds of tfps.Synchronous" if program.meets else None
+
+
+def _say_what_would_gain(program: Program) -> None:
+    """Once for each large table of which a server updates all rows in every step."""
+    for table in program.tables:
+        size_bytes = size_bytes_of(table._value)
+        if size_bytes < LARGE_TABLE_BYTES or table.__dict__.get("_tfps_said_rows"):
+            continue
+        for call in program.optimizer_calls:
+            gains = gains_by_rows(call.optimizer, table)
+            if gains is not None:
+                table.__dict__["_tfps_said_rows"] = True
+                logger.warning(
+                    "%s has %d MiB, and each update goes through all of it on the servers. "
+                    "tfps.optimizers.RowUpdates(%s(...)) would update the batch's rows alone; %s.",
+                    table.path,
+                    size_bytes >> 20,
+                    *gains,
+                )

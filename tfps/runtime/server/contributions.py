@@ -1,0 +1,133 @@
+"""The sums of what workers contribute to a round, for one stage on one server."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.server_variable import ServerVariable
+from tfps.optimizers.gathered_rows import densified
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.message.wire import count_name, gradient_of, name_of
+from tfps.runtime.server.server_stage import ServerStage
+
+REFERENCE, TOTAL, POSITION = range(3)
+
+
+class Contributions:
+    """Adds up gradients and state, weighted by the examples that each comes from.
+
+    A weight is the number of examples divided by that of the round's first contribution: where all
+    batches are alike the weights are exactly 1, and the mean of two gradients is exact.
+
+    A round may go on without what was contributed to it, when those have gone who could apply it.
+    So sums are of one position of the server, and what they hold of another one is forgotten.
+
+    Args:
+        stage: whose contributions they are.
+        runtime: makes variables on servers.
+        name: of the program.
+    """
+
+    def __init__(self, stage: ServerStage, *, runtime: Runtime, name: str) -> None:
+        self._stage = stage
+
+        def variable(value: Any, kind: str, dtype: Any) -> ServerVariable:
+            return runtime.create_variable(
+                value,
+                device=stage.server.device,
+                planned=False,
+                trainable=False,
+                dtype=dtype,
+                name=f"{name}_{stage.number}_{kind}",
+            )
+
+        def sum_of(native: Any) -> ServerVariable:
+            zeros = functools.partial(tf.zeros, native.shape, native.dtype)
+            return variable(zeros, "sum", native.dtype)
+
+        natives = stage.wire.updated if stage.is_update else ()
+        self._weights = variable(np.zeros(3), "weights", tf.float64)
+        self._sums = {gradient_of(native): sum_of(native) for native in natives}
+        self._sums.update((name_of(v), sum_of(v._value)) for v in stage.wire.state)
+        self._sums.update(
+            (count_name(v), variable(np.zeros([]), "count", tf.float64)) for v in stage.wire.counts
+        )
+
+    def add(
+        self,
+        tensors: Mapping[str, Any],
+        *,
+        examples: tf.Tensor,
+        position: tf.Tensor,
+        condition: tf.Tensor,
+    ) -> tf.Tensor:
+        """Add a worker's tensors if a condition holds; answers when it is done.
+
+        Args:
+            tensors: gradients and state, by name.
+            examples: that they come from.
+            position: of the server in its rounds.
+            condition: a bool scalar.
+        """
+
+        def add() -> tf.Tensor:
+            known = self._weights.read_value()
+            count, now = tf.cast(examples, tf.float64), tf.cast(position, tf.float64)
+            is_first = tf.logical_or(known[TOTAL] <= 0, known[POSITION] != now)
+            reference = tf.where(is_first, tf.maximum(count, 1.0), known[REFERENCE])
+            weight = count / reference
+            total = tf.where(is_first, weight, known[TOTAL] + weight)
+            for key, sums in self._sums.items():
+                value = _weighted(densified(tensors[key]), weight)
+                old = sums.read_value()
+                if sums.dtype.is_bool:
+                    sums.assign(value, read_value=False)
+                else:
+                    # Not 0 * old: what an earlier round has left may be no number.
+                    sums.assign(tf.where(is_first, value, old + value), read_value=False)
+            self._weights.assign(tf.stack([reference, total, now]), read_value=False)
+            return tf.constant(0)
+
+        return tf.cond(condition, add, lambda: tf.constant(0))
+
+    def apply(self, condition: tf.Tensor, *, compiled: bool) -> tf.Tensor:
+        """Change the server's variables by the mean if a condition holds; answers when done.
+
+        Args:
+            condition: a bool scalar.
+            compiled: whether XLA may compile the update.
+        """
+
+        def apply() -> tf.Tensor:
+            total = self._weights.read_value()[TOTAL]
+            means = {key: _mean(sums.read_value(), total) for key, sums in self._sums.items()}
+            done = self._stage.change(
+                means, staleness=_integer(0), workers=_integer(1), compiled=compiled
+            )
+            with tf.control_dependencies([done]):
+                self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
+            return tf.constant(0)
+
+        def unless_empty() -> tf.Tensor:
+            """A round to which only repeated tickets came has been applied already."""
+            is_empty = self._weights.read_value()[TOTAL] <= 0
+            return tf.cond(is_empty, lambda: tf.constant(0), apply)
+
+        return self._stage.timed(condition, unless_empty)
+
+
+def _integer(value: int) -> tf.Tensor:
+    return tf.constant(value, tf.int64)
+
+
+def _weighted(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    return tensor * tf.cast(weight, tensor.dtype) if tensor.dtype.is_floating else tensor
+
+
+def _mean(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    return total / tf.cast(weight, total.dtype) if total.dtype.is_floating else total

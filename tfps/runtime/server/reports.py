@@ -1,0 +1,83 @@
+"""Where the ticket server adds up what steps report: metric state, and their newest outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.server_variable import ServerVariable
+from tfps.consistency import ledger as decide
+from tfps.consistency.ledger import Entries
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
+from tfps.runtime.message.wire import METRICS, OUTPUTS
+from tfps.runtime.program.program import Program
+from tfps.transport.message import Request
+
+
+class Reports:
+    """The totals of one program on the ticket server.
+
+    Args:
+        program: what reports.
+        runtime: the job.
+        server: that hands out tickets.
+    """
+
+    def __init__(self, program: Program, *, runtime: Runtime, server: Server) -> None:
+        self._program, self._server = program, server
+
+        def vector(name: str, items: int) -> ServerVariable:
+            return runtime.create_variable(
+                np.zeros([items], np.float64),
+                device=server.device,
+                planned=False,
+                trainable=False,
+                name=f"{program.name}_{name}",
+            )
+
+        self._metrics = vector("metrics", program.metric_items)
+        self._outputs = vector("outputs", program.output_items)
+
+    def close(
+        self,
+        entries: Entries,
+        alive: tf.Tensor,
+        header: tf.Tensor,
+        tensors: Mapping[str, tf.Tensor],
+    ) -> tf.Tensor:
+        """Close the ticket that a request names, and count its report; answers whether it did."""
+        closed = decide.close(
+            entries,
+            alive=alive,
+            slot=header[Request.SLOT],
+            ticket=header[Request.CLOSES],
+            steps=header[Request.CLOSED_STEPS],
+            examples=header[Request.EXAMPLES],
+        )
+        self.count(closed, tensors)
+        return closed
+
+    def count(self, counts: Any, tensors: Mapping[str, tf.Tensor]) -> None:
+        """Take a step's metric state into the totals, once per ticket."""
+        if self._program.metric_items:
+            total = self._metrics.read_value()
+            combined = self._program.totals.combine(total, tensors[METRICS])
+            self._metrics.assign(tf.where(counts, combined, total), read_value=False)
+        if self._program.output_items:
+            newest = self._outputs.read_value()
+            self._outputs.assign(tf.where(counts, tensors[OUTPUTS], newest))
+
+    def read(self, reset: tf.Tensor) -> list[tf.Tensor]:
+        """Trace reading the books, the totals and the outputs; optionally set back to nothing."""
+        with self._server.ledger.locked():
+            cells = self._server.ledger.cells()
+            metrics = tf.identity(self._metrics.read_value())
+            outputs = tf.identity(self._outputs.read_value())
+            with tf.control_dependencies([metrics]):
+                kept = tf.where(reset > 0, tf.constant(self._program.totals.empty), metrics)
+                self._metrics.assign(kept, read_value=False)
+        return [cells, metrics, outputs]

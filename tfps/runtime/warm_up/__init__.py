@@ -1,0 +1,1 @@
+"""The first steps of scheduled functions, which each worker takes by itself."""

@@ -1,0 +1,134 @@
+"""The closure of a worker that takes several batches between two exchanges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.consistency.ledger import NO_TICKET
+from tfps.runtime.message.pushed import NOT_MEASURED
+from tfps.runtime.message.wire import METRICS, OUTPUTS
+from tfps.runtime.worker.period_step import PeriodStep
+from tfps.runtime.worker.step_report import empty_report
+from tfps.runtime.worker.worker_loop import Visit, WorkerLoop, fields_of
+from tfps.transport.message import Request
+
+
+class PeriodLoop(WorkerLoop):
+    """One ticket of the servers is the right to one period: some batches, and an exchange.
+
+    A period is shorter where the data end within it.
+    """
+
+    def ticket_of(
+        self, visit: Visit, period: tf.Tensor, *, batches: tf.Tensor, step: tf.Tensor
+    ) -> tf.Tensor:
+        """The ticket of a period's step, as data and seeds go by it; `NO_TICKET` behind its end.
+
+        Args:
+            visit: of the worker.
+            period: the ticket of the servers.
+            batches: that came with it.
+            step: in the period, from 0.
+        """
+        raise NotImplementedError
+
+    def fields_about(
+        self, begin: tf.Tensor, *, state: dict[str, Any], done: dict[str, Any]
+    ) -> dict[Request, tf.Tensor]:
+        """What the push says of its own period, beside the number of examples.
+
+        Args:
+            begin: a timestamp from before its first step.
+            state: of the loop when it began.
+            done: by its steps.
+        """
+        return {}
+
+    def begin(self, step: PeriodStep, visit: Visit, ticket: tf.Tensor) -> dict[str, Any]:
+        step.prepare()
+        return self._first_of(visit, ticket, step.next_batches)
+
+    def take_steps(self, step: PeriodStep, visit: Visit, state: dict[str, Any]) -> dict[str, Any]:
+        def period(state: dict[str, Any]) -> tuple[dict[str, Any]]:
+            begin = tf.timestamp()
+            with tf.control_dependencies([begin]):
+                step.begin_period()
+                done = self._train(step, visit, state)
+            step.exchange(
+                done["gathered"],
+                ticket=state["period"],
+                versions=state["versions"],
+                report={METRICS: state["metrics"], OUTPUTS: state["outputs"]},
+                fields={
+                    **fields_of(state),
+                    Request.STEP_EXAMPLES: done["examples"],
+                    **self.fields_about(begin, state=state, done=done),
+                },
+            )
+            return (
+                {
+                    **self._first_of(visit, step.next_ticket, step.next_batches),
+                    "versions": tf.stack(step.versions),
+                    "metrics": done["metrics"],
+                    "outputs": done["outputs"],
+                    "closes": tf.where(step.accepted, state["period"], NO_TICKET),
+                    "closed_steps": done["steps"],
+                    "examples": done["examples"],
+                    "push": step.push_microseconds,
+                    "pull": tf.constant(NOT_MEASURED, tf.int64),
+                    "steps": state["steps"] + done["steps"],
+                },
+            )
+
+        return visit.loop(lambda state: state["there"], period, state)
+
+    def _train(self, step: PeriodStep, visit: Visit, state: dict[str, Any]) -> dict[str, Any]:
+        """The steps of a period; answers what they report together, and have gathered."""
+        nothing = empty_report(self.program)
+        begin = {
+            **{key: state[key] for key in ("ticket", "there", "batch", "wait")},
+            "metrics": tf.constant(self.program.totals.empty),
+            "outputs": nothing[OUTPUTS],
+            "examples": tf.constant(0, tf.int64),
+            "steps": tf.constant(0, tf.int64),
+            "gathered": step.nothing_gathered(),
+        }
+
+        def body(now: dict[str, Any]) -> tuple[dict[str, Any]]:
+            batch, steps = visit.batch(now), now["steps"] + 1
+            report = step.run(
+                batch,
+                ticket=now["ticket"],
+                seeds=visit.seed_states(now["ticket"], self.program.draws_per_step),
+                versions=state["versions"],
+                report=nothing,
+                fields={},
+            )
+            examples = visit.source.examples(batch)
+            total = now["examples"] + examples
+            gathered = step.gather(now["gathered"], examples=examples, total=total)
+            # The next batch comes after the step, as everywhere.
+            with tf.control_dependencies([*report.values(), *gathered.values()]):
+                ticket = self.ticket_of(
+                    visit, state["period"], batches=state["batches"], step=steps
+                )
+            return (
+                {
+                    **visit.fetch(ticket, goes_back=False),
+                    "metrics": self.program.totals.combine(now["metrics"], report[METRICS]),
+                    "outputs": report[OUTPUTS],
+                    "examples": total,
+                    "steps": steps,
+                    "gathered": gathered,
+                },
+            )
+
+        return visit.loop(lambda now: now["there"], body, begin)
+
+    def _first_of(self, visit: Visit, period: tf.Tensor, batches: tf.Tensor) -> dict[str, Any]:
+        """The part of a loop's state that belongs to a period: itself, and its first batch."""
+        step = tf.constant(0, tf.int64)
+        ticket = self.ticket_of(visit, period, batches=batches, step=step)
+        return {"period": period, "batches": batches, **visit.fetch(ticket)}

@@ -1,0 +1,58 @@
+"""Steps that compute gradients only; their mean is one worker's contribution to a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.runtime.message.wire import gradient_name
+from tfps.runtime.worker.period_step import PeriodStep
+
+
+class QuotaStep(PeriodStep):
+    """Traces steps whose gradients become one mean, weighted by the examples of each batch.
+
+    Clipping by norm, which needs a worker's whole gradient, acts on that mean.
+
+    Args:
+        program: what the step touches; it has one optimizer call, at its end.
+        options: of `WorkerStep`.
+    """
+
+    def __init__(self, program: Any, **options: Any) -> None:
+        super().__init__(program, **options)
+        self._gradients: dict[str, tf.Tensor] = {}  # of the step that was traced last
+
+    def apply_together(
+        self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
+    ) -> None:
+        self._gradients = {gradient_name(v): g for g, v in zip(gradients, variables, strict=True)}
+
+    def nothing_gathered(self) -> dict[str, tf.Tensor]:
+        return {
+            gradient_name(v): tf.zeros(v.shape, _exact(tf.as_dtype(v.dtype)))
+            for v in self.program.stages[0].variables
+        }
+
+    def gather(
+        self, gathered: dict[str, tf.Tensor], *, examples: tf.Tensor, total: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        # A moving mean: a sum of gradients times examples may be too large for a number.
+        weight = tf.math.divide_no_nan(tf.cast(examples, tf.float64), tf.cast(total, tf.float64))
+        means = {}
+        for name, mean in gathered.items():
+            gradient = tf.cast(self._gradients[name], mean.dtype)
+            means[name] = mean + (gradient - mean) * tf.cast(weight, mean.dtype)
+        return means
+
+    def _send(self, gathered: Mapping[str, tf.Tensor]) -> None:
+        call = self.program.stages[0]
+        means = [tf.cast(gathered[gradient_name(v)], v.dtype) for v in call.variables]
+        super().apply_together(call.optimizer, means, call.variables)
+
+
+def _exact(dtype: tf.DType) -> tf.DType:
+    """What a mean of many numbers is computed in."""
+    return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype

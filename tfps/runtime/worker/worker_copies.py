@@ -1,0 +1,98 @@
+"""A worker's own copies of Keras variables: one on each of its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.worker_variable import WorkerVariable
+from tfps.runtime.program.shares import mean_of, sum_of
+
+# Between the seeds of two devices; users' seeds are small or random, and rarely this far apart.
+SEED_STRIDE = 0x9E3779B
+
+
+class WorkerCopies:
+    """The copies that steps of one closure read and write.
+
+    Outside of the parts that devices compute all copies of a variable are equal. What parts have
+    written becomes one value as the variable's ``aggregation`` says: Keras's, as under TensorFlow's
+    `MirroredStrategy`.
+
+    Args:
+        variables: Keras variables.
+        devices: of the worker; None for a worker that has one.
+    """
+
+    def __init__(self, variables: Sequence[Any], *, devices: Sequence[str | None]) -> None:
+        self._by_device = [_copies_on(device, variables) for device in devices]
+
+    def __len__(self) -> int:
+        """How many copies there are of a variable."""
+        return len(self._by_device)
+
+    def on(self, device: int, keras_variable: Any) -> WorkerVariable:
+        """The copy that a device reads and writes."""
+        copy = self._by_device[device].get(id(keras_variable))
+        if copy is None:
+            raise RuntimeError(
+                f"the step used {keras_variable.path} now but not when it was traced first; a step "
+                "must touch the same variables each time that it is traced"
+            )
+        return copy
+
+    def load(self, keras_variable: Any, value: tf.Tensor) -> None:
+        """Take over a value that came from a server; does not count as an assignment."""
+        for device in range(len(self)):
+            self.on(device, keras_variable).load(value)
+
+    def load_seed(self, keras_variable: Any, state: tf.Tensor) -> None:
+        """Take over a seed generator's state; the examples of each device get masks of their own.
+
+        Args:
+            keras_variable: the state, [seed, count of draws].
+            state: for the first device, whose numbers are those of a worker with one device.
+        """
+        for device in range(len(self)):
+            own = state + tf.constant([device * SEED_STRIDE, 0], tf.int64)
+            self.on(device, keras_variable).load(tf.cast(own, keras_variable._dtype))
+
+    def assign(self, keras_variable: Any, value: Any) -> None:
+        """Write all copies of a variable."""
+        for device in range(len(self)):
+            self.on(device, keras_variable).assign(value)
+
+    def read(self, keras_variable: Any) -> tf.Tensor:
+        """The value that all copies have."""
+        return self.on(0, keras_variable).read_value()
+
+    def is_assigned(self, keras_variable: Any) -> bool:
+        """Whether what was traced writes a variable."""
+        return any(self.on(device, keras_variable).assigned for device in range(len(self)))
+
+    def together(
+        self, keras_variable: Any, *, before: tf.Tensor | None, shares: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
+        """What the copies' values amount to.
+
+        Args:
+            keras_variable: whose copies.
+            before: the value that all copies had at the begin; needed where changes are summed.
+            shares: of the devices in the batch (see `runtime.program.shares`).
+        """
+        values = [self.on(device, keras_variable).read_value() for device in range(len(self))]
+        if len(values) == 1 or values[0].dtype.is_bool:
+            return values[0]
+        if keras_variable.aggregation == "sum":
+            assert before is not None
+            return before + sum_of([value - before for value in values])
+        if keras_variable.aggregation == "only_first_replica" or not values[0].dtype.is_floating:
+            return values[0]
+        return mean_of(values, shares)
+
+
+def _copies_on(device: str | None, variables: Sequence[Any]) -> dict[int, WorkerVariable]:
+    with tf.device(device):
+        return {id(variable): WorkerVariable(variable) for variable in variables}

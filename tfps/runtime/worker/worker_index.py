@@ -1,0 +1,35 @@
+"""Which worker runs a function, as a tensor inside the function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.chief_constant import chief_constant
+
+_INDEX = tf.TensorSpec([], tf.int64)
+# Graphs of branches and loops, which have no call of their own.
+_PARTS = ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph")
+
+
+def worker_of_call() -> tf.Tensor:
+    """The index of the worker on whose behalf the current function is called, int64.
+
+    `message.COORDINATOR` where the coordinator calls it for itself. A function that is called by
+    another one takes it from that one, unlike with
+    `tf.distribute.coordinator.experimental_get_current_worker_index`.
+    """
+    graph: Any = private.current_graph()
+    while type(graph).__name__ in _PARTS:
+        graph = graph.outer_graph
+    with graph.as_default():
+        index: tf.Tensor = graph.capture_call_time_value(_at_call, _INDEX, key="tfps_worker_index")
+    return index
+
+
+def _at_call() -> tf.Tensor:
+    if not tf.executing_eagerly():  # one function calls another
+        return worker_of_call()
+    return chief_constant(private.worker_index(), tf.int64)
