@@ -54,7 +54,7 @@ def lost_servers_as_unavailable() -> Iterator[None]:
         raise tf.errors.UnavailableError(None, None, error.message) from error
 
 
-class Watch(NamedTuple):
+class ClosureObserver(NamedTuple):
     """Who hears of a coordinator's closures.
 
     Args:
@@ -67,10 +67,10 @@ class Watch(NamedTuple):
     prepare: Callable[[int, Any], None] = lambda *_: None
 
 
-_watched_clusters: weakref.WeakKeyDictionary[Any, Watch] = weakref.WeakKeyDictionary()
+_watched_clusters: weakref.WeakKeyDictionary[Any, ClosureObserver] = weakref.WeakKeyDictionary()
 
 
-def watch_closures(coordinator: Any, watch: Watch) -> None:
+def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
     """Let the errors of closures reach the coordinator as what they are, and be told once.
 
     When a request from inside a worker's function fails because a server is lost, TensorFlow
@@ -118,7 +118,12 @@ def watch_closures(coordinator: Any, watch: Watch) -> None:
 
 
 def _execute(
-    closure: Any, worker: Any, watch: Watch, original: Callable[..., None], *, may_repeat: bool
+    closure: Any,
+    worker: Any,
+    watch: ClosureObserver,
+    original: Callable[..., None],
+    *,
+    may_repeat: bool,
 ) -> bool:
     """Execute a closure; False if it ended with a request that was not read, and may be repeated.
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfps.bridge.remote_value import is_done
 from tfps.config import JobConfig
-from tfps.job.epochs import Epoch, Training
+from tfps.job.epochs import Epoch, TrainingRecord
 from tfps.job.inputs import Inputs
 from tfps.strategy.coordinator import ClusterCoordinator
 from tfps.training.progress import ClusterProgbar
@@ -26,7 +26,7 @@ LOOK_EVERY_S = 0.02
 
 def train_with_custom_loop(
     strategy: Any, model: Any, inputs: Inputs, config: JobConfig
-) -> Training:
+) -> TrainingRecord:
     """Train a compiled model step by step; answers what its epochs measured.
 
     Args:
@@ -67,7 +67,7 @@ def train_with_custom_loop(
         seconds = time.monotonic() - began_s
         epochs.append(Epoch(epoch + 1, steps, seconds, progress.steps_per_s, metrics))
     coordinator.join()
-    return Training(epochs, examples_seen)
+    return TrainingRecord(epochs, examples_seen)
 
 
 def make_execution(strategy: Any, model: Any) -> Callable[[Any, Any], Any]:

@@ -27,7 +27,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingRecord:
     """What a training loop measured.
 
     Args:
@@ -50,7 +50,7 @@ class Training:
         Example:
 
         >>> slow, fast = Epoch(1, 100, 20.0, 50.0, {}), Epoch(2, 100, 1.5, 100.0, {})
-        >>> Training([slow, fast]).step_seconds
+        >>> TrainingRecord([slow, fast]).step_seconds
         3.0
         """
         seconds = [e.steps / e.steps_per_s if e.steps_per_s else None for e in self.epochs]

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from tfps.config import JobConfig
-from tfps.job.epochs import Epoch, Training
+from tfps.job.epochs import Epoch, TrainingRecord
 from tfps.job.inputs import Inputs
 
 
@@ -40,7 +40,7 @@ class EpochLog(keras.callbacks.Callback):
         )
 
 
-def train_with_fit(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> Training:
+def train_with_fit(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> TrainingRecord:
     """Train a compiled model; answers what its epochs measured.
 
     Args:
@@ -58,4 +58,4 @@ def train_with_fit(strategy: Any, model: Any, inputs: Inputs, config: JobConfig)
         validation_data=inputs.validation_data,
         callbacks=[log],
     )
-    return Training(log.epochs)
+    return TrainingRecord(log.epochs)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tfps.config import JobConfig, to_toml
 from tfps.job import bundle
 from tfps.job.consistency import mode_in_words
-from tfps.job.epochs import Training
+from tfps.job.epochs import TrainingRecord
 from tfps.job.inputs import Inputs, split
 from tfps.job.result import Result, host, now, package_versions
 from tfps.launch.folder import make_folder
@@ -191,7 +191,7 @@ def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
     return output
 
 
-def _train(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> Training:
+def _train(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> TrainingRecord:
     if config.training.loop == "fit":
         from tfps.job.fit_loop import train_with_fit
 
@@ -211,7 +211,7 @@ def _cluster(strategy: Any, stats: Any) -> dict[str, Any]:
     }
 
 
-def _of_which(training: Training) -> str:
+def _of_which(training: TrainingRecord) -> str:
     """Say how long the steps took; the rest is start and validation."""
     if training.step_seconds is None:
         return ""

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.attendance import Attendance
 from tfps.bridge.closure_error import (
-    Watch,
+    ClosureObserver,
     is_task_failure,
     tells_of_a_lost_server,
     watch_closures,
@@ -74,7 +74,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
         if is_ours:
             self._attend(strategy)
-        watch = Watch(functools.partial(_tell, getattr(strategy, "runtime", None)))
+        watch = ClosureObserver(functools.partial(_tell, getattr(strategy, "runtime", None)))
         if is_ours:
             watch = watch._replace(prepare=strategy.runtime.function_tables.prepare)
         watch_closures(self, watch)

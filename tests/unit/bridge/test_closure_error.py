@@ -14,7 +14,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.attendance import Attendance
 from tfps.bridge.closure_error import (
     ATTEMPTS,
-    Watch,
+    ClosureObserver,
     tells_of_an_unread_request,
     watch_closures,
 )
@@ -58,7 +58,7 @@ class _Cluster:
 
         monkeypatch.setattr(private.Closure, "execute_on", execute_on)
         monkeypatch.setattr(private.Closure, "_tfps_patched", False, raising=False)
-        watch_closures(SimpleNamespace(_cluster=self), Watch(self._tell))
+        watch_closures(SimpleNamespace(_cluster=self), ClosureObserver(self._tell))
         private.Closure.execute_on(SimpleNamespace(function=function), self.worker)
 
     def _tell(self, error: Exception, graph: Any, worker: int) -> Exception:

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 from tfps.errors import ConfigError, DataError
 from tfps.job.bundle import example
-from tfps.job.epochs import Epoch, Training
+from tfps.job.epochs import Epoch, TrainingRecord
 from tfps.job.figures import PICTURES, confusion, curves, draw_all, staleness
 from tfps.job.inputs import split
 from tfps.job.job import RESULT_FILES, prepare_output
@@ -25,7 +25,7 @@ EPOCHS = [
     Epoch(1, 891, 31.0, 90.0, {"loss": 0.5, "accuracy": 0.8, "val_loss": 0.4, "val_accuracy": 0.9}),
     Epoch(2, 891, 9.0, 110.0, {"loss": 0.3, "accuracy": 0.9, "val_loss": 0.3, "val_accuracy": 0.9}),
 ]
-TRAINING = Training(EPOCHS)
+TRAINING = TrainingRecord(EPOCHS)
 
 
 def _result(**changes: Any) -> Result:
@@ -70,8 +70,8 @@ def test_the_rate_of_a_run_lies_between_those_of_its_epochs():
     assert TRAINING.steps == 2 * 891
     assert TRAINING.step_seconds == pytest.approx(891 / 90 + 891 / 110)
     assert TRAINING.steps_per_s == pytest.approx(99.0)
-    assert Training([*EPOCHS, Epoch(3, 891, 9.0, None, {})]).steps_per_s is None
-    assert Training([]).steps_per_s is None
+    assert TrainingRecord([*EPOCHS, Epoch(3, 891, 9.0, None, {})]).steps_per_s is None
+    assert TrainingRecord([]).steps_per_s is None
 
 
 def test_result_has_the_fields_of_the_contract(tmp_path):
