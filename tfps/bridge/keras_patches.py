@@ -13,7 +13,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import keras
 import tensorflow as tf
@@ -38,6 +38,7 @@ if not keras.__version__.startswith(SUPPORTED_KERAS + "."):
 
 # With a separator at its end: Keras looks for it anywhere in a file's name.
 OUR_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+Filtered = TypeVar("Filtered", bound=Callable[..., Any])
 
 PUBLIC_METHODS = (
     "fit",
@@ -370,14 +371,15 @@ def _patch_begin(hooks: TrainerHooks, kind: str) -> None:
     _wrap(keras_callbacks.CallbackList, f"on_{kind}_begin", begin)
 
 
-def traceback_filtered(function: Callable[..., Any]) -> Callable[..., Any]:
+def traceback_filtered(function: Filtered) -> Filtered:
     """A function whose errors' tracebacks show no line of a library, unless Keras is told to."""
-    return cast("Callable[..., Any]", keras_tracebacks.filter_traceback(function))
+    if OUR_PACKAGE not in keras_tracebacks._EXCLUDED_PATHS:
+        keras_tracebacks._EXCLUDED_PATHS += (OUR_PACKAGE,)
+    return cast("Filtered", keras_tracebacks.filter_traceback(function))
 
 
 def _patch_tracebacks() -> None:
     """Leave our lines out of tracebacks where Keras leaves its own out."""
-    keras_tracebacks._EXCLUDED_PATHS += (OUR_PACKAGE,)
     trainer = keras_trainer.TensorFlowTrainer
     for method in PUBLIC_METHODS:
         setattr(trainer, method, traceback_filtered(trainer.__dict__[method]))

@@ -95,6 +95,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     ```
     """
 
+    @keras_patches.traceback_filtered
     def __init__(
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from random import Random
 from typing import Any
 
 import tensorflow as tf
@@ -149,12 +151,30 @@ def _reason(error: tf.errors.OpError) -> str:
     return f"it cannot be serialised: {text}"
 
 
+@contextlib.contextmanager
+def without_global_seed(graph: Any) -> Iterator[None]:
+    """While it is open, a shuffle of a graph has a seed only if the user gives it one.
+
+    With the program's global seed TensorFlow gives another one to each operation, so that shards
+    of a list of files, say, which is shuffled for each of them, would overlap.
+
+    Args:
+        graph: that is being traced.
+    """
+    seed, graph.seed = graph.seed, None
+    try:
+        yield
+    finally:
+        graph.seed = seed
+
+
 def settle_operations(graph: Any, number: tf.Tensor) -> set[str]:
     """Let a function that is traced make its datasets in one order, another one for each number.
 
     As `settle` does for graphs, but a shuffle has the same order whenever its dataset is iterated:
     workers iterate it as often as they must. One that the user does not want to differ between
-    iterations does not differ between numbers.
+    iterations does not differ between numbers. All that have no seed get the same one, which
+    follows from the program's global seed if there is one.
 
     Args:
         graph: that makes the datasets.
@@ -163,7 +183,8 @@ def settle_operations(graph: Any, number: tf.Tensor) -> set[str]:
     Returns:
         What cannot be settled, since it lies in a function of a dataset: names of operations.
     """
-    chance = tf.constant(1 + secrets.randbits(31), tf.int64)
+    bits = secrets.randbits(31) if graph.seed is None else Random(graph.seed).getrandbits(31)
+    chance = tf.constant(1 + bits, tf.int64)
     own = list(graph.get_operations())
     for operation in own:
         names = [attribute.name for attribute in operation.op_def.attr]

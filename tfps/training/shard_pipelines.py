@@ -16,7 +16,7 @@ from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.worker_loop import Claim
 from tfps.training.batch import empty_component, numbered, restore_batch
 from tfps.training.dataset_function import dataset_of_pipeline, takes_context
-from tfps.training.dataset_graph import settle_operations
+from tfps.training.dataset_graph import settle_operations, without_global_seed
 from tfps.training.lease_desk import NOWHERE, LeaseDesk
 
 logger = logging.getLogger(__name__)
@@ -172,20 +172,11 @@ class ShardPipelines:
 
     def _trace(self, first: tf.Tensor, number: tf.Tensor) -> Any:
         """One shard with its batches numbered, and the pipelines of all, in the order of a pass."""
-        uses_context = takes_context(self._function)
-        datasets = []
-        for shard in range(self._number):
-            dataset = dataset_of_pipeline(
-                self._function,
-                index=shard,
-                pipelines=self._number,
-                strategy=self._coordinator.strategy,
-            )
-            if not uses_context and self._number > 1:
-                dataset = dataset.shard(self._number, shard)
-            datasets.append(dataset.with_options(IN_ORDER))
+        graph = private.current_graph()
+        with without_global_seed(graph):
+            datasets = [dataset.with_options(IN_ORDER) for dataset in self._datasets()]
         self.batch_spec = _common_spec([dataset.element_spec for dataset in datasets])
-        unsettled = settle_operations(private.current_graph(), number)
+        unsettled = settle_operations(graph, number)
         if unsettled:
             logger.warning(UNSETTLED, ", ".join(sorted(unsettled)))
         variants = [dataset._variant_tensor for dataset in datasets]
@@ -193,6 +184,19 @@ class ShardPipelines:
             # TensorFlow makes another operation of a stack of one, which knows no datasets.
             pipelines = tf.stack(variants if self._number > 1 else variants * 2)
         return self._pipeline(pipelines, first), pipelines
+
+    def _datasets(self) -> list[tf.data.Dataset]:
+        """Of the shards; what a function without a context makes is cut."""
+        make = functools.partial(
+            dataset_of_pipeline,
+            self._function,
+            pipelines=self._number,
+            strategy=self._coordinator.strategy,
+        )
+        if takes_context(self._function):
+            return [make(index=shard) for shard in range(self._number)]
+        whole = make(index=0)
+        return [whole.shard(self._number, shard) for shard in range(self._number)]
 
     def _pipeline(self, pipelines: tf.Tensor, shard: tf.Tensor) -> tf.data.Dataset:
         """(number, (shard, whether it is a batch, *components)), without end."""

@@ -252,7 +252,9 @@ def test_a_terminal_belongs_to_the_script(script: Path) -> None:
 
 BAR = (
     "from tfps.training.progress import ClusterProgbar as Bar\n"
-    "class Pace:\n    _describe_pace = lambda self: '1/1 workers'\n"
+    "class Pace:\n"
+    "    _describe_pace = lambda self: '1/1 workers'\n"
+    "    _step_rate = lambda self, kind, since_s: None\n"
     "bar = Bar(Pace(), target=9)\nbar.update(3)\ntime.sleep(100)"
 )
 

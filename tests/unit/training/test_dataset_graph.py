@@ -12,7 +12,13 @@ import tensorflow as tf
 
 from tfps.errors import ConfigError
 from tfps.training.dataset_function import is_dataset_function, takes_context
-from tfps.training.dataset_graph import NotPortable, portable_graph, settle, settle_operations
+from tfps.training.dataset_graph import (
+    NotPortable,
+    portable_graph,
+    settle,
+    settle_operations,
+    without_global_seed,
+)
 from tfps.training.shards import Shards
 
 NUMBERS = tf.data.Dataset.range
@@ -102,8 +108,10 @@ def _settled(make: Callable[[], tf.data.Dataset]) -> tuple[Callable[[int], list[
     unsettled: set[str] = set()
 
     def trace(number: tf.Tensor) -> tf.data.Dataset:
-        dataset = make()
-        unsettled.update(settle_operations(tf.compat.v1.get_default_graph(), number))
+        graph = tf.compat.v1.get_default_graph()
+        with without_global_seed(graph):
+            dataset = make()
+        unsettled.update(settle_operations(graph, number))
         return dataset
 
     traced = tf.function(trace, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int64))
@@ -136,6 +144,22 @@ def test_every_worker_sees_the_order_of_a_pass(
     assert elements(1) == elements(1)
     assert (elements(1) != elements(2)) == differs
     assert not unsettled
+
+
+def test_a_global_seed_gives_one_order_to_all_and_the_same_in_each_run() -> None:
+    """As the calls of one function for several shards: what they make must not differ in order."""
+
+    def orders() -> list[list[int]]:
+        tf.random.set_seed(5)
+        made = (lambda: NUMBERS(50).shuffle(50), lambda: NUMBERS(50).skip(0).shuffle(50))
+        return [_settled(make)[0](1) for make in made]
+
+    try:
+        (first, second), again = orders(), orders()
+    finally:
+        tf.random.set_seed(None)
+    assert first == second
+    assert again == [first, second]
 
 
 def test_parallel_operations_keep_their_order() -> None:
