@@ -200,9 +200,7 @@ class Trainer:
                 "model was created outside of it, so no worker can run it. Create and compile it "
                 f"inside `with strategy.scope():`; {method} may be called anywhere."
             )
-        # After training, a model that is evaluated here is a copy that was meant to be.
-        is_surprising = method in ("fit", "train_on_batch") or not WORK.has_begun
-        if model._distribute_strategy is None and WORK.is_possible and is_surprising:
+        if model._distribute_strategy is None and WORK.is_possible:
             say_once(model, "stranger", STRANGER, model.name, method)
 
     def adopt_callbacks(self, model: Any, callbacks: Any) -> None:

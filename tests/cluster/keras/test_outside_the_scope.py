@@ -58,16 +58,12 @@ def test_model_from_outside_the_scope_warns_once(
     assert len(warnings_of(lambda: fit(_stranger()))) == 1, "each model once"
 
 
-def test_evaluation_on_the_chief_warns_while_the_workers_have_done_nothing(
-    work: Work, warnings_of: Warned
-) -> None:
-    def evaluate() -> None:
-        _stranger().evaluate(X, LABELS, verbose=0)
-
-    [warning] = warnings_of(evaluate)
+def test_an_evaluation_warns_as_well(work: Work, warnings_of: Warned) -> None:
+    model = _stranger()
+    work.begin()  # whatever the workers have had to do before
+    [warning] = warnings_of(lambda: model.evaluate(X, LABELS, verbose=0))
     assert "so evaluate runs in this process alone" in warning
-    work.begin()
-    assert warnings_of(evaluate) == [], "a copy that is meant to be evaluated here"
+    assert warnings_of(lambda: model.evaluate(X, LABELS, verbose=0)) == []
 
 
 def test_other_models_from_outside_the_scope_do_not_warn(
