@@ -98,6 +98,13 @@ def test_no_strategy_on_a_closed_cluster(left: Left) -> None:
         tfps.ParameterServerStrategy(left.cluster.cluster_resolver)
 
 
+def test_nothing_asks_the_tasks_at_exit(left: Left) -> None:
+    # Each session that is left open waits for three seconds for its task when it is collected.
+    lines = left.strategy.runtime._lines()
+    assert len(lines) == 2
+    assert all(line._session._closed for line in lines)
+
+
 def test_the_next_cluster_hears_nothing_of_it(
     left: Left,
     tmp_path: Path,

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge.owned_graph import OwnedGraph
 from tfps.bridge.server_function import server_function
+from tfps.bridge.tensorflow_private import leave_open
 from tfps.cluster import accepts_connections
 from tfps.transport.session_options import session_options
 
@@ -20,6 +21,8 @@ from tfps.transport.session_options import session_options
 # and followed by a look at the port; a busy machine may need the whole time.
 ATTEMPT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 30.0
+# How long the end of a line looks for its server.
+LOOK_TIMEOUT_S = 1.0
 # TensorFlow has sent a request again, for want of an answer, that had arrived.
 TWICE = "was received twice"
 # What a server says that is there: a file cannot be written or read.
@@ -180,6 +183,15 @@ class ControlPlane:
                     f"anew or does not answer: {error.message}",
                 ) from error
 
-    def close(self) -> None:
-        """Close the line."""
-        self._session.close()
+    def close(self, *, answering: bool = True) -> None:
+        """Close the line; a server that is gone is not waited for.
+
+        Args:
+            answering: whether the server is thought to answer.
+        """
+        with self._lock:
+            answering = answering and self.lost is None
+            if answering and accepts_connections(self._address, timeout_s=LOOK_TIMEOUT_S):
+                self._session.close()
+            else:
+                leave_open(self._session)

@@ -240,6 +240,12 @@ class Runtime(Storage):
         """
         if not self.closed:
             self._leave(reason, with_guests=answering)
+            # What is left open is closed by the collector, which waits for a server that is gone.
+            for line in self._lines():
+                line.close(answering=answering)
+
+    def _lines(self) -> list[ControlPlane]:
+        return [*(server.control for server in self.servers), *self.worker_lines]
 
     def _leave(self, reason: str, *, with_guests: bool) -> None:
         for guest in list(self.guests) if with_guests else []:
@@ -277,6 +283,5 @@ class Runtime(Storage):
             if server.lost is None:
                 server.membership.destroy()
                 server.ledger.destroy()
-            server.control.close()
-        for line in self.worker_lines:
+        for line in self._lines():
             line.close()
