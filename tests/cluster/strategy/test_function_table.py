@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -15,8 +16,8 @@ from tfps.bridge.function_table import function_with_attribute
 from tfps.launch import LocalCluster
 
 SMALL, LARGE = 4, 2000
-# TensorFlow alone failed in one strategy of twenty here.
-STRATEGIES, CALLS, ITEMS = 20, 24, 1 << 18
+# TensorFlow alone failed in one cluster of twenty here.
+CLUSTERS, CALLS, ITEMS = 20, 24, 1 << 18
 
 
 @pytest.mark.slow
@@ -42,16 +43,16 @@ def test_first_calls_of_a_model_that_comes_late(cluster: Callable[..., LocalClus
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_first_calls_of_a_worker_over_grpc(cluster: Callable[..., LocalCluster]) -> None:
-    resolver = cluster(workers=2, ps=2).cluster_resolver
-    for _ in range(STRATEGIES):
-        strategy = tfps.ParameterServerStrategy(resolver, transport="grpc")
-        first = tf.function(lambda value: value[:1], autograph=False).get_concrete_function(
-            tf.TensorSpec([ITEMS], tf.float32)
-        )
-        results = _call_side_by_side(first)
-        assert len(set(results)) == 2  # one per worker
-        strategy.close()
+def test_first_calls_of_a_worker_over_grpc(tmp_path: Path) -> None:
+    """Whatever was called before on a worker is in its table, so each cluster is used once."""
+    for _ in range(CLUSTERS):
+        with LocalCluster(workers=2, ps=2, log_dir=tmp_path) as cluster:
+            tfps.ParameterServerStrategy(cluster.cluster_resolver, transport="grpc")
+            first = tf.function(lambda value: value[:1], autograph=False).get_concrete_function(
+                tf.TensorSpec([ITEMS], tf.float32)
+            )
+            results = _call_side_by_side(first)
+            assert len(set(results)) == 2  # one per worker
 
 
 def _call_side_by_side(function: tf.types.experimental.ConcreteFunction) -> list[float]:
