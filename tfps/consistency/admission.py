@@ -1,149 +1,80 @@
-"""Whether a push counts: once for each ticket, from a living worker, not too stale. Pure."""
+"""Whether a push counts: once for each ticket, from a living worker, in time. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from tfps.consistency.ledger import STALENESS_BINS, Entries, Status
+from tfps.consistency.ledger import Entries, Status
+from tfps.consistency.logic import Logic
+
+NONE = 0  # of a push's gradients are dropped
 
 
-@dataclass
+@dataclass(frozen=True)
+class Claim:
+    """What a server knows of a push before it decides; True: it holds for every push.
+
+    Args:
+        alive: whether the sender takes part.
+        is_new: whether it has not been applied before.
+        in_time: whether its gradients are not too old.
+    """
+
+    alive: Any
+    is_new: Any
+    in_time: Any
+
+
+@dataclass(frozen=True)
 class Admission:
     """What a server does with a push."""
 
-    alive: Any
     known: Any  # it came for the first time, so it need not come again
     fresh: Any  # apply it
     status: Any
-    staleness: Any  # updates applied since the parameters were read
 
 
 def admit(
-    entries: Entries,
-    *,
-    alive: Any,
-    key: Any,
-    applied_key: Any,
-    base_version: Any,
-    is_update: bool,
-    drop_above: int | None = None,
+    entries: Entries, claim: Claim, *, counts_update: bool, staleness_bin: Any | None
 ) -> Admission:
-    """Decide on a push: once per key, only from a living worker.
+    """Decide on a push, and count it.
 
     Args:
         entries: the server's books.
-        alive: whether the sender takes part.
-        key: ticket and stage as one growing number.
-        applied_key: the largest key applied so far in this key's cell of the window.
-        base_version: this server's version that the gradient was computed from.
-        is_update: the push carries gradients; else only state such as moving averages.
-        drop_above: the staleness above which a gradient is dropped; its ticket counts as visited.
+        claim: what is known of it.
+        counts_update: a fresh one is an update of the server's variables, by itself.
+        staleness_bin: where its staleness is counted; None: it carries no gradients.
     """
     books, logic = entries.books, entries.logic
-    is_new = key > applied_key
-    known = fresh = logic.both(alive, is_new)
-    version = entries.read(books.VERSION)
-    staleness = version - base_version
-    accepted: Any = int(Status.OK)
-    if drop_above is not None:
-        fresh = logic.both(known, staleness <= drop_above)
-        accepted = logic.choose(staleness <= drop_above, int(Status.OK), int(Status.LATE))
-        entries.count(books.DROPPED, logic.choose(fresh, 0, logic.choose(known, 1, 0)))
-    status = logic.choose(
-        alive, logic.choose(is_new, accepted, int(Status.DUPLICATE)), int(Status.EVICTED)
-    )
-    entries.count_if(alive, books.EXCHANGES)
-    entries.count_if(logic.both(alive, key <= applied_key), books.DUPLICATES)
-    entries.count(books.DROPPED, logic.choose(alive, 0, 1))
-    if is_update:
+    known = every(logic, claim.alive, claim.is_new)
+    fresh = every(logic, known, claim.in_time)
+    accepted = either(logic, claim.in_time, int(Status.OK), int(Status.LATE))
+    status = either(logic, claim.is_new, accepted, int(Status.DUPLICATE))
+    status = either(logic, claim.alive, status, int(Status.EVICTED))
+    entries.count_if(claim.alive, books.EXCHANGES)
+    if claim.is_new is not True:
+        entries.count_if(claim.alive, books.DUPLICATES, logic.choose(claim.is_new, 0, 1))
+    dropped = either(logic, claim.in_time, NONE, either(logic, claim.is_new, 1, NONE))
+    dropped = either(logic, claim.alive, dropped, 1)
+    if dropped is not NONE:
+        entries.count(books.DROPPED, dropped)
+    if counts_update:
         entries.count_if(fresh, books.VERSION)
-        entries.count_if(fresh, books.staleness(logic.smaller(staleness, STALENESS_BINS - 1)))
-    return Admission(alive=alive, known=known, fresh=fresh, status=status, staleness=staleness)
+    if staleness_bin is not None:
+        entries.count_if(fresh, books.staleness(staleness_bin))
+    return Admission(known=known, fresh=fresh, status=status)
 
 
-def admit_to_round(
-    entries: Entries, *, alive: Any, in_time: Any, key: Any, applied_key: Any, late_rounds: Any
-) -> Admission:
-    """Decide on a push to a round: late ones are dropped, repeated ones add nothing.
-
-    Args:
-        entries: the server's books.
-        alive: whether the sender takes part.
-        in_time: whether it was computed from the parameters of the round at hand.
-        key: ticket and stage as one growing number.
-        applied_key: the largest key applied so far in this key's cell of the window.
-        late_rounds: by how many rounds it is late.
-    """
-    books, logic = entries.books, entries.logic
-    is_new = key > applied_key
-    known = logic.both(alive, is_new)
-    fresh = logic.both(known, in_time)
-    in_round = logic.choose(in_time, int(Status.OK), int(Status.LATE))
-    status = logic.choose(
-        alive, logic.choose(is_new, in_round, int(Status.DUPLICATE)), int(Status.EVICTED)
-    )
-    entries.count_if(alive, books.EXCHANGES)
-    entries.count_if(logic.both(alive, key <= applied_key), books.DUPLICATES)
-    dropped = logic.choose(fresh, 0, logic.choose(known, 1, logic.choose(alive, 0, 1)))
-    entries.count(books.DROPPED, dropped)
-    return Admission(alive=alive, known=known, fresh=fresh, status=status, staleness=late_rounds)
+def every(logic: Logic, *conditions: Any) -> Any:
+    """Whether all of some conditions hold; those that always do cost nothing."""
+    result: Any = True
+    for condition in conditions:
+        if condition is not True:
+            result = condition if result is True else logic.both(result, condition)
+    return result
 
 
-@dataclass
-class Counted:
-    """What a server does with a push without a ticket."""
-
-    fresh: Any  # apply it
-    status: Any
-    version: Any  # after it
-    staleness: Any
-
-
-def count_update(
-    entries: Entries, *, base_version: Any, drop_above: int | None = None, alive: Any = None
-) -> Counted:
-    """Count a push without a ticket, which is applied whenever it comes.
-
-    Args:
-        entries: the server's books.
-        base_version: this server's version that the gradient was computed from.
-        drop_above: the staleness above which it is dropped.
-        alive: whether the sender takes part; None: it need not.
-    """
-    books, logic = entries.books, entries.logic
-    version = entries.read(books.VERSION)
-    staleness = version - base_version
-    fresh: Any = True if drop_above is None else staleness <= drop_above
-    status: Any = int(Status.OK)
-    if drop_above is not None:
-        status = logic.choose(fresh, int(Status.OK), int(Status.LATE))
-    if alive is not None:
-        fresh = alive if drop_above is None else logic.both(alive, fresh)
-        status = logic.choose(alive, status, int(Status.EVICTED))
-    entries.count_if(fresh, books.VERSION)
-    entries.count(books.EXCHANGES)
-    entries.count_if(fresh, books.staleness(logic.smaller(staleness, STALENESS_BINS - 1)))
-    if fresh is True:
-        return Counted(fresh, status, version + 1, staleness)
-    entries.count(books.DROPPED, logic.choose(fresh, 0, 1))
-    return Counted(fresh, status, version + logic.choose(fresh, 1, 0), staleness)
-
-
-def count_contribution(entries: Entries, *, alive: Any, in_time: Any, late_rounds: Any) -> Counted:
-    """Count a push without a ticket to a round; the round, when it is complete, is the update.
-
-    Args:
-        entries: the server's books.
-        alive: whether the sender takes part.
-        in_time: whether it was computed from the parameters of the round at hand.
-        late_rounds: by how many rounds it is late.
-    """
-    books, logic = entries.books, entries.logic
-    fresh = logic.both(alive, in_time)
-    in_round = logic.choose(in_time, int(Status.OK), int(Status.LATE))
-    entries.count(books.EXCHANGES)
-    entries.count(books.DROPPED, logic.choose(fresh, 0, 1))
-    entries.count_if(fresh, books.staleness(0))
-    status = logic.choose(alive, in_round, int(Status.EVICTED))
-    return Counted(fresh, status, entries.read(books.VERSION), late_rounds)
+def either(logic: Logic, condition: Any, yes: Any, no: Any) -> Any:
+    """One of two values; the first where the condition always holds."""
+    return yes if condition is True else logic.choose(condition, yes, no)

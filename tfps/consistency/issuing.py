@@ -9,6 +9,21 @@ from tfps.consistency.ledger import NO_TICKET, Entries
 
 
 @dataclass(frozen=True)
+class TicketGrant:
+    """The tickets that a reply brings.
+
+    Args:
+        ticket: the next one.
+        batches: how many tickets it stands for.
+        ahead: the one after it, for a pipelined worker.
+    """
+
+    ticket: Any = NO_TICKET
+    batches: Any = 1
+    ahead: Any = NO_TICKET
+
+
+@dataclass(frozen=True)
 class _Drawn:
     """A ticket off the pile; of several that came back together, the first."""
 

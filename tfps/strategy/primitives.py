@@ -23,7 +23,8 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.wire import gradient_name, in_pieces, of_variables
 from tfps.runtime.program.program import Program, Stage
-from tfps.runtime.server.custom_server import NOBODY, Caller, CustomServer
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.server.legacy import NOBODY, Caller
 from tfps.runtime.worker.exchange_times import ExchangeTimes, timed_exchange
 from tfps.runtime.worker.worker_index import worker_of_call
 from tfps.transport.carrier import Message
@@ -69,6 +70,7 @@ class Descent:
         device: str,
         staleness: tf.Tensor,
         sender: WorkerAt | None = None,
+        compiled: bool = True,
     ) -> None:
         natives = [piece._value for piece in all_pieces(self._trainable_variables)]
         slabs = [native.slab for native in natives if native.slab is not None]
@@ -98,7 +100,7 @@ class Primitives:
         self._runtime, self._update_of, self._settle = runtime, update_of, settle
         self._updates = updates
         self._known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-        self._compiled: dict[Any, tuple[list[Parameter], list[CustomServer]]] = {}
+        self._compiled: dict[Any, tuple[list[Parameter], list[FunctionHalf]]] = {}
         self._eager: dict[Any, Any] = {}
         self._layouts = runtime.layouts
 
@@ -209,7 +211,7 @@ class Primitives:
         chosen = [variable for _, variable in pairs]
         key = (tuple(id(variable) for variable in chosen), id(optimizer))
 
-        def compiled() -> tuple[list[Any], list[CustomServer]]:
+        def compiled() -> tuple[list[Any], list[FunctionHalf]]:
             self._forget_outdated()
             if key not in self._compiled:
                 self._compile(key, chosen, optimizer)
@@ -231,7 +233,7 @@ class Primitives:
 
     def _for(
         self, names: tuple[str, ...], optimizer: Any
-    ) -> tuple[list[Parameter], list[CustomServer]]:
+    ) -> tuple[list[Parameter], list[FunctionHalf]]:
         key = (names, id(optimizer))
         self._forget_outdated()
         if key not in self._compiled:
@@ -263,12 +265,13 @@ class Primitives:
             self._settle(program)
             self._forget_outdated()
         servers = [
-            CustomServer(
+            FunctionHalf(
                 program,
                 runtime=self._runtime,
                 server=server,
                 update_of=lambda o: o if isinstance(o, Descent) else self._update_of(o),
-                handed=self._updates(),
+                updates=self._updates(),
+                keeps_to_the_mode=False,
                 uses_replies=False,
             )
             for server in self._runtime.servers
@@ -286,7 +289,7 @@ class Primitives:
     def _pull(
         self,
         parameters: list[Any],
-        servers: list[CustomServer],
+        servers: list[FunctionHalf],
         *,
         times: ExchangeTimes | None = None,
     ) -> tuple[Any, tf.Tensor]:
@@ -306,7 +309,7 @@ class Primitives:
     def _push(
         self,
         parameters: list[Any],
-        servers: list[CustomServer],
+        servers: list[FunctionHalf],
         gradients: list[tf.Tensor],
         version: tf.Tensor,
         *,
@@ -337,7 +340,7 @@ class Primitives:
         return version, tf.reduce_max(_column(replies, Reply.STALENESS))
 
 
-def _caller(servers: Sequence[CustomServer]) -> Caller:
+def _caller(servers: Sequence[FunctionHalf]) -> Caller:
     asks_who = any(server.asks_who for server in servers)
     return Caller(worker_of_call()) if asks_who else NOBODY
 

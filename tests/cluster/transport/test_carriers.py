@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfps
 from tfps.bridge.server_function import server_function
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import admit
+from tfps.consistency.admission import Claim, admit
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.launch import LocalCluster
 from tfps.transport.carrier import Carrier, GrpcCarrier, InProcessCarrier, Message, ServerCall
@@ -54,20 +54,15 @@ class EchoServer:
             decide.enter(entries, slot=header[Request.SLOT], incarnation=1)
             ledger.post(entries)
             entries = ledger.entries()
-            admission = admit(
-                entries,
-                alive=entries.is_alive(header[Request.SLOT], header[Request.INCARNATION]),
-                key=key,
-                applied_key=applied,
-                base_version=header[Request.BASE_VERSION],
-                is_update=True,
-            )
+            alive = entries.is_alive(header[Request.SLOT], header[Request.INCARNATION])
+            claim = Claim(alive=alive, is_new=key > applied, in_time=True)
+            admission = admit(entries, claim, counts_update=True, staleness_bin=0)
             ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
             ledger.post(entries)
         reply = {
             Reply.STATUS: admission.status,
             Reply.VERSION: ledger_version(entries) + tf.cast(admission.fresh, tf.int64),
-            Reply.STALENESS: admission.staleness,
+            Reply.STALENESS: ledger_version(entries) - header[Request.BASE_VERSION],
             Reply.NEXT_TICKET: ticket + 1,
             Reply.AHEAD_TICKET: ticket + 2,
             Reply.CLOCK: 0,

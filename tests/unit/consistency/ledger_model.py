@@ -15,8 +15,7 @@ from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Books, Entries, Status
 from tfps.consistency.logic import PlainLogic
-from tfps.runtime.server import bookkeeping
-from tfps.runtime.server.bookkeeping import Pushed, Sender, Turn
+from tfps.runtime.server.admission import Arrival, ByTicket, Terms, Verdict, judge
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 
 MOST_SEVERAL = 3  # tickets at once
@@ -177,17 +176,18 @@ class ServerModel:
     def _push(self, wire: Wire) -> Answer:
         is_last, is_update = wire.stage == len(self.stages) - 1, self.stages[wire.stage]
         entries = self.entries()
-        turn = Turn(
-            stage=wire.stage,
+        terms = Terms(
+            ByTicket(
+                wire.stage,
+                hands_out=is_last and self.hands_out_tickets,
+                pipelined=self.pipelined,
+            ),
             is_update=is_update,
-            hands_out=is_last and self.hands_out_tickets,
-            received_bytes=0,
-            sent_bytes=0,
-            pipelined=self.pipelined,
+            in_rounds=self.several,
             drop_above=self.drop_above if is_update else None,
         )
-        pushed = self._admit(entries, wire, turn)
-        self._note_issued(pushed.next_ticket, pushed.next_batches)
+        pushed = self._judge(entries, wire, terms)
+        self._note_issued(pushed.grant.ticket, pushed.grant.batches)
         if pushed.closed:
             self._note_closed(wire)
         if pushed.status in (Status.OK, Status.LATE):
@@ -210,36 +210,29 @@ class ServerModel:
         return Answer(
             Status(pushed.status),
             self[Books.VERSION],
-            pushed.next_ticket,
-            batches=pushed.next_batches,
+            pushed.grant.ticket,
+            batches=pushed.grant.batches,
         )
 
-    def _admit(self, entries: Entries, wire: Wire, turn: Turn) -> Pushed:
-        applied_key = self.applied_keys.get(wire.ticket, -1)
-        if not self.several:
-            pushed = bookkeeping.push(
-                entries,
-                header=wire.header,
-                slot=wire.slot,
-                is_ours=True,
-                turn=turn,
-                applied_key=applied_key,
-            )
-            assert pushed.staleness == entries.read(self.books.VERSION) - wire.base_version
-            return pushed
-        alive = entries.is_alive(wire.slot, wire.incarnation)
-        pushed = bookkeeping.contribute(
+    def _judge(self, entries: Entries, wire: Wire, terms: Terms) -> Verdict:
+        verdict = judge(
             entries,
-            header=wire.header,
-            slot=wire.slot,
-            sender=Sender(alive, True, wire.base_version),
-            turn=turn,
-            applied_key=applied_key,
-            quota=self.quota,
+            terms,
+            Arrival(
+                wire.header,
+                wire.slot,
+                is_ours=True,
+                alive=entries.is_alive(wire.slot, wire.incarnation),
+                position=wire.base_version,
+                applied_key=self.applied_keys.get(wire.ticket, -1),
+                quota=self.quota if self.several else None,
+            ),
         )
-        if turn.is_update:  # here each contribution is a round
-            entries.count_if(pushed.fresh, self.books.VERSION)
-        return pushed
+        if not self.several:
+            assert verdict.staleness == entries.read(self.books.VERSION) - wire.base_version
+        elif terms.is_update:  # here each contribution is a round
+            entries.count_if(verdict.fresh, self.books.VERSION)
+        return verdict
 
     def _note_closed(self, wire: Wire) -> None:
         upto = wire.closes + wire.closed_steps

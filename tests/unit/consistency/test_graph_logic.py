@@ -11,14 +11,12 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
-from tfps.consistency import admission, issuing
+from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import admit, admit_to_round, count_contribution, count_update
 from tfps.consistency.ledger import MAX_STAGES, STALENESS_BINS, Books, Entries
 from tfps.consistency.logic import PlainLogic
 from tfps.consistency.server_ledger import ServerEntries, additions, writes
-from tfps.runtime.server import bookkeeping
-from tfps.runtime.server.bookkeeping import Sender, Turn
+from tfps.runtime.server.admission import Anyone, Arrival, ByMember, ByTicket, Terms, judge
 from tfps.transport.message import REQUEST_FIELDS, Request
 
 SLOTS = 2
@@ -33,92 +31,31 @@ Arguments = dict[str, Any]
 Decision = Callable[[Entries, Arguments], list[Any]]
 
 
-def _admit(
-    entries: Entries, arguments: Arguments, *, is_update: bool, drop_above: int | None = None
-) -> list[Any]:
-    answer = admit(
-        entries,
-        alive=entries.is_alive(arguments["slot"], arguments["incarnation"]),
-        key=arguments["key"],
-        applied_key=arguments["applied_key"],
-        base_version=entries.read(BOOKS.VERSION) - arguments["behind"],
-        is_update=is_update,
-        drop_above=drop_above,
-    )
-    return list(vars(answer).values())
-
-
-def _push(
-    entries: Entries,
-    arguments: Arguments,
-    *,
-    is_update: bool,
-    hands_out: bool,
-    drop_above: int | None = None,
-) -> list[Any]:
-    header: list[Any] = [0] * REQUEST_FIELDS
-    header[Request.CLOSED_STEPS] = 1
-    header[Request.INCARNATION], header[Request.TICKET] = (
-        arguments["incarnation"],
-        arguments["ticket"],
-    )
-    header[Request.BASE_VERSION] = entries.read(BOOKS.VERSION) - arguments["behind"]
-    header[Request.CLOSES], header[Request.EXAMPLES] = arguments["closes"], arguments["examples"]
-    pushed = bookkeeping.push(
-        entries,
-        header=header,
-        slot=arguments["slot"],
-        is_ours=arguments["is_ours"] == 1,
-        turn=Turn(1, is_update, hands_out, received_bytes=30, sent_bytes=40, drop_above=drop_above),
-        applied_key=arguments["applied_key"],
-    )
-    return [value for value in vars(pushed).values() if value is not None]
-
-
-def _admit_to_round(entries: Entries, arguments: Arguments) -> list[Any]:
-    answer = admit_to_round(
-        entries,
-        alive=entries.is_alive(arguments["slot"], arguments["incarnation"]),
-        in_time=arguments["in_time"] == 1,
-        key=arguments["key"],
-        applied_key=arguments["applied_key"],
-        late_rounds=arguments["behind"],
-    )
-    return list(vars(answer).values())
-
-
-def _contribute(entries: Entries, arguments: Arguments, *, is_update: bool) -> list[Any]:
+def _judge(entries: Entries, arguments: Arguments, *, terms: Terms) -> list[Any]:
     header: list[Any] = [0] * REQUEST_FIELDS
     header[Request.CLOSED_STEPS] = 1
     header[Request.TICKET], header[Request.CLOSES] = arguments["ticket"], arguments["closes"]
-    pushed = bookkeeping.contribute(
+    header[Request.EXAMPLES] = arguments["examples"]
+    # By how many updates it is behind, or by how many rounds.
+    now = 0 if terms.in_rounds else entries.read(BOOKS.VERSION)
+    behind = arguments["behind"] * (MAX_STAGES if terms.in_rounds else 1)
+    header[Request.BASE_VERSION] = now - behind
+    knows = terms.admission.knows_senders
+    verdict = judge(
         entries,
-        header=header,
-        slot=arguments["slot"],
-        sender=Sender(arguments["is_ours"] == 1, arguments["in_time"] == 1, arguments["behind"]),
-        turn=Turn(1, is_update, hands_out=True, received_bytes=30, sent_bytes=40),
-        applied_key=arguments["applied_key"],
+        terms,
+        Arrival(
+            header,
+            arguments["slot"],
+            is_ours=arguments["is_ours"] == 1 if knows else True,
+            alive=entries.is_alive(arguments["slot"], arguments["incarnation"]) if knows else True,
+            in_time=arguments["in_time"] == 1 if terms.in_rounds else True,
+            position=now,
+            applied_key=arguments["applied_key"],
+        ),
     )
-    return [value for value in vars(pushed).values() if value is not None]
-
-
-def _count_update(
-    entries: Entries, arguments: Arguments, *, drop_above: int | None = None
-) -> list[Any]:
-    base_version = entries.read(BOOKS.VERSION) - arguments["behind"]
-    alive = arguments["alive"] == 1 if "alive" in arguments else None
-    counted = count_update(entries, base_version=base_version, drop_above=drop_above, alive=alive)
-    return list(vars(counted).values())
-
-
-def _count_contribution(entries: Entries, arguments: Arguments) -> list[Any]:
-    counted = count_contribution(
-        entries,
-        alive=arguments["alive"] == 1,
-        in_time=arguments["in_time"] == 1,
-        late_rounds=arguments["behind"],
-    )
-    return list(vars(counted).values())
+    answers = [*vars(verdict).values(), *vars(verdict.grant).values()]
+    return [value for value in answers if value is not None and value is not verdict.grant]
 
 
 def _dismiss(entries: Entries, arguments: Arguments) -> list[Any]:
@@ -145,45 +82,31 @@ def _plainly(decision: Callable[..., Any]) -> Decision:
 
 PUSH = {
     "slot": SLOT,
-    "incarnation": NUMBER,
-    "key": NUMBER,
-    "applied_key": NUMBER,
-    "behind": st.integers(0, 2 * STALENESS_BINS),
-}
-REQUEST = {
-    "slot": SLOT,
     "is_ours": TRUTH,
+    "in_time": TRUTH,
     "incarnation": NUMBER,
     "ticket": NUMBER,
     "closes": NUMBER,
     "examples": st.integers(0, 1 << 40),
-    "behind": PUSH["behind"],
+    "behind": st.integers(0, 2 * STALENESS_BINS),
     "applied_key": st.integers(-1, 4 * MAX_STAGES),
 }
+LAST, EARLIER = ByTicket(1, hands_out=True), ByTicket(1, hands_out=False)
+TERMS = {
+    "push": Terms(LAST, is_update=True),
+    "push_pipelined": Terms(ByTicket(1, hands_out=True, pipelined=True), is_update=True),
+    "push_or_drop": Terms(LAST, is_update=True, drop_above=DROP_ABOVE),
+    "push_state": Terms(EARLIER, is_update=False),
+    "push_to_round": Terms(LAST, is_update=True, in_rounds=True),
+    "push_state_to_round": Terms(EARLIER, is_update=False, in_rounds=True),
+    "push_of_member": Terms(ByMember(), is_update=True),
+    "push_of_member_or_drop": Terms(ByMember(), is_update=True, drop_above=DROP_ABOVE),
+    "push_of_member_to_round": Terms(ByMember(), is_update=True, in_rounds=True),
+    "push_of_anyone": Terms(Anyone(), is_update=True),
+    "push_of_anyone_or_drop": Terms(Anyone(), is_update=True, drop_above=DROP_ABOVE),
+}
 DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
-    "admit": (functools.partial(_admit, is_update=True), PUSH),
-    "admit_state": (functools.partial(_admit, is_update=False), PUSH),
-    "admit_or_drop": (functools.partial(_admit, is_update=True, drop_above=DROP_ABOVE), PUSH),
-    "count_update": (_count_update, {"behind": PUSH["behind"]}),
-    "count_update_or_drop": (
-        functools.partial(_count_update, drop_above=DROP_ABOVE),
-        {"behind": PUSH["behind"]},
-    ),
-    "count_update_of_member": (_count_update, {"behind": PUSH["behind"], "alive": TRUTH}),
-    "count_update_of_member_or_drop": (
-        functools.partial(_count_update, drop_above=DROP_ABOVE),
-        {"behind": PUSH["behind"], "alive": TRUTH},
-    ),
-    "count_contribution": (
-        _count_contribution,
-        {"behind": PUSH["behind"], "alive": TRUTH, "in_time": TRUTH},
-    ),
-    "push_or_drop": (
-        functools.partial(_push, is_update=True, hands_out=True, drop_above=DROP_ABOVE),
-        REQUEST,
-    ),
-    "admit_to_round": (_admit_to_round, {**PUSH, "in_time": TRUTH}),
-    "contribute": (functools.partial(_contribute, is_update=True), {**REQUEST, "in_time": TRUTH}),
+    **{name: (functools.partial(_judge, terms=terms), PUSH) for name, terms in TERMS.items()},
     "close": (
         _with_alive(decide.close),
         {
@@ -204,8 +127,6 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     "dismiss": (_dismiss, {"slot": SLOT, "leaves": TRUTH, "closed": TRUTH}),
     "evict": (_plainly(decide.evict), {"slot": SLOT, "incarnation": NUMBER}),
     "finish": (_with_alive(decide.finish), {"alive": TRUTH, "slot": SLOT, "ticket": NUMBER}),
-    "push": (functools.partial(_push, is_update=True, hands_out=True), REQUEST),
-    "push_state": (functools.partial(_push, is_update=False, hands_out=False), REQUEST),
     "open_tickets": (_plainly(decide.open_tickets), {"count": st.integers(0, 1 << 60)}),
 }
 
@@ -278,13 +199,10 @@ def test_tensors_decide_as_integers(name: str, data: st.DataObject) -> None:
 
 
 def test_every_decision_is_compared() -> None:
-    decisions = {**vars(decide), **vars(admission), **vars(issuing)}
+    decisions = {**vars(decide), **vars(issuing), "judge": judge}
     public = {name: value for name, value in decisions.items() if not name.startswith("_")}
     named = {name for name, value in public.items() if _decides(value)}
-    compared = set(DECISIONS)
-    for suffix in ("_or_drop", "_state", "_of_member"):
-        compared = {name.removesuffix(suffix) for name in compared}
-    assert named == compared - {"push", "contribute"}
+    assert named == (set(DECISIONS) - set(TERMS)) | {"judge"}
 
 
 def _decides(value: Any) -> bool:

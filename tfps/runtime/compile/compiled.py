@@ -16,7 +16,7 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import explain, servers_error
 from tfps.runtime.program.program import Program
-from tfps.runtime.server.server_program import ServerProgram
+from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.local_loop import LocalLoop
 from tfps.runtime.worker.pipelined_loop import PipelinedLoop
 from tfps.runtime.worker.quota_loop import QuotaLoop
@@ -45,14 +45,9 @@ class CompiledProgram:
         self._data_plane, self._tables = runtime.data_plane, runtime.function_tables
         self._places = [weakref.ref(piece._value) for piece in all_pieces(program.variables)]
         self.servers = [
-            ServerProgram(program, runtime=runtime, server=server, update_of=update_of)
+            FitHalf(program, runtime=runtime, server=server, update_of=update_of)
             for server in runtime.servers
         ]
-        for half in self.servers:
-            runtime.data_plane.install(
-                half.server, half.service, half.functions, hot=half.hot_position
-            )
-        runtime.forget_with(self, [(half.server.index, half.plan_id) for half in self.servers])
         self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
         if program.local is not None:
             runtime.kept_slots.note(program.local.slots)

@@ -8,9 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_twin import keep_twin
 from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
+from tfps.bridge.step_scope import StepScope, refusals
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
@@ -19,12 +18,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.local_training import train_locally
 from tfps.runtime.program.program import Discovery, Program, refuse_strangers
 from tfps.runtime.program.tables import let_rows_travel
-from tfps.runtime.server.custom_bounded import BoundedServer
-from tfps.runtime.server.custom_delta import DeltaRoundServer, DeltaServer
-from tfps.runtime.server.custom_round import RoundServer
-from tfps.runtime.server.custom_server import CustomServer
-from tfps.runtime.warm_up.custom_mean import MeanServer
-from tfps.runtime.warm_up.custom_warm_up import WarmUpStep, train_alone
+from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.custom_local import LocalCalls, LocalRounds
 from tfps.runtime.worker.custom_member import BoundedStep, RoundStep
 from tfps.runtime.worker.custom_step import CustomStep
@@ -51,25 +45,25 @@ def trace_packed(
     program, discovery = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
-    server_kind, step_kind = _kinds(program, strategy.consistency)
-    if server_kind in (CustomServer, BoundedServer):
+    step_kind = _kind(program, strategy.consistency)
+    meets = program.stages and strategy.consistency.backup_workers is not None
+    if program.local is None and not meets:
         let_rows_travel(program)
     discovery.refuse_to_densify(program.tables)
-    handed = strategy._updates_of(program)
+    updates = strategy._updates_of(program)
     servers = [
-        server_kind(
+        FunctionHalf(
             program,
             runtime=strategy.runtime,
             server=server,
             update_of=strategy._update_of,
-            handed=handed if program.local is None else (),  # what workers update, no server does
+            updates=updates if program.local is None else (),  # workers update, no server does
+            keeps_to_the_mode=bool(program.stages),
             uses_replies=True,
         )
         for server in strategy.runtime.servers
     ]
     outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
-    if program.stages and strategy.runtime.warm_up is not None:
-        _trace_twin(function, args, kwargs, program=program, strategy=strategy)
     return outputs, False
 
 
@@ -90,39 +84,6 @@ def _run(
     return outputs
 
 
-def _trace_twin(
-    function: Callable[..., Any], args: Any, kwargs: Any, *, program: Program, strategy: Any
-) -> None:
-    """At the begin of a job, trace the function as one of the warm-up as well.
-
-    The coordinator chooses between the two when a worker takes the function, which may have been
-    scheduled long before.
-    """
-    optimizers = [call.optimizer for call in program.optimizer_calls]
-    with outside_the_step():
-        if not strategy.runtime.warm_up.begins(optimizers, strategy=strategy):
-            return
-    positional, named = tf.nest.map_structure(_spec_of, (args, kwargs))
-    twin = tf.function(
-        lambda *args, **kwargs: _trace_warm_up(function, args, kwargs, strategy), autograph=False
-    )
-    keep_twin(private.current_graph(), twin.get_concrete_function(*positional, **named))
-
-
-def _trace_warm_up(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Any:
-    program, discovery = _discover(function, args, kwargs, strategy)
-    discovery.refuse_to_densify()
-    train_alone(program)
-    strategy._updates_of(program)  # variables move, if they do, before anything is traced
-    runtime = strategy.runtime
-    servers = [
-        MeanServer(program, sums=sums, runtime=runtime, server=server)
-        for server, sums in zip(runtime.servers, runtime.warm_up.sums(), strict=True)
-    ]
-    runtime.warm_up.prepare_end(program)
-    return _run(WarmUpStep, servers, (function, args, kwargs), runtime)
-
-
 def _spec_of(value: Any) -> Any:
     """Of an argument in a trace; what is no tensor is part of the trace."""
     if isinstance(value, tf.Tensor):
@@ -131,10 +92,10 @@ def _spec_of(value: Any) -> Any:
     return value if spec is None else spec
 
 
-def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[CustomStep]]:
+def _kind(program: Program, mode: Mode) -> type[CustomStep]:
     """What a function is traced with: one that trains keeps to the mode, others just read."""
     if not program.stages:
-        return CustomServer, CustomStep
+        return CustomStep
     if adaptive_batches_of(mode) > 1:
         raise UnsupportedError(
             f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
@@ -145,12 +106,12 @@ def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[Custo
     if isinstance(mode, LocalSteps):
         train_locally(program, mode)
         refuse_strangers(program.variables)
-        return (DeltaRoundServer, LocalRounds) if meets else (DeltaServer, LocalCalls)
+        return LocalRounds if meets else LocalCalls
     if meets:
-        return RoundServer, RoundStep
+        return RoundStep
     if mode.bound_steps is not None:
-        return BoundedServer, BoundedStep
-    return CustomServer, CustomStep
+        return BoundedStep
+    return CustomStep
 
 
 def _discover(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -185,7 +186,30 @@ def report_layout(program: Program) -> Layout:
     )
 
 
-def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> StageWire:
+def function_wire(program: Program, stage: int, *, device: str) -> StageWire:
+    """The messages of an optimizer call of a scheduled function, after which others may come.
+
+    Under local steps the call is the end of a period: up go differences and counts, down come
+    weights, counts and learning rates.
+
+    Args:
+        program: the function.
+        stage: the call's number.
+        device: the server.
+    """
+    local = program.local
+    if local is None:
+        return stage_wire(program, stage, device=device, reports=False, is_last=False)
+    assigned = {id(variable) for variable in program.state}
+    rates = [rate for rate in local.rates if id(rate) not in assigned]
+    weights = program.stages[stage].variables
+    exchanged = dataclasses.replace(program, variables=[*weights, *local.counts, *rates], state=[])
+    return stage_wire(exchanged, stage, device=device, reports=False)
+
+
+def stage_wire(
+    program: Program, stage: int, *, device: str, reports: bool, is_last: bool | None = None
+) -> StageWire:
     """The messages of a stage.
 
     Args:
@@ -193,8 +217,10 @@ def stage_wire(program: Program, stage: int, *, device: str, reports: bool) -> S
         stage: its number.
         device: the server.
         reports: the server takes the report of the step before (the ticket server does).
+        is_last: whether the step ends with it; None: the last stage does.
     """
-    is_last = stage == len(program.stages) - 1
+    if is_last is None:
+        is_last = stage == len(program.stages) - 1
     known = {id(table) for table in program.tables}
     trained = program.stages[stage].variables
     gradients = parts_of(pieces_on([v for v in trained if id(v) not in known], device))

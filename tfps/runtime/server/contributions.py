@@ -58,6 +58,11 @@ class Contributions:
             (count_name(v), variable(np.zeros([]), "count", tf.float64)) for v in stage.wire.counts
         )
 
+    @property
+    def is_update(self) -> bool:
+        """Whether gradients are among them."""
+        return self._stage.is_update
+
     def add(
         self,
         tensors: Mapping[str, Any],

@@ -13,7 +13,7 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import Entries
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.wire import METRICS, OUTPUTS
+from tfps.runtime.message.wire import METRICS, OUTPUTS, report_layout
 from tfps.runtime.program.program import Program
 from tfps.transport.message import Request
 
@@ -29,6 +29,7 @@ class Reports:
 
     def __init__(self, program: Program, *, runtime: Runtime, server: Server) -> None:
         self._program, self._server = program, server
+        self.layout = report_layout(program)
 
         def vector(name: str, items: int) -> ServerVariable:
             return runtime.create_variable(

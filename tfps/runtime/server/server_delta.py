@@ -22,7 +22,7 @@ class DeltaStage(ServerStage):
     LeCun, "Deep Learning with Elastic Averaging SGD", NeurIPS 2015.
     """
 
-    def _update(self, tensors: Mapping[str, tf.Tensor], workers: tf.Tensor, **options: Any) -> None:
+    def _update(self, tensors: Mapping[str, tf.Tensor], workers: Any, **options: Any) -> None:
         elasticity = self.optimizer.elasticity
         for native in self.wire.gradients.natives:
             sent = tensors[gradient_of(native)]

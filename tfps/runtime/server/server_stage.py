@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tfps.consistency.ledger import Entries
-from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of
 from tfps.runtime.coordinator.server import Server
@@ -18,6 +17,21 @@ from tfps.transport.message import Request
 # The books' histograms of durations; the first three lie in a request's header in this order.
 PUSH, PULL, WAIT, UPDATE = range(4)
 DURATIONS = (Request.PUSH_MICROSECONDS, Request.PULL_MICROSECONDS, Request.WAIT_MICROSECONDS)
+
+
+class Update(Protocol):
+    """How a push changes the variables of a server: an optimizer, or a subtraction."""
+
+    def apply(
+        self,
+        gradients: Mapping[str, tf.Tensor],
+        *,
+        device: str,
+        staleness: tf.Tensor,
+        sender: WorkerAt | None = None,
+        compiled: bool = True,
+    ) -> None:
+        """Trace the update of a device's variables; gradients by name of a variable or slab."""
 
 
 class ServerStage:
@@ -40,7 +54,7 @@ class ServerStage:
         is_last: bool,
         optimizer: Any,
         server: Server,
-        update_of: Callable[[Any], ServerUpdate],
+        update_of: Callable[[Any], Update],
     ) -> None:
         self.wire, self.number, self.is_last = wire, number, is_last
         self.optimizer, self.server, self._update_of = optimizer, server, update_of
@@ -54,20 +68,25 @@ class ServerStage:
         """What a reply brings: the newest values, by name."""
         return {native.shared_name: native.read_value() for native in self.wire.values.natives}
 
-    def timed(self, condition: tf.Tensor, work: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Do the work if the condition holds, and count its duration; answers when it is done."""
+    def timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Do the work if the condition holds, and count its duration; answers when it is done.
+
+        Args:
+            condition: a bool scalar; True: it holds always.
+            work: what to trace.
+        """
 
         def timed() -> tf.Tensor:
-            return timed_update(self.server, work)
+            return timed_update(self.server, work) if self.is_update else work()
 
-        return tf.cond(condition, timed if self.is_update else work, lambda: tf.constant(0))
+        return timed() if condition is True else tf.cond(condition, timed, lambda: tf.constant(0))
 
     def change(
         self,
         tensors: Mapping[str, Any],
         *,
         staleness: tf.Tensor,
-        workers: tf.Tensor,
+        workers: Any,
         sender: WorkerAt | None = None,
         compiled: bool = True,
     ) -> tf.Tensor:
@@ -76,7 +95,7 @@ class ServerStage:
         Args:
             tensors: of a request, by name.
             staleness: int64 scalar, in updates.
-            workers: int64 scalar, of how many the state is one opinion.
+            workers: an integer, of how many the state is one opinion.
             sender: whose gradients they are; None: of several workers together.
             compiled: whether XLA may compile the update.
         """
@@ -91,7 +110,7 @@ class ServerStage:
 
         return when_done(change)
 
-    def _update(self, tensors: Mapping[str, tf.Tensor], workers: tf.Tensor, **options: Any) -> None:
+    def _update(self, tensors: Mapping[str, tf.Tensor], workers: Any, **options: Any) -> None:
         """Trace what the optimizer does with gradients of several workers."""
         gradients = {n.shared_name: tensors[gradient_of(n)] for n in self.wire.updated}
         optimizer, device = self.optimizer, self.server.device
@@ -128,7 +147,7 @@ def count_durations(server: Server, entries: Entries, header: tf.Tensor) -> None
     server.ledger.count_durations(entries, PUSH, measured)
 
 
-def _take_state(variable: Any, new: tf.Tensor, workers: tf.Tensor) -> None:
+def _take_state(variable: Any, new: tf.Tensor, workers: Any) -> None:
     """Moving averages of several workers mix; adding their changes made variances negative."""
     value = variable._value
     if value.dtype.is_floating:

@@ -12,7 +12,8 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.wire import count_name, gradient_name, received
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.shares import gradients_together
-from tfps.runtime.server.custom_delta import SLOTS, DeltaRoundServer, DeltaServer
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.server.half import SLOTS
 from tfps.runtime.worker.custom_member import RoundStep
 from tfps.runtime.worker.custom_step import CustomStep
 from tfps.runtime.worker.kept_optimizers import KeptOptimizers
@@ -28,10 +29,10 @@ class LocalCalls(CustomStep):
     function has done is on the servers then, and a worker keeps nothing but slots.
     """
 
-    servers: Sequence[DeltaServer]
+    servers: Sequence[FunctionHalf]
 
     def __init__(
-        self, program: Program, *, servers: Sequence[DeltaServer], runtime: Runtime
+        self, program: Program, *, servers: Sequence[FunctionHalf], runtime: Runtime
     ) -> None:
         super().__init__(program, servers=servers, runtime=runtime)
         runtime.kept_slots.note(program.local.slots)
@@ -110,4 +111,4 @@ class LocalCalls(CustomStep):
 class LocalRounds(LocalCalls, RoundStep):
     """The same where the end of a period is a round of all workers that have functions to run."""
 
-    servers: Sequence[DeltaRoundServer]
+    servers: Sequence[FunctionHalf]

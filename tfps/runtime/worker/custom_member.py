@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.coordinator.attendance import member_of_call
-from tfps.runtime.server.custom_round import RoundServer
-from tfps.runtime.server.custom_server import Caller
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.server.legacy import Caller
 from tfps.runtime.worker.custom_step import CustomStep, versions_of
 from tfps.runtime.worker.round_agreement import Found, RoundAgreement
 from tfps.transport.carrier import Message
@@ -51,7 +51,7 @@ class BoundedStep(MemberStep):
 class RoundStep(MemberStep):
     """A run whose optimizer calls are rounds: what it pulls is of one round on all servers."""
 
-    servers: Sequence[RoundServer]
+    servers: Sequence[FunctionHalf]
 
     @property
     def _rounds(self) -> RoundAgreement:

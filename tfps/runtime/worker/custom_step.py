@@ -15,7 +15,8 @@ from tfps.runtime.message.wire import gradient_name, in_pieces, name_of, receive
 from tfps.runtime.program.devices import Meeting, Replica
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.shares import gradients_together
-from tfps.runtime.server.custom_server import NOBODY, Caller, CustomServer
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.server.legacy import NOBODY, Caller
 from tfps.runtime.worker.exchange_times import ExchangeTimes, microseconds, timed_exchange
 from tfps.runtime.worker.round_agreement import Found
 from tfps.runtime.worker.table_rows import TableRows, with_rows
@@ -39,7 +40,7 @@ class CustomStep:
     position = None  # a scheduled function has no ticket
 
     def __init__(
-        self, program: Program, *, servers: Sequence[CustomServer], runtime: Runtime
+        self, program: Program, *, servers: Sequence[FunctionHalf], runtime: Runtime
     ) -> None:
         self.program, self.servers, self.runtime = program, servers, runtime
         # Of tables there is a name only, by which tapes find their gradients.

@@ -12,8 +12,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.pieces import Divided, pieces_of, row_bytes_of, rule_of
 from tfps.optimizers.wrapped import bare
 from tfps.runtime.program.program import Program, Stage
-from tfps.runtime.server.custom_server import CustomServer
-from tfps.runtime.server.server_program import ServerProgram
+from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.server_tables import as_bytes, as_rows, table_bytes
 from tfps.transport.carrier import Carrier, Message, ServerCall
 
@@ -57,7 +56,7 @@ class TableRows:
     """
 
     def __init__(
-        self, program: Program, *, servers: Sequence[ServerProgram | CustomServer], carrier: Carrier
+        self, program: Program, *, servers: Sequence[ServerHalf], carrier: Carrier
     ) -> None:
         self._tables, self._servers, self._carrier = program.tables, servers, carrier
         self._devices = [server.server.device for server in servers]

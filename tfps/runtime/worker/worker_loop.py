@@ -13,7 +13,7 @@ from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.message.pushed import NOT_MEASURED
 from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.program import Program
-from tfps.runtime.server.server_program import ServerProgram
+from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange_times import microseconds
 from tfps.runtime.worker.step_report import empty_report
 from tfps.runtime.worker.worker_step import WorkerStep
@@ -69,7 +69,7 @@ class WorkerLoop:
     """
 
     def __init__(
-        self, program: Program, *, servers: Sequence[ServerProgram], carrier: Carrier, job_id: int
+        self, program: Program, *, servers: Sequence[FitHalf], carrier: Carrier, job_id: int
     ) -> None:
         self.program, self.servers, self.carrier, self.job_id = program, servers, carrier, job_id
 

@@ -17,7 +17,7 @@ from tfps.runtime.message.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.message.wire import gradient_name, in_pieces, name_of, received
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.shares import gradients_together
-from tfps.runtime.server.server_program import ServerProgram
+from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange_times import timed_exchange
 from tfps.runtime.worker.round_agreement import Found, RoundAgreement
 from tfps.runtime.worker.step_report import StepReport
@@ -44,7 +44,7 @@ class WorkerStep:
         self,
         program: Program,
         *,
-        servers: Sequence[ServerProgram],
+        servers: Sequence[FitHalf],
         carrier: Carrier,
         job_id: int,
         slot: tf.Tensor,

@@ -1,4 +1,4 @@
-"""How a server lets a worker in with whatever it asks for first."""
+"""How a server lets a worker in, with whatever it asks for first."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import tensorflow as tf
 
 from tfps.consistency import ledger as decide
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.answers import Answers
+from tfps.runtime.message.reply_header import PlanHeader
 from tfps.transport.message import Request
 
 
-def join_if_new(server: Server, answers: Answers, header: tf.Tensor) -> tf.Tensor:
-    """Let a new incarnation of a worker take part; answers, under the mutex, when that is done.
+def enter_if_new(server: Server, plan: PlanHeader, header: tf.Tensor) -> tf.Tensor:
+    """Let a new incarnation of a worker take part; answers, under the mutex, whether it is one.
 
-    A scheduled function pulls each time that it runs, and enters with the first pull after its
-    worker had nothing to run. So joining is no request of its own.
+    What the one before it has left goes back first.
+
+    Args:
+        server: whose function is traced.
+        plan: of the request.
+        header: of the request.
     """
     ledger, books = server.ledger, server.ledger.books
     slot, incarnation = header[Request.SLOT], header[Request.INCARNATION]
     newer = incarnation > ledger.entries().read(books.incarnation(slot))
-    is_new = tf.logical_and(answers.is_ours(header), newer)
+    is_new = tf.logical_and(plan.is_ours(header), newer)
 
-    def join() -> tf.Tensor:
+    def enter() -> tf.Tensor:
         entries = ledger.entries()
         decide.dismiss(entries, slot=slot, leaves=is_new, closed=tf.constant(False))
         ledger.post(entries)
@@ -29,6 +33,6 @@ def join_if_new(server: Server, answers: Answers, header: tf.Tensor) -> tf.Tenso
         accepted = decide.enter(entries, slot=slot, incarnation=incarnation)
         ledger.post(entries)
         server.membership.enter(slot, accepted)
-        return tf.constant(0)
+        return accepted
 
-    return tf.cond(is_new, join, lambda: tf.constant(0))
+    return tf.cond(is_new, enter, lambda: tf.constant(False))

@@ -1,4 +1,4 @@
-"""What a server notes when it answers a worker, for optimizers that ask what the worker knows."""
+"""What a server records when it answers a worker, for optimizers that ask what the worker knows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
 
 
-class HandingOut:
+class PullRecorder:
     """Traces that a worker is handed a server's parameters; nothing for most optimizers.
 
     Args:
@@ -27,7 +27,7 @@ class HandingOut:
         self._names = frozenset(native.shared_name for native in natives)
         self._updates = [update for update in updates if update.asks_what_is_known]
 
-    def note(self, sender: WorkerAt, *, counts: tf.Tensor | bool = True, is_first: bool) -> None:
+    def record(self, sender: WorkerAt, *, counts: tf.Tensor | bool = True, is_first: bool) -> None:
         """Trace it; called under the server's mutex, where the values for the reply are read.
 
         Args:
@@ -38,12 +38,12 @@ class HandingOut:
         if not self._updates:
             return
 
-        def note() -> tf.Tensor:
+        def record() -> tf.Tensor:
             for update in self._updates:
                 update.hand_out(self._names, sender, device=self._device, is_first=is_first)
             return tf.constant(0)
 
         if counts is True:
-            note()
+            record()
         else:
-            tf.cond(counts, note, lambda: tf.constant(0))
+            tf.cond(counts, record, lambda: tf.constant(0))

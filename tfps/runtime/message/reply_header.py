@@ -1,0 +1,75 @@
+"""How a program's functions on a server know their requests, and head their replies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.consistency.issuing import TicketGrant
+from tfps.consistency.ledger import Entries, Status
+from tfps.transport.message import PROTOCOL, Reply, Request
+
+
+@dataclass(frozen=True)
+class PlanHeader:
+    """The fields that every request for the functions of one plan has.
+
+    Args:
+        job_id: of the job.
+        plan_id: of the layouts that both sides were traced with.
+    """
+
+    job_id: int
+    plan_id: int
+
+    def is_ours(self, header: tf.Tensor) -> tf.Tensor:
+        """Whether a request was made for these functions."""
+        expected = tf.constant([PROTOCOL, self.job_id, self.plan_id], tf.int64)
+        return tf.reduce_all(tf.equal(header[: Request.PLAN + 1], expected))
+
+    def incarnation(self, header: tf.Tensor) -> tf.Tensor:
+        """The sender's incarnation; one that no worker has where the request is not ours."""
+        return tf.where(self.is_ours(header), header[Request.INCARNATION], -1)
+
+    def is_alive(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
+        """Whether a request was made for these functions by a worker that takes part."""
+        return entries.is_alive(header[Request.SLOT], self.incarnation(header))
+
+    def status(self, header: tf.Tensor, *, alive: Any) -> tf.Tensor:
+        """How a request is answered that needs no decision but whether its sender takes part."""
+        status = tf.where(alive, tf.constant(int(Status.OK), tf.int64), int(Status.EVICTED))
+        return tf.where(self.is_ours(header), status, int(Status.REPLAN))
+
+
+@dataclass(frozen=True)
+class ReplyHeader:
+    """The header of a reply.
+
+    Args:
+        version: of the parameters that the reply brings.
+        status: a `Status`.
+        staleness: of the request's gradients, in updates.
+        grant: the tickets that it brings.
+        clock: of a worker that joins.
+    """
+
+    version: Any
+    status: Any = int(Status.OK)
+    staleness: Any = 0
+    grant: TicketGrant = TicketGrant()
+    clock: Any = 0
+
+    def tensor(self) -> tf.Tensor:
+        """As it travels, int64."""
+        fields = {
+            Reply.STATUS: self.status,
+            Reply.VERSION: self.version,
+            Reply.STALENESS: self.staleness,
+            Reply.NEXT_TICKET: self.grant.ticket,
+            Reply.AHEAD_TICKET: self.grant.ahead,
+            Reply.CLOCK: self.clock,
+            Reply.NEXT_BATCHES: self.grant.batches,
+        }
+        return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])

@@ -1,0 +1,207 @@
+"""What a push does to a server's books, from admission to the next ticket. Pure: no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+from tfps.consistency import issuing
+from tfps.consistency import ledger as decide
+from tfps.consistency.admission import Claim, admit, either
+from tfps.consistency.issuing import TicketGrant
+from tfps.consistency.ledger import STALENESS_BINS, Entries, Status
+from tfps.transport.message import Request
+
+
+class AdmissionPolicy(Protocol):
+    """Whose pushes count, and how often.
+
+    Attributes:
+        knows_senders: only workers that take part may push.
+        has_keys: each push is applied once, whatever its sender repeats.
+    """
+
+    knows_senders: ClassVar[bool]
+    has_keys: ClassVar[bool]
+
+    def key(self, ticket: Any) -> Any:
+        """The number of a push, which grows; None where they have none."""
+
+    def grant(
+        self, entries: Entries, *, alive: Any, header: Sequence[Any], slot: Any, quota: Any
+    ) -> tuple[Any, TicketGrant]:
+        """Whether the push closes the ticket before it (None: never), and the next tickets."""
+
+
+@dataclass(frozen=True)
+class ByTicket:
+    """Each ticket counts once, from the worker that has it: a step of a program of `fit`.
+
+    Args:
+        stage: which of the step's optimizer calls.
+        hands_out: the last one on the ticket server: closes a ticket and hands out the next.
+        pipelined: workers compute a step while the one before is on its way.
+    """
+
+    stage: int
+    hands_out: bool
+    pipelined: bool = False
+
+    knows_senders: ClassVar[bool] = True
+    has_keys: ClassVar[bool] = True
+
+    def key(self, ticket: Any) -> Any:
+        return decide.key_of(ticket, self.stage)
+
+    def grant(
+        self, entries: Entries, *, alive: Any, header: Sequence[Any], slot: Any, quota: Any
+    ) -> tuple[Any, TicketGrant]:
+        if not self.hands_out:
+            return None, TicketGrant()
+        closed = decide.close(
+            entries,
+            alive=alive,
+            slot=slot,
+            ticket=header[Request.CLOSES],
+            steps=header[Request.CLOSED_STEPS],
+            examples=header[Request.EXAMPLES],
+        )
+        pushed = header[Request.TICKET]
+        if quota is None:
+            next_ticket = issuing.issue(
+                entries, alive=alive, slot=slot, pushed=pushed, pipelined=self.pipelined
+            )
+            return closed, TicketGrant(next_ticket)
+        several = issuing.issue_several(entries, alive=alive, slot=slot, pushed=pushed, quota=quota)
+        return closed, TicketGrant(*several)
+
+
+@dataclass(frozen=True)
+class ByMember:
+    """Every push of a worker that takes part counts: an optimizer call of a scheduled function."""
+
+    knows_senders: ClassVar[bool] = True
+    has_keys: ClassVar[bool] = False
+
+    def key(self, ticket: Any) -> None:
+        return None
+
+    def grant(
+        self, entries: Entries, *, alive: Any, header: Sequence[Any], slot: Any, quota: Any
+    ) -> tuple[Any, TicketGrant]:
+        return None, TicketGrant()
+
+
+@dataclass(frozen=True)
+class Anyone(ByMember):
+    """Every push counts, the coordinator's too: nobody waits for who has sent it."""
+
+    knows_senders: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a server function knows of a push before it comes.
+
+    Args:
+        admission: whose pushes count.
+        is_update: they carry gradients; else only state such as moving averages.
+        in_rounds: the round, when it is complete, counts as the update.
+        drop_above: the staleness above which gradients are dropped; None: none are.
+    """
+
+    admission: AdmissionPolicy
+    is_update: bool
+    in_rounds: bool = False
+    drop_above: int | None = None
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A push that has come.
+
+    Args:
+        header: of the request, field by field.
+        slot: the worker, as the books want it.
+        is_ours: whether the request was made for this server function.
+        alive: whether the sender takes part; True where it need not.
+        in_time: whether its parameters came from the round at hand; True where there are none.
+        position: of the server in its rounds; None where there are none.
+        applied_key: the largest key applied so far in this ticket's cell of the window, if its
+            pushes have keys.
+        quota: how many tickets the worker gets at once; None: one, as everybody.
+    """
+
+    header: Sequence[Any]
+    slot: Any
+    is_ours: Any
+    alive: Any
+    in_time: Any = True
+    position: Any = None
+    applied_key: Any = None
+    quota: Any = None
+
+    def at(self, *, in_time: Any, position: Any) -> Arrival:
+        """The same, where a gate says that it stands."""
+        return replace(self, in_time=in_time, position=position)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows from a push."""
+
+    status: Any
+    version: Any  # after it
+    staleness: Any
+    alive: Any  # whether the sender takes part
+    fresh: Any  # apply it
+    closed: Any  # count the report of the step before; None: this server takes none
+    grant: TicketGrant
+    workers: Any  # of how many the state that comes with it is one opinion
+    remembered: Any  # the largest key applied in this ticket's cell of the window
+
+
+def judge(entries: Entries, terms: Terms, arrival: Arrival) -> Verdict:
+    """Admit a push, close the ticket before it, hand out the next, and count.
+
+    Args:
+        entries: the server's books.
+        terms: of the function that was called.
+        arrival: the push.
+    """
+    logic, books, header = entries.logic, entries.books, arrival.header
+    base_version = header[Request.BASE_VERSION]
+    key = terms.admission.key(header[Request.TICKET])
+    is_new = True if key is None else key > arrival.applied_key
+    if terms.in_rounds:
+        staleness = (arrival.position - base_version) // decide.MAX_STAGES
+        version, in_time, staleness_bin = arrival.position, arrival.in_time, 0
+    else:
+        version = entries.read(books.VERSION)
+        staleness, in_time = version - base_version, arrival.in_time
+        staleness_bin = logic.smaller(staleness, STALENESS_BINS - 1)
+    if terms.drop_above is not None:
+        in_time = staleness <= terms.drop_above
+    admitted = admit(
+        entries,
+        Claim(alive=arrival.alive, is_new=is_new, in_time=in_time),
+        counts_update=terms.is_update and not terms.in_rounds,
+        staleness_bin=staleness_bin if terms.is_update else None,
+    )
+    closed, grant = terms.admission.grant(
+        entries, alive=arrival.alive, header=header, slot=arrival.slot, quota=arrival.quota
+    )
+    if terms.is_update and not terms.in_rounds:
+        version = version + either(logic, admitted.fresh, 1, 0)
+    return Verdict(
+        status=either(logic, arrival.is_ours, admitted.status, int(Status.REPLAN)),
+        version=version,
+        staleness=staleness,
+        alive=arrival.alive,
+        fresh=admitted.fresh,
+        closed=closed,
+        grant=grant,
+        workers=books.slots if key is None else entries.read(books.ACTIVE_WORKERS),
+        remembered=None if key is None else logic.choose(admitted.known, key, arrival.applied_key),
+    )

@@ -1,0 +1,135 @@
+"""The server's half of a scheduled function: pull, push without tickets, and write-back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.consistency.gate import OpenGate
+from tfps.consistency.ledger import Entries
+from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
+from tfps.runtime.message.reply_header import ReplyHeader
+from tfps.runtime.message.wire import StageWire, function_wire, parameter_layout, pieces_on
+from tfps.runtime.program.program import Program
+from tfps.runtime.server.admission import AdmissionPolicy, Anyone, ByMember
+from tfps.runtime.server.contributions import Contributions
+from tfps.runtime.server.half import ServerHalf
+from tfps.runtime.server.pull_recorder import PullRecorder
+from tfps.runtime.server.push import Push
+from tfps.runtime.server.push_gate import ClockGate
+from tfps.runtime.server.requests import MemberPull, Pull, WriteBack
+from tfps.runtime.server.server_stage import ServerStage, Update
+from tfps.transport.message import Kind
+
+_numbers = itertools.count()  # two programs of equal layout are two plans
+
+
+class FunctionHalf(ServerHalf):
+    """A function pulls, pushes with each optimizer call, and writes back what it has assigned.
+
+    What a coordinator schedules carries no ticket: a function that is run again after a worker was
+    lost applies its gradients again, as in TensorFlow. Each push is still one atomic update.
+
+    Where workers wait for each other, a worker joins with its first pull, and each optimizer call
+    is a step, or a round, of its own: so a call can stand in a loop or a branch.
+
+    Args:
+        program: what the function touches.
+        runtime: the job.
+        server: the server whose functions these are.
+        update_of: the server-side update of an optimizer.
+        updates: of optimizers that may ask what a worker was answered.
+        keeps_to_the_mode: workers wait as the job's mode says; else each push is applied at once.
+        uses_replies: whether workers go on with what a push is answered with.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        runtime: Runtime,
+        server: Server,
+        update_of: Callable[[Any], Update],
+        updates: Sequence[ServerUpdate],
+        keeps_to_the_mode: bool,
+        uses_replies: bool,
+    ) -> None:
+        mode = runtime.mode
+        if keeps_to_the_mode and mode.backup_workers is not None:
+            self.rounds = server.rounds
+        self._is_bounded = keeps_to_the_mode and mode.bound_steps is not None
+        self.records_pushes = uses_replies
+        kept = {id(variable) for variable in program.kept}
+        state = [variable for variable in program.state if id(variable) not in kept]
+        self.state = pieces_on(state, server.device)
+        self.state_layout = parameter_layout(self.state)
+        super().__init__(
+            program,
+            runtime=runtime,
+            server=server,
+            update_of=update_of,
+            updates=updates,
+            name=f"function {next(_numbers)}",
+        )
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether requests have to name the worker that makes them."""
+        return any(update.asks_who for update in self.updates)
+
+    def wire(self, number: int) -> StageWire:
+        return function_wire(self.program, number, device=self.server.device)
+
+    def offer_all(self) -> None:
+        kind = MemberPull if self._is_bounded else Pull
+        pull = kind(
+            self.server,
+            plan=self.plan,
+            held=self.held,
+            recorder=PullRecorder(
+                self.updates, natives=self.held.natives, device=self.server.device
+            ),
+        )
+        self.offer(Kind.PULL, pull, reply_bytes=self.parameter_layout.size_bytes)
+        for number in range(len(self.wires)):
+            self.offer_push(number, self._push(number))
+        self.offer_look_ups(self._found)
+        if self.state:
+            write_back = WriteBack(
+                self.server, plan=self.plan, state=self.state, layout=self.state_layout
+            )
+            self.offer(Kind.WRITE_BACK, write_back, request_bytes=self.state_layout.size_bytes)
+        self.offer_rounds(joins=True, awaits=bool(self.runtime.mode.backup_workers))
+        self.offer_slots()
+
+    def _push(self, number: int) -> Push:
+        stage = self.stage_of(number, position=0, is_last=True)
+        members = self._is_bounded or self.rounds is not None
+        admission: AdmissionPolicy = ByMember() if members else Anyone()
+        gate = self.server.gate if self._is_bounded else OpenGate()
+        return self.push_of(
+            stage,
+            admission,
+            gate=ClockGate(gate, self.server.ledger),
+            contributions=lambda: self._contributions_of(number, stage),
+        )
+
+    def _contributions_of(self, number: int, stage: ServerStage) -> tuple[Contributions, int]:
+        """The same for every function that makes the optimizer call."""
+        units, runtime = self.runtime.units, self.runtime
+        unit = units.number(self.program.stages[number], layouts=runtime.layouts)
+        sums = units.sums(
+            unit,
+            self.server.index,
+            lambda: Contributions(stage, runtime=runtime, name=f"unit_{unit}"),
+        )
+        return sums, unit
+
+    def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
+        """The header of an answer with rows."""
+        return ReplyHeader(entries.read(self.server.ledger.books.VERSION)).tensor()
