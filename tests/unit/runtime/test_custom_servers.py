@@ -25,9 +25,8 @@ from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.units import Units
 from tfps.runtime.message.wire import gradient_name
 from tfps.runtime.program.program import Program, Stage
-from tfps.runtime.server.custom_bounded import BoundedServer
-from tfps.runtime.server.custom_round import RoundServer
-from tfps.runtime.server.custom_server import Caller, CustomServer
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.server.legacy import Caller
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
 
@@ -98,12 +97,11 @@ class Job:
         self.mode, self.runtime = mode, FakeRuntime(mode)
         self.server = _server(mode, self.runtime)
         self.pool = ThreadPoolExecutor(8)
-        kind = RoundServer if mode.backup_workers is not None else BoundedServer
         self.natives = [
             self.runtime.create_variable(np.zeros(1, "float32"), device=DEVICE, name="w")
             for _ in range(2 if mode == Synchronous() else 1)
         ]
-        self.functions: list[CustomServer] = []
+        self.functions: list[FunctionHalf] = []
         for native in self.natives:
             variable = SimpleNamespace(_value=native, shape=(1,), trainable=True)
             program = Program(
@@ -115,12 +113,13 @@ class Job:
                 stages=[Stage(Descent(variable), (variable,))],
             )
             self.functions.append(
-                kind(
+                FunctionHalf(
                     program,
                     runtime=self.runtime,  # type: ignore[arg-type]
                     server=self.server,
                     update_of=lambda optimizer: optimizer,
-                    handed=(),
+                    updates=(),
+                    keeps_to_the_mode=True,
                     uses_replies=True,
                 )
             )

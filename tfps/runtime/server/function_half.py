@@ -78,6 +78,11 @@ class FunctionHalf(ServerHalf):
         )
 
     @property
+    def takes_part(self) -> bool:
+        """Whether workers that run the function are waited for."""
+        return self._is_bounded or self.rounds is not None
+
+    @property
     def asks_who(self) -> bool:
         """Whether requests have to name the worker that makes them."""
         return any(update.asks_who for update in self.updates)
@@ -109,8 +114,7 @@ class FunctionHalf(ServerHalf):
 
     def _push(self, number: int) -> Push:
         stage = self.stage_of(number, position=0, is_last=True)
-        members = self._is_bounded or self.rounds is not None
-        admission: AdmissionPolicy = ByMember() if members else Anyone()
+        admission: AdmissionPolicy = ByMember() if self.takes_part else Anyone()
         gate = self.server.gate if self._is_bounded else OpenGate()
         return self.push_of(
             stage,
