@@ -12,7 +12,7 @@ from tfps.bridge.closure_twin import keep_twin
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
 from tfps.consistency.local_steps import LocalSteps
-from tfps.consistency.modes import Mode
+from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.runtime import Runtime
