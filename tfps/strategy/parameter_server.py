@@ -245,7 +245,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             if layouts := layouts_for(calls):
                 self._come_to_rest()
             for layout, variables in layouts:
-                create(layout, variables, storage=self.runtime, name="slab")
+                create(layout, variables, storage=self.runtime)
             self.runtime.collect()
         optimizers = {id(s.optimizer): s.optimizer for s in program.optimizer_calls}
         return [self._update_of(optimizer) for optimizer in optimizers.values()]

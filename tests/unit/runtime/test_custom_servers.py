@@ -49,6 +49,8 @@ class Answer(NamedTuple):
 class Descent:
     """Subtracts gradients."""
 
+    name = "descent"
+
     def __init__(self, variable: Any) -> None:
         self._trainable_variables = [variable]
 

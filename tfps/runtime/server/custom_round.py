@@ -158,7 +158,7 @@ class RoundServer(CustomServer):
         contributions = self._runtime.units.sums(
             unit,
             self.server.index,
-            lambda: Contributions(made, runtime=self._runtime, name=f"unit_{unit}"),
+            lambda: Contributions(made, runtime=self._runtime),
         )
         self._contributions.append(contributions)
         return CustomRoundPush(

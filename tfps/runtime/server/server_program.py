@@ -202,7 +202,7 @@ class ServerProgram:
                 reports=reports,
                 handing_out=self._handing_out(self.wires[number].values.natives),
             )
-        contributions = Contributions(stage, runtime=self.runtime, name=self.program.name)
+        contributions = Contributions(stage, runtime=self.runtime)
         self._contributions.append(contributions)
         return RoundPush(
             stage,
