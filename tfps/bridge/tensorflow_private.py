@@ -323,12 +323,6 @@ def closure_queue(coordinator: Any) -> Any:
     return coordinator._cluster.closure_queue
 
 
-def closures_in_flight(coordinator: Any) -> int:
-    """How many closures are queued or running."""
-    queue = coordinator._cluster.closure_queue
-    return int(queue.inflight_closure_count + queue._queue.qsize())
-
-
 def incarnations() -> tuple[int, dict[str, int]]:
     """A number of this process's connection to its cluster, and one of each device's task.
 

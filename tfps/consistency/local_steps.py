@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tfps.consistency.mode import Mode
 from tfps.consistency.warm_up import warm_up_problems
 from tfps.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class LocalSteps:
+class LocalSteps(Mode):
     """Each worker takes some optimizer steps of its own, then sends the difference to the servers.
 
     One exchange for so many steps: for slow networks, and models whose step is short against the
@@ -79,21 +80,6 @@ class LocalSteps:
             )
         if problems:
             raise ConfigError(problems, source="LocalSteps")
-
-    @property
-    def pipeline_steps(self) -> int:
-        """Nothing is sent ahead: a period begins with what the exchange has brought."""
-        return 0
-
-    @property
-    def bound_steps(self) -> None:
-        """There is no bound."""
-        return None
-
-    @property
-    def extra_steps(self) -> int:
-        """There is no bound to go beyond."""
-        return 0
 
     @property
     def backup_workers(self) -> int | None:

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import Synchronous
 from tfps.consistency.warm_up import is_count, warm_up_problems
 from tfps.errors import ConfigError
 
 
-class Mode(Protocol):
-    """What the parts that act on it ask of a mode."""
-
-    @property
-    def pipeline_steps(self) -> int:
-        """How many pushes a worker has on their way while it computes."""
-
-    @property
-    def bound_steps(self) -> int | None:
-        """How far ahead of the slowest a worker may start a step; None: as far as it can."""
-
-    @property
-    def extra_steps(self) -> int:
-        """How many steps beyond that bound a server may let a worker go on."""
-
-    @property
-    def backup_workers(self) -> int | None:
-        """How many workers a round does not wait for; None: gradients are applied one by one."""
-
-    @property
-    def warm_up_steps(self) -> int:
-        """How many steps each worker takes by itself before anything else."""
-
-
 @dataclass(frozen=True)
-class Asynchronous:
+class Asynchronous(Mode):
     """Every gradient is applied when it arrives; no worker waits for another.
 
     The default, and the fastest where workers differ in speed. A gradient may be computed from
@@ -73,24 +50,9 @@ class Asynchronous:
             )
         _refuse(problems)
 
-    @property
-    def bound_steps(self) -> None:
-        """There is no bound."""
-        return None
 
-    @property
-    def extra_steps(self) -> int:
-        """There is no bound to go beyond."""
-        return 0
-
-    @property
-    def backup_workers(self) -> None:
-        """There are no rounds."""
-        return None
-
-
-@dataclass(frozen=True)
-class BoundedStaleness:
+@dataclass(frozen=True, slots=True)  # a slot hides the property of the base; no default could
+class BoundedStaleness(Mode):
     """A worker may be so many steps ahead of the slowest, and then waits for it.
 
     Between waiting for everybody at each step and for nobody: workers that are slow for a moment
@@ -117,7 +79,7 @@ class BoundedStaleness:
     BoundedStaleness(bound_steps=4, warm_up_steps=0)
     """
 
-    bound_steps: int
+    bound_steps: int = field()  # without it, the property of the base is taken for a default
     warm_up_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -129,24 +91,9 @@ class BoundedStaleness:
             )
         _refuse(problems)
 
-    @property
-    def extra_steps(self) -> int:
-        """The bound holds always."""
-        return 0
-
-    @property
-    def pipeline_steps(self) -> int:
-        """A worker that may have to wait at each step sends nothing ahead."""
-        return 0
-
-    @property
-    def backup_workers(self) -> None:
-        """There are no rounds."""
-        return None
-
 
 @dataclass(frozen=True)
-class DynamicBoundedStaleness:
+class DynamicBoundedStaleness(Mode):
     """A bound that a worker may pass, within a range, if it waits less for the slowest then.
 
     For workers whose speeds are not known when a bound is chosen, or change. Up to the lower bound
@@ -209,16 +156,6 @@ class DynamicBoundedStaleness:
     def extra_steps(self) -> int:
         """How many steps of the range lie beyond the lower bound."""
         return self.max_bound_steps - self.min_bound_steps
-
-    @property
-    def pipeline_steps(self) -> int:
-        """A worker that may have to wait at each step sends nothing ahead."""
-        return 0
-
-    @property
-    def backup_workers(self) -> None:
-        """There are no rounds."""
-        return None
 
 
 def _refuse(problems: list[str]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tfps.consistency.mode import Mode
 from tfps.consistency.warm_up import is_count, warm_up_problems
 from tfps.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Synchronous:
+class Synchronous(Mode):
     """All workers compute from the same parameters, and one update applies the mean.
 
     The numbers are those of one process with a batch as large as all workers' batches together: the
@@ -73,21 +74,6 @@ class Synchronous:
             )
         if problems:
             raise ConfigError(problems, source="Synchronous")
-
-    @property
-    def pipeline_steps(self) -> int:
-        """A round is one version of the parameters for everybody; nothing is sent ahead."""
-        return 0
-
-    @property
-    def bound_steps(self) -> None:
-        """Rounds keep workers together; no clock does."""
-        return None
-
-    @property
-    def extra_steps(self) -> int:
-        """There is no bound to go beyond."""
-        return 0
 
 
 def backup_problem(backup_workers: int | None, *, workers: int, source: str = "") -> str | None:

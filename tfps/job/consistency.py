@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tfps.config.schema import ConsistencySection, JobConfig
 from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.mode import Mode
 from tfps.consistency.modes import (
     Asynchronous,
     BoundedStaleness,
     DynamicBoundedStaleness,
-    Mode,
     applies_each_gradient,
     range_problem,
 )

@@ -48,6 +48,7 @@ class Memories:
             self.handed = WorkerMemory(
                 units.all(),
                 value_of=lambda unit: unit.variable,
+                name=optimizer.name,
                 workers=workers,
                 replies=replies,
                 storage=storage,
@@ -58,6 +59,7 @@ class Memories:
             self.own = WorkerMemory(
                 units.all(),
                 value_of=lambda unit: unit.slots[leaf.remembered_slot],
+                name=optimizer.name,
                 workers=rows,
                 replies=replies if leaf.is_handed_out else 1,
                 blank=not leaf.is_handed_out,

@@ -297,19 +297,24 @@ class ServerUpdate:
     def _move(self, variable: Any, device: str) -> None:
         old = variable._value
         if not isinstance(old, ServerVariable) or old.device != device:
-            self._replace(variable, functools.partial(self._storage.create_variable, device=device))
+            replaced = old if isinstance(old, ServerVariable) else None
+            create = functools.partial(
+                self._storage.create_variable, device=device, replaces=replaced
+            )
+            self._replace(variable, create)
 
     def _replace(self, variable: Any, create: Callable[..., ServerVariable]) -> None:
         old = variable._value
+        value = old.numpy()
+        if isinstance(old, ServerVariable):
+            old.destroy()  # first: it may have a mirror where the new one will lie
         variable._value = create(
-            old.numpy(),
+            value,
             dtype=variable._dtype,
             trainable=False,
             name=variable.name,
             path=variable.path,
         )
-        if isinstance(old, ServerVariable):
-            old.destroy()
 
     def _refuse_without_workers(self) -> None:
         for leaf in leaves(self.optimizer):

@@ -119,17 +119,16 @@ def layouts_for(calls: Sequence[OptimizerCall]) -> list[tuple[SlabLayout, list[A
     ]
 
 
-def create(layout: SlabLayout, variables: Sequence[Any], *, storage: Storage, name: str) -> None:
+def create(layout: SlabLayout, variables: Sequence[Any], *, storage: Storage) -> None:
     """Make a slab; the Keras variables stay the objects that they are and become its pieces.
 
     Args:
         layout: of the slab.
         variables: Keras variables, in the order of the layout.
         storage: makes it on the server.
-        name: of the slab.
     """
     natives = [variable._value for variable in variables]
-    slab, views = storage.create_slab(natives, layout=layout, name=name, filled=False)
+    slab, views = storage.create_slab(natives, layout=layout, name=layout.digest, filled=False)
     slab.owners = tuple(weakref.ref(variable) for variable in variables)
     for variable, view in zip(variables, views, strict=True):
         variable._value = view

@@ -157,7 +157,14 @@ class Units:
     def _unit_of(self, slab: SlabVariable, storage: Storage) -> Unit:
         members = [self._positions[name] for name in slab.layout.names]
         slots = {
-            name: _over(_slab_of([values[i] for i in members], slab, name, storage))
+            name: _over(
+                _slab_of(
+                    [values[i] for i in members],
+                    slab,
+                    name=f"{self._leaf.name}/{name.strip('_')}",
+                    storage=storage,
+                )
+            )
             for name, values in self._slots.items()
         }
         first = self._single(self._pieces[members[0]])
@@ -183,7 +190,7 @@ def _slab_name(variable: Any) -> str | None:
     return None if slab is None else slab.shared_name
 
 
-def _slab_of(slots: list[Any], slab: SlabVariable, name: str, storage: Storage) -> SlabVariable:
+def _slab_of(slots: list[Any], slab: SlabVariable, *, name: str, storage: Storage) -> SlabVariable:
     """The slab of one kind of slot, made if it is not there yet."""
     natives = [slot._value for slot in slots]
     layout = slab.layout.renamed([native.shared_name for native in natives])
@@ -191,7 +198,7 @@ def _slab_of(slots: list[Any], slab: SlabVariable, name: str, storage: Storage) 
     if existing is not None and existing.layout == layout:
         return existing
     made, views = storage.create_slab(
-        natives, layout=layout, name=f"{slab.shared_name}_{name.strip('_')}", filled=True
+        natives, layout=layout, name=f"{slab.layout.digest}/{name}", filled=True
     )
     for slot, view in zip(slots, views, strict=True):
         slot._value = view

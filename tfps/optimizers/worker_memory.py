@@ -31,7 +31,7 @@ class _Rows:
     """One value per worker and reply, in a variable on the server of what they are values of."""
 
     def __init__(
-        self, of: Any, *, workers: int, replies: int, blank: bool, storage: Storage
+        self, of: Any, *, name: str, workers: int, replies: int, blank: bool, storage: Storage
     ) -> None:
         self._of, self._replies = of, replies
         shape = [workers * replies, *of.shape]
@@ -41,7 +41,7 @@ class _Rows:
             planned=False,
             trainable=False,
             dtype=of.dtype,
-            name=f"{of.shared_name}_of_workers",
+            name=f"{name}/{of.shared_name}/of_workers",
         )
         # A pipelined worker pushes what it computed from the reply before the last.
         self._versions = None
@@ -51,7 +51,7 @@ class _Rows:
                 device=of.device,
                 planned=False,
                 trainable=False,
-                name=f"{of.shared_name}_versions_of_workers",
+                name=f"{name}/{of.shared_name}/versions_of_workers",
             )
 
     def read(self, sender: WorkerAt) -> tf.Tensor:
@@ -98,6 +98,7 @@ class WorkerMemory:
     Args:
         units: of the optimizer, on all servers: each variable, or the slab that it lies in.
         value_of: what is remembered of a unit: its variable, or one of its slots.
+        name: of the optimizer.
         workers: how many there are.
         replies: how many answers of the server a worker may have got since it computed what it
             pushes, and one.
@@ -110,6 +111,7 @@ class WorkerMemory:
         units: Sequence[Unit],
         *,
         value_of: Callable[[Unit], Any],
+        name: str,
         workers: int,
         replies: int = 1,
         blank: bool = False,
@@ -119,6 +121,7 @@ class WorkerMemory:
         self._rows = {
             unit.name: _Rows(
                 value_of(unit)._value,
+                name=name,
                 workers=workers,
                 replies=replies,
                 blank=blank,

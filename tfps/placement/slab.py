@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -90,6 +91,12 @@ class SlabLayout:
             members.append(Member(name, shape, offset_items))
             offset_items += padded_items(members[-1].items, dtype)
         return cls(server, dtype, tuple(members))
+
+    @property
+    def digest(self) -> str:
+        """Eight hexadecimal digits that are the same for the same variables in the same places."""
+        text = repr((self.server, self.dtype, self.members)).encode()
+        return hashlib.blake2b(text, digest_size=4).hexdigest()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfps.cluster import ClusterSpec
 from tfps.consistency import modes
+from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, TfpsError, UnsupportedError
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
@@ -32,7 +33,7 @@ class Arguments:
 
     spec: ClusterSpec
     placement: policy.Placement
-    consistency: modes.Mode
+    consistency: Mode
     transport: str
     batch_callbacks: str
     connect_timeout_s: float

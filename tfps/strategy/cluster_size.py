@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfps.cluster.spec import TF_CONFIG, ClusterSpec
-from tfps.consistency.modes import Mode
+from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import backup_problem
 from tfps.placement.policy import Placement, server_problems
 

@@ -24,7 +24,8 @@ from tfps.cluster import (
 )
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.consistency.local_steps import period_steps_of
-from tfps.consistency.modes import Mode, applies_each_gradient
+from tfps.consistency.mode import Mode
+from tfps.consistency.modes import applies_each_gradient
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
@@ -244,7 +245,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             if layouts := layouts_for(calls):
                 self._come_to_rest()
             for layout, variables in layouts:
-                create(layout, variables, storage=self.runtime, name="slab")
+                create(layout, variables, storage=self.runtime)
             self.runtime.collect()
         optimizers = {id(s.optimizer): s.optimizer for s in program.optimizer_calls}
         return [self._update_of(optimizer) for optimizer in optimizers.values()]

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.local_steps import LocalSteps
-from tfps.consistency.modes import Mode
+from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import merging_of, not_additive

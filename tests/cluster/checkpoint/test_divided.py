@@ -39,7 +39,7 @@ def _divided(strategy: tfps.ParameterServerStrategy, rule: Any, *, in_slabs: boo
             if mine:
                 members = [(piece._value.shared_name, tuple(piece.shape)) for piece in mine]
                 layout = SlabLayout.of(server, "float32", members)
-                create(layout, mine, storage=runtime, name="test")
+                create(layout, mine, storage=runtime)
     return divided
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.custom_loop import wait_for
-from tfps.consistency.modes import Mode
+from tfps.consistency.mode import Mode
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import inspect
+import pickle
 from typing import Any
 
 import pytest
 
+from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.mode import Mode
 from tfps.consistency.modes import (
     ALIASES,
     Asynchronous,
@@ -75,6 +81,78 @@ def test_what_the_modes_ask_for() -> None:
     dynamic = DynamicBoundedStaleness(2, 8)
     assert (dynamic.bound_steps, dynamic.extra_steps, dynamic.pipeline_steps) == (2, 6, 0)
     assert [mode.extra_steps for mode in ALIASES.values()] == [0, 0, 0, 12]
+
+
+EACH_MODE = [
+    Asynchronous(pipeline_steps=1),
+    Synchronous(1, 2, 3),
+    BoundedStaleness(2, 3),
+    DynamicBoundedStaleness(1, 4, 2),
+    LocalSteps(8, synchronous=True),
+]
+ASKED = ["pipeline_steps", "bound_steps", "extra_steps", "backup_workers", "warm_up_steps"]
+
+
+def test_what_modes_ask_for_is_written_once() -> None:
+    """A mode spells out what is a setting of it or follows from one, and nothing else."""
+    derived = {}
+    for mode in EACH_MODE:
+        assert isinstance(mode, Mode)
+        own = {name for name in ASKED if isinstance(vars(type(mode)).get(name), property)}
+        derived[type(mode)] = own
+    assert derived == {
+        Asynchronous: set(),
+        Synchronous: set(),
+        BoundedStaleness: set(),
+        DynamicBoundedStaleness: {"bound_steps", "extra_steps"},
+        LocalSteps: {"backup_workers"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked", "text"),
+    [
+        (EACH_MODE[0], (1, None, 0, None, 0), "Asynchronous(pipeline_steps=1, warm_up_steps=0)"),
+        (
+            EACH_MODE[1],
+            (0, None, 0, 1, 2),
+            "Synchronous(backup_workers=1, warm_up_steps=2, adaptive_batches=3)",
+        ),
+        (EACH_MODE[2], (0, 2, 0, None, 3), "BoundedStaleness(bound_steps=2, warm_up_steps=3)"),
+        (
+            EACH_MODE[3],
+            (0, 1, 3, None, 2),
+            "DynamicBoundedStaleness(min_bound_steps=1, max_bound_steps=4, warm_up_steps=2)",
+        ),
+        (
+            EACH_MODE[4],
+            (0, None, 0, 0, 0),
+            "LocalSteps(period_steps=8, synchronous=True, elasticity=None, warm_up_steps=0)",
+        ),
+        (LocalSteps(8), (0, None, 0, None, 0), None),
+    ],
+)
+def test_a_mode_is_a_frozen_value(mode: Any, asked: tuple[Any, ...], text: str | None) -> None:
+    assert tuple(getattr(mode, name) for name in ASKED) == asked
+    assert text is None or repr(mode) == text
+    for twin in (pickle.loads(pickle.dumps(mode)), copy.deepcopy(mode), dataclasses.replace(mode)):
+        assert (type(twin), twin, hash(twin)) == (type(mode), mode, hash(mode))
+    assert mode != dataclasses.replace(mode, warm_up_steps=9)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mode.warm_up_steps = 1
+
+
+def test_constructors_take_their_settings_alone() -> None:
+    parameters = {type(mode): list(inspect.signature(type(mode)).parameters) for mode in EACH_MODE}
+    assert parameters == {
+        Asynchronous: ["pipeline_steps", "warm_up_steps"],
+        Synchronous: ["backup_workers", "warm_up_steps", "adaptive_batches"],
+        BoundedStaleness: ["bound_steps", "warm_up_steps"],
+        DynamicBoundedStaleness: ["min_bound_steps", "max_bound_steps", "warm_up_steps"],
+        LocalSteps: ["period_steps", "synchronous", "elasticity", "warm_up_steps"],
+    }
+    with pytest.raises(TypeError, match="bound_steps"):
+        BoundedStaleness()  # type: ignore[call-arg]
 
 
 def test_all_but_rounds_apply_each_gradient() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,8 +48,8 @@ class LocalServer:
     def __init__(self) -> None:
         self.storage = Storage(container=f"test_{next(_numbers)}", number_of_servers=1)
 
-    def variable(self, value: Any, *, name: str, **options: Any) -> Any:
-        """A Keras variable on the server."""
+    def variable(self, value: Any, *, name: str, layer: str = "", **options: Any) -> Any:
+        """A Keras variable on the server, of a layer if one is named."""
 
         def creator(_: Any, **kwargs: Any) -> Any:
             return self.storage.create_variable(
@@ -56,17 +57,19 @@ class LocalServer:
                 device=DEVICE,
                 dtype=kwargs["dtype"],
                 name=kwargs["name"],
+                path=f"{layer}/{name}" if layer else None,
                 trainable=kwargs["trainable"],
             )
 
-        with tf.variable_creator_scope(creator):
+        of_layer = keras.name_scope(layer) if layer else contextlib.nullcontext()
+        with of_layer, tf.variable_creator_scope(creator):
             return keras.Variable(np.asarray(value), name=name, **options)
 
     def lay_out(self, *calls: tuple[Any, Sequence[Any]]) -> list[tuple[str, ...]]:
         """Make the slabs that optimizer calls ask for; answers the names in each new one."""
         layouts = layouts_for([OptimizerCall(*call) for call in calls])
         for layout, variables in layouts:
-            create(layout, variables, storage=self.storage, name="slab")
+            create(layout, variables, storage=self.storage)
         self.storage.collect()
         return [tuple(v.name for v in variables) for _, variables in layouts]
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.consistency.modes import BoundedStaleness, Mode
+from tfps.consistency.mode import Mode
+from tfps.consistency.modes import BoundedStaleness
 from tfps.consistency.synchronous import Synchronous
 from tfps.runtime.coordinator import attendance as module
 from tfps.runtime.coordinator.attendance import Attendance

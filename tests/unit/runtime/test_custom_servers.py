@@ -16,7 +16,8 @@ import tensorflow as tf
 from tfps.bridge.server_function import server_function
 from tfps.consistency.gate import BoundedGate
 from tfps.consistency.ledger import MAX_STAGES, Status
-from tfps.consistency.modes import BoundedStaleness, Mode
+from tfps.consistency.mode import Mode
+from tfps.consistency.modes import BoundedStaleness
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.synchronous import Synchronous
@@ -46,6 +47,8 @@ class Answer(NamedTuple):
 
 class Descent:
     """Subtracts gradients."""
+
+    name = "descent"
 
     def __init__(self, variable: Any) -> None:
         self._trainable_variables = [variable]

@@ -11,7 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope, refusals
 from tfps.consistency.local_steps import LocalSteps
-from tfps.consistency.modes import Mode
+from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.runtime import Runtime

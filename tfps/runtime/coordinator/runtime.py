@@ -14,7 +14,7 @@ import numpy as np
 from tfps.bridge.function_table import FunctionTables
 from tfps.bridge.server_variable import NamedResource
 from tfps.cluster import accepts_connections
-from tfps.consistency.modes import Mode
+from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.placement.policy import Newcomer, Placement
 from tfps.runtime.coordinator.attendance import Attendance

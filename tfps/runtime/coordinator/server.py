@@ -15,7 +15,7 @@ from tfps.consistency.dynamic_gate import DynamicGate
 from tfps.consistency.extra_steps import Limits
 from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, OpenGate
 from tfps.consistency.ledger import Books
-from tfps.consistency.modes import Mode
+from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, ControlPlane

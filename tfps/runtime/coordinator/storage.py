@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from tfps.bridge.view_variable import SlabVariable, ViewVariable
 from tfps.partitioners.row_rule import RowRule
 from tfps.placement.plan import Plan, View
 from tfps.placement.slab import ITEM_BYTES, SlabLayout
+from tfps.runtime.coordinator.resource_names import BOOKKEEPING, SLABS, VARIABLES, ResourceNames
 from tfps.transport.chunk import chunk_bytes_from_environment
 
 
@@ -32,7 +32,7 @@ class Storage:
         self.container, self._number_of_servers = container, number_of_servers
         self.on_access: Callable[[], None] = lambda: None
         self.layouts = 0  # how often variables were moved; what was traced before is out of date
-        self._names = itertools.count()
+        self._names = ResourceNames()
         self._views: dict[str, View] = {}
         self._resources: dict[str, NamedResource] = {}
         self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
@@ -64,6 +64,7 @@ class Storage:
         device: str,
         planned: bool = True,
         path: str | None = None,
+        replaces: ServerVariable | None = None,
         **options: Any,
     ) -> ServerVariable:
         """A named variable on a server.
@@ -72,11 +73,17 @@ class Storage:
             initial_value: a tensor, an array or a callable that returns one.
             device: the server.
             planned: enter it in the plan; what belongs to the transport is not.
-            path: what the plan calls it; None: by its name.
+            path: by which the plan calls it and servers find it; None: its name.
+            replaces: a variable that has been destroyed, whose name this one takes over.
             options: of `ServerVariable`.
         """
-        name = options.get("name") or "variable"
-        shared_name = f"{name}_{next(self._names)}"
+        path = path or options.get("name") or "variable"
+        if replaces is not None and self._is_known(replaces):
+            shared_name = replaces.shared_name
+            self._finalizers.pop(shared_name).detach()
+            self._drop(shared_name)
+        else:
+            shared_name = self._names.of(path, kind=VARIABLES if planned else BOOKKEEPING)
         variable = ServerVariable(
             initial_value,
             device=device,
@@ -90,7 +97,7 @@ class Storage:
         self._resources[shared_name] = variable.resource
         if planned:
             view = View(
-                variable=path or name,
+                variable=path,
                 server=self.index_of(device),
                 slab=shared_name,
                 offset_items=0,
@@ -137,7 +144,7 @@ class Storage:
         return ShardedVariable(
             natives,
             rule=rule,
-            unique_id=f"{name}_{next(self._names)}",
+            unique_id=self._names.of(path),
             path=path,
             name=name,
             trainable=trainable,
@@ -154,7 +161,7 @@ class Storage:
         Args:
             variables: in the order of the layout.
             layout: the slab.
-            name: of the slab.
+            name: of the slab, which says what lies in it.
             filled: repeat a variable's first item in the gap behind it instead of zeros, for state
                 that an optimizer divides by.
 
@@ -168,7 +175,7 @@ class Storage:
             layout=layout,
             device=device,
             container=self.container,
-            shared_name=f"{name}_{next(self._names)}",
+            shared_name=self._names.of(name, kind=SLABS),
             on_access=self._access,
             name=name,
         )
@@ -201,12 +208,20 @@ class Storage:
         while self._forgotten:
             shared_name = self._forgotten.popleft()
             self._finalizers.pop(shared_name, None)
-            view = self._views.pop(shared_name, None)
-            if view is not None:
-                self._bytes[view.server] -= view.size_bytes
-            resource = self._resources.pop(shared_name, None)
+            resource = self._drop(shared_name)
             if resource is not None:
                 self._free(resource)
+
+    def _is_known(self, variable: ServerVariable) -> bool:
+        is_ours = variable.resource.container == self.container
+        return is_ours and variable.shared_name in self._finalizers
+
+    def _drop(self, shared_name: str) -> NamedResource | None:
+        """Take a name out of the plan; answers what it stands for, if it has memory of its own."""
+        view = self._views.pop(shared_name, None)
+        if view is not None:
+            self._bytes[view.server] -= view.size_bytes
+        return self._resources.pop(shared_name, None)
 
     def _free(self, resource: NamedResource) -> None:
         resource.destroy()

@@ -28,6 +28,11 @@ class Deltas:
     elasticity: float | None
     optimizers: tuple[Any, ...]
 
+    @property
+    def name(self) -> str:
+        """That of the optimizers, in their order."""
+        return "_".join(optimizer.name for optimizer in self.optimizers)
+
     def sent(self, value: tf.Tensor, at_begin: tf.Tensor) -> tf.Tensor:
         """What a worker tells of a weight, from its values now and at the period's begin."""
         return value - at_begin if self.elasticity is None else value

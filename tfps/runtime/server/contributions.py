@@ -30,32 +30,34 @@ class Contributions:
     Args:
         stage: whose contributions they are.
         runtime: makes variables on servers.
-        name: of the program.
     """
 
-    def __init__(self, stage: ServerStage, *, runtime: Runtime, name: str) -> None:
+    def __init__(self, stage: ServerStage, *, runtime: Runtime) -> None:
         self._stage = stage
+        optimizer = stage.optimizer.name if stage.is_update else "state"
 
-        def variable(value: Any, kind: str, dtype: Any) -> ServerVariable:
+        def variable(value: Any, kind: str, dtype: Any, *, of: str) -> ServerVariable:
             return runtime.create_variable(
                 value,
                 device=stage.server.device,
                 planned=False,
                 trainable=False,
                 dtype=dtype,
-                name=f"{name}_{stage.number}_{kind}",
+                name=f"{optimizer}/{of}/{kind}",
             )
 
         def sum_of(native: Any) -> ServerVariable:
             zeros = functools.partial(tf.zeros, native.shape, native.dtype)
-            return variable(zeros, "sum", native.dtype)
+            return variable(zeros, "sum", native.dtype, of=native.shared_name)
 
         natives = stage.wire.updated if stage.is_update else ()
-        self._weights = variable(np.zeros(3), "weights", tf.float64)
+        first = natives[0].shared_name if natives else f"server_{stage.server.index}"
+        self._weights = variable(np.zeros(3), "weights", tf.float64, of=first)
         self._sums = {gradient_of(native): sum_of(native) for native in natives}
         self._sums.update((name_of(v), sum_of(v._value)) for v in stage.wire.state)
         self._sums.update(
-            (count_name(v), variable(np.zeros([]), "count", tf.float64)) for v in stage.wire.counts
+            (count_name(v), variable(np.zeros([]), "count", tf.float64, of=name_of(v)))
+            for v in stage.wire.counts
         )
 
     @property

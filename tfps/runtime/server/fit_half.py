@@ -125,7 +125,7 @@ class FitHalf(ServerHalf):
             ByTicket(number, hands_out=reports is not None, pipelined=self.program.pipelined),
             gate=ClockGate(gate, self.server.ledger),
             contributions=lambda: (
-                Contributions(stage, runtime=self.runtime, name=self.program.name),
+                Contributions(stage, runtime=self.runtime),
                 1,
             ),
             reports=reports,

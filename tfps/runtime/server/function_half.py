@@ -130,7 +130,7 @@ class FunctionHalf(ServerHalf):
         sums = units.sums(
             unit,
             self.server.index,
-            lambda: Contributions(stage, runtime=runtime, name=f"unit_{unit}"),
+            lambda: Contributions(stage, runtime=runtime),
         )
         return sums, unit
 

@@ -37,7 +37,7 @@ class Reports:
                 device=server.device,
                 planned=False,
                 trainable=False,
-                name=f"{program.name}_{name}",
+                name=f"reports/{name}",
             )
 
         self._metrics = vector("metrics", program.metric_items)
