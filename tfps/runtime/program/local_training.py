@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -13,7 +13,8 @@ from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.optimizer_limits import average_problem
 from tfps.errors import UnsupportedError
 from tfps.optimizers.wrapped import leaves, members
-from tfps.runtime.program.program import Program, Stage
+from tfps.runtime.program.program import Program
+from tfps.runtime.program.schedule import LocalTraining, Stage
 
 
 @dataclass(frozen=True)
@@ -56,29 +57,8 @@ class PeriodEnd(Stage):
         return optimizers, tuple(id(variable) for variable in self.variables)
 
 
-@dataclass(frozen=True)
-class LocalTraining:
-    """How workers of a program train by themselves.
-
-    Args:
-        period_steps: from one exchange to the next.
-        calls: of optimizers, in the order of the step.
-        slots: what the optimizers keep on the worker, as Keras variables.
-        counts: those of them that count their updates.
-        rates: the learning rates that are variables; the servers' are everybody's.
-        adds_counts: the servers add what these have grown by.
-    """
-
-    period_steps: int
-    calls: tuple[Stage, ...]
-    slots: tuple[Any, ...]
-    counts: tuple[Any, ...]
-    rates: tuple[Any, ...]
-    adds_counts: bool
-
-
-def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = True) -> None:
-    """Make a program that was just discovered one of local steps.
+def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = True) -> Program:
+    """Make a program that was just discovered one of local steps; answers that one.
 
     Args:
         program: its optimizer calls stay on the worker from now on.
@@ -100,7 +80,7 @@ def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = Tru
     )
     known = {id(rate) for rate in rates}
     slots = [v for v in _unique(v for o in optimizers for v in o.variables) if id(v) not in known]
-    program.local = LocalTraining(
+    local = LocalTraining(
         period_steps=mode.period_steps,
         calls=calls,
         slots=tuple(_unique([*counts, *slots])),
@@ -110,8 +90,11 @@ def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = Tru
     )
     weights = _unique(variable for call in calls for variable in call.variables)
     deltas = Deltas(mode.elasticity, tuple(optimizers))
-    program.stages = [PeriodEnd(deltas, tuple(weights))]
-    program.variables = list(_unique([*program.variables, *counts, *rates]))
+    return replace(
+        program.scheduled(local=local),
+        stages=[PeriodEnd(deltas, tuple(weights))],
+        variables=_unique([*program.variables, *counts, *rates]),
+    )
 
 
 def _refuse_averages(optimizers: Sequence[Any]) -> None:

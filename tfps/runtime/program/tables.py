@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tfps.bridge.pieces import all_pieces, size_bytes_of
@@ -23,8 +25,8 @@ LEAST_TABLE_BYTES = 1 << 20
 LARGE_TABLE_BYTES = 64 << 20
 
 
-def let_rows_travel(program: Program) -> None:
-    """Take large tables out of what a program pulls and pushes as a whole.
+def let_rows_travel(program: Program) -> Program:
+    """Take large tables out of what a program pulls and pushes as a whole; answers that program.
 
     That is for steps with one exchange after another: where a worker keeps tables between
     exchanges, or several devices have a copy each, tables travel as a whole. So they do for
@@ -49,22 +51,23 @@ def let_rows_travel(program: Program) -> None:
             "and one device per worker. Choose one of those, or train without RowUpdates."
         )
     if reason is not None:
-        return
+        return program
     for table in by_rows:
         for optimizer in _calls_by_rows(program, table):
             refuse_inexact_by_rows(optimizer, table)
     own = {id(table) for table in by_rows}
-    program.tables = [
+    tables = [
         table
         for table in program.looked_up
         if id(table) in own or size_bytes_of(table._value) >= LEAST_TABLE_BYTES
     ]
-    known = {id(table) for table in program.tables}
-    program.variables = [v for v in program.variables if id(v) not in known]
-    for piece in all_pieces(program.tables):
+    known = {id(table) for table in tables}
+    for piece in all_pieces(tables):
         piece._value.stays_alone = True
     if _why_not_by_rows(program) is None:
-        _say_what_would_gain(program)
+        _say_what_would_gain(program, tables)
+    rest = [v for v in program.variables if id(v) not in known]
+    return replace(program.scheduled(tables=tables), variables=rest)
 
 
 def _calls_by_rows(program: Program, table: Any) -> list[Any]:
@@ -74,11 +77,11 @@ def _calls_by_rows(program: Program, table: Any) -> list[Any]:
 
 def _why_whole(program: Program) -> str | None:
     """What lets tables travel as a whole."""
-    if program.local is not None:
+    if program.schedule.local is not None:
         return "tfps.LocalSteps"
-    if program.pipelined:
+    if program.schedule.is_pipelined:
         return "pipeline_steps=1"
-    if program.adaptive_batches > 1:
+    if program.schedule.is_adaptive:
         return "tfps.Synchronous(adaptive_batches=...)"
     if len(program.devices.names) > 1:
         return f"{len(program.devices.names)} devices per worker"
@@ -91,12 +94,12 @@ def _why_whole(program: Program) -> str | None:
 
 def _why_not_by_rows(program: Program) -> str | None:
     """What lets servers update tables as a whole though rows travel."""
-    return "rounds of tfps.Synchronous" if program.meets else None
+    return "rounds of tfps.Synchronous" if program.schedule.in_rounds else None
 
 
-def _say_what_would_gain(program: Program) -> None:
+def _say_what_would_gain(program: Program, tables: Sequence[Any]) -> None:
     """Once for each large table of which a server updates all rows in every step."""
-    for table in program.tables:
+    for table in tables:
         size_bytes = size_bytes_of(table._value)
         if size_bytes < LARGE_TABLE_BYTES or table.__dict__.get("_tfps_said_rows"):
             continue

@@ -1,0 +1,70 @@
+"""How workers go through the steps of a program. Pure: no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One call of an optimizer, or (optimizer None) the exchange of state at the end of a step."""
+
+    optimizer: Any
+    variables: tuple[Any, ...] = ()
+
+    @property
+    def identity(self) -> Hashable:
+        """The same for each trace of the call."""
+        return id(self.optimizer), tuple(id(variable) for variable in self.variables)
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How workers of a program train by themselves.
+
+    Args:
+        period_steps: from one exchange to the next.
+        calls: of optimizers, in the order of the step.
+        slots: what the optimizers keep on the worker, as Keras variables.
+        counts: those of them that count their updates.
+        rates: the learning rates that are variables; the servers' are everybody's.
+        adds_counts: the servers add what these have grown by.
+    """
+
+    period_steps: int
+    calls: tuple[Stage, ...]
+    slots: tuple[Any, ...]
+    counts: tuple[Any, ...]
+    rates: tuple[Any, ...]
+    adds_counts: bool
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What the mode, and the way that a model is trained, make of a program's steps.
+
+    Args:
+        local: workers run the optimizers, and exchange after a period; None: servers run them.
+        in_rounds: pushes are applied in rounds of all workers.
+        adaptive_batches: how many batches such a round has for each worker, shared out by speed.
+        is_pipelined: a worker computes a step while the push of the one before is on its way.
+        tables: variables of which only rows travel; they are none of the program's ``variables``.
+    """
+
+    local: LocalTraining | None = None
+    in_rounds: bool = False
+    adaptive_batches: int = 1
+    is_pipelined: bool = False
+    tables: Sequence[Any] = ()
+
+    @property
+    def period_steps(self) -> int:
+        """How many steps a worker takes with one ticket of the servers."""
+        return 1 if self.local is None else self.local.period_steps
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether a worker computes several batches for one push, as many as its speed allows."""
+        return self.adaptive_batches > 1
