@@ -17,10 +17,10 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import explain, servers_error
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.server_program import ServerProgram
+from tfps.runtime.worker.fit_loop import BatchSource, FitLoop
+from tfps.runtime.worker.fit_pipelined import PipelinedLoop
 from tfps.runtime.worker.local_loop import LocalLoop
-from tfps.runtime.worker.pipelined_loop import PipelinedLoop
 from tfps.runtime.worker.quota_loop import QuotaLoop
-from tfps.runtime.worker.worker_loop import BatchSource, WorkerLoop
 
 
 class CompiledProgram:
@@ -106,10 +106,10 @@ class CompiledProgram:
             raise error
 
 
-def _loop_of(program: Program) -> type[WorkerLoop]:
+def _loop_of(program: Program) -> type[FitLoop]:
     """How a worker goes through its tickets."""
     if program.local is not None:
         return LocalLoop
     if program.adaptive_batches > 1:
         return QuotaLoop
-    return PipelinedLoop if program.pipelined else WorkerLoop
+    return PipelinedLoop if program.pipelined else FitLoop

@@ -25,9 +25,9 @@ from tfps.runtime.server.custom_round import RoundServer
 from tfps.runtime.server.custom_server import CustomServer
 from tfps.runtime.warm_up.custom_mean import MeanServer
 from tfps.runtime.warm_up.custom_warm_up import WarmUpStep, train_alone
-from tfps.runtime.worker.custom_local import LocalCalls, LocalRounds
-from tfps.runtime.worker.custom_member import BoundedStep, RoundStep
-from tfps.runtime.worker.custom_step import CustomStep
+from tfps.runtime.worker.function_local import LocalCalls, LocalRounds
+from tfps.runtime.worker.function_member import BoundedStep, RoundStep
+from tfps.runtime.worker.function_step import FunctionStep
 
 
 def trace_packed(
@@ -74,7 +74,7 @@ def trace_packed(
 
 
 def _run(
-    step_kind: type[CustomStep],
+    step_kind: type[FunctionStep],
     servers: Sequence[Any],
     call: tuple[Callable[..., Any], Any, Any],
     runtime: Runtime,
@@ -131,10 +131,10 @@ def _spec_of(value: Any) -> Any:
     return value if spec is None else spec
 
 
-def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[CustomStep]]:
+def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[FunctionStep]]:
     """What a function is traced with: one that trains keeps to the mode, others just read."""
     if not program.stages:
-        return CustomServer, CustomStep
+        return CustomServer, FunctionStep
     if adaptive_batches_of(mode) > 1:
         raise UnsupportedError(
             f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
@@ -150,7 +150,7 @@ def _kinds(program: Program, mode: Mode) -> tuple[type[CustomServer], type[Custo
         return RoundServer, RoundStep
     if mode.bound_steps is not None:
         return BoundedServer, BoundedStep
-    return CustomServer, CustomStep
+    return CustomServer, FunctionStep
 
 
 def _discover(

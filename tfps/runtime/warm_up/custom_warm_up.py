@@ -19,7 +19,7 @@ from tfps.runtime.server.custom_delta import SLOTS
 from tfps.runtime.server.custom_server import Caller
 from tfps.runtime.warm_up.custom_mean import CALLS, WEIGHTS, MeanServer
 from tfps.runtime.warm_up.kept_weights import WARM, KeptWeights, kept_weight
-from tfps.runtime.worker.custom_step import CustomStep
+from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.kept_optimizers import KeptOptimizers
 from tfps.runtime.worker.worker_index import worker_of_call
 from tfps.transport.carrier import Message
@@ -46,7 +46,7 @@ def train_alone(program: Program) -> None:
     refuse_strangers([*program.variables, *program.kept])
 
 
-class WarmUpStep(CustomStep):
+class WarmUpStep(FunctionStep):
     """A run whose optimizer calls change the worker's own copies, which stay there.
 
     At its end the servers get to know what it has changed. A worker that has no weights yet begins

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.program.program import Program
-from tfps.runtime.worker.local_step import LocalStep
-from tfps.runtime.worker.period_loop import PeriodLoop
-from tfps.runtime.worker.worker_loop import Visit
+from tfps.runtime.worker.fit_local import LocalStep
+from tfps.runtime.worker.fit_loop import Visit
+from tfps.runtime.worker.fit_period import PeriodLoop
 
 
 class LocalLoop(PeriodLoop):

@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.runtime.worker.worker_step import WorkerStep
+from tfps.runtime.worker.fit_step import FitStep
 from tfps.transport.message import Request
 
 
-class PeriodStep(WorkerStep):
+class PeriodStep(FitStep):
     """Traces the steps between two exchanges.
 
     What the steps write themselves stays in the worker's copies until the exchange.

@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from tfps.runtime.message.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.message.wire import in_pieces, name_of
-from tfps.runtime.worker.worker_step import WorkerStep
+from tfps.runtime.worker.fit_step import FitStep
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
 
 
-class PipelinedStep(WorkerStep):
+class PipelinedStep(FitStep):
     """Traces steps that keep what they would push, and pushes of steps before.
 
     The gradient of step i + 1 is computed from parameters that lack the update of step i: a delay

@@ -9,9 +9,9 @@ import tensorflow as tf
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.exchange_times import microseconds
-from tfps.runtime.worker.period_loop import PeriodLoop
-from tfps.runtime.worker.quota_step import QuotaStep
-from tfps.runtime.worker.worker_loop import Visit
+from tfps.runtime.worker.fit_loop import Visit
+from tfps.runtime.worker.fit_period import PeriodLoop
+from tfps.runtime.worker.fit_quota import QuotaStep
 from tfps.transport.message import Request
 
 

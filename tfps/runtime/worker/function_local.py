@@ -13,15 +13,15 @@ from tfps.runtime.message.wire import count_name, gradient_name, received
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.shares import gradients_together
 from tfps.runtime.server.custom_delta import SLOTS, DeltaRoundServer, DeltaServer
-from tfps.runtime.worker.custom_member import RoundStep
-from tfps.runtime.worker.custom_step import CustomStep
+from tfps.runtime.worker.function_member import RoundStep
+from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.kept_optimizers import KeptOptimizers
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind
 
 
-class LocalCalls(CustomStep):
+class LocalCalls(FunctionStep):
     """A run whose optimizer calls change the worker's own copies.
 
     A period ends after so many calls, of whichever optimizer, and with the function: what the

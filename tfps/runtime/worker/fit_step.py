@@ -28,7 +28,7 @@ from tfps.transport.message import PROTOCOL, Kind, Reply, Request
 from tfps.transport.packing import pack
 
 
-class WorkerStep:
+class FitStep:
     """Traces steps of a program inside one worker closure (see `bridge.step_scope.StepTrace`).
 
     Args:

@@ -15,8 +15,8 @@ from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.server_program import ServerProgram
 from tfps.runtime.worker.exchange_times import microseconds
+from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.step_report import empty_report
-from tfps.runtime.worker.worker_step import WorkerStep
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
 
@@ -55,7 +55,7 @@ class BatchSource(Protocol):
         """Called while no closure runs: every ticket that was handed out is closed."""
 
 
-class WorkerLoop:
+class FitLoop:
     """Compiles a program into one tf.function for workers.
 
     The loop's variables are small: the ticket, the batch, the versions, and the report of the
@@ -127,7 +127,7 @@ class WorkerLoop:
 
     def make_step(self, program: Program, **options: Any) -> Any:
         """What traces the steps of a closure."""
-        return WorkerStep(program, **options)
+        return FitStep(program, **options)
 
     def begin(self, step: Any, visit: Visit, ticket: tf.Tensor) -> dict[str, Any]:
         """What a loop's state begins with, once the worker has joined."""

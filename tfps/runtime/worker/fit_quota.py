@@ -18,7 +18,7 @@ class QuotaStep(PeriodStep):
 
     Args:
         program: what the step touches; it has one optimizer call, at its end.
-        options: of `WorkerStep`.
+        options: of `FitStep`.
     """
 
     def __init__(self, program: Any, **options: Any) -> None:

@@ -10,11 +10,11 @@ from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.pushed import NOT_MEASURED, Pushed
 from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.program import Program
+from tfps.runtime.worker.fit_loop import FitLoop, Visit, fields_of
 from tfps.runtime.worker.pipelined_step import PipelinedStep
-from tfps.runtime.worker.worker_loop import Visit, WorkerLoop, fields_of
 
 
-class PipelinedLoop(WorkerLoop):
+class PipelinedLoop(FitLoop):
     """Hides the exchange behind the computation, for one step of staleness.
 
     A worker joins with two tickets. Each turn of the loop sends what the turn before has computed

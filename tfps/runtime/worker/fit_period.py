@@ -9,13 +9,13 @@ import tensorflow as tf
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.pushed import NOT_MEASURED
 from tfps.runtime.message.wire import METRICS, OUTPUTS
+from tfps.runtime.worker.fit_loop import FitLoop, Visit, fields_of
 from tfps.runtime.worker.period_step import PeriodStep
 from tfps.runtime.worker.step_report import empty_report
-from tfps.runtime.worker.worker_loop import Visit, WorkerLoop, fields_of
 from tfps.transport.message import Request
 
 
-class PeriodLoop(WorkerLoop):
+class PeriodLoop(FitLoop):
     """One ticket of the servers is the right to one period: some batches, and an exchange.
 
     A period is shorter where the data end within it.

@@ -26,7 +26,7 @@ from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack
 
 
-class CustomStep:
+class FunctionStep:
     """Traces one run of a scheduled function (see `bridge.step_scope.StepTrace`).
 
     Args:

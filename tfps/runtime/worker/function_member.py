@@ -11,13 +11,13 @@ from tfps.bridge import tensorflow_private as private
 from tfps.runtime.coordinator.attendance import member_of_call
 from tfps.runtime.server.custom_round import RoundServer
 from tfps.runtime.server.custom_server import Caller
-from tfps.runtime.worker.custom_step import CustomStep, versions_of
+from tfps.runtime.worker.function_step import FunctionStep, versions_of
 from tfps.runtime.worker.round_agreement import Found, RoundAgreement
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 
 
-class MemberStep(CustomStep):
+class MemberStep(FunctionStep):
     """A run that others may wait for: its requests say which incarnation of the worker it is."""
 
     def _who_calls(self) -> Caller:

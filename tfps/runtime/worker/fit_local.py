@@ -22,7 +22,7 @@ class LocalStep(PeriodStep):
 
     Args:
         program: what the step touches; it trains locally.
-        options: of `WorkerStep`.
+        options: of `FitStep`.
     """
 
     def __init__(self, program: Any, **options: Any) -> None:
