@@ -23,11 +23,13 @@ from tfps.consistency.synchronous import Synchronous
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.units import Units
+from tfps.runtime.message.request_header import Caller, request_header
 from tfps.runtime.message.wire import gradient_name
 from tfps.runtime.program.program import Program, Stage
 from tfps.runtime.server.custom_bounded import BoundedServer
 from tfps.runtime.server.custom_round import RoundServer
-from tfps.runtime.server.custom_server import Caller, CustomServer
+from tfps.runtime.server.custom_server import CustomServer
+from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
 
@@ -167,7 +169,10 @@ class Job:
         incarnation = tf.constant(self.incarnations[slot], tf.int64)
         clock = tf.constant(self.clocks[slot], tf.int64)
         caller = Caller(tf.constant(slot, tf.int64), incarnation, clock)
-        call = called.call(kind, payload, caller=caller, **options)
+        header = request_header(
+            kind, job_id=called.job_id, plan_id=called.plan_id, caller=caller, **options
+        )
+        call = called.call(kind, Message.of(header, payload))
         header, _, answer = call.function(*call.request)
         self.clocks[slot] += 1
         if kind is Kind.PULL:

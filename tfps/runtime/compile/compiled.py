@@ -17,10 +17,10 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import explain, servers_error
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.server_program import ServerProgram
+from tfps.runtime.worker.fit_local import LocalLoop
 from tfps.runtime.worker.fit_loop import BatchSource, FitLoop
 from tfps.runtime.worker.fit_pipelined import PipelinedLoop
-from tfps.runtime.worker.local_loop import LocalLoop
-from tfps.runtime.worker.quota_loop import QuotaLoop
+from tfps.runtime.worker.fit_quota import QuotaLoop
 
 
 class CompiledProgram:
@@ -57,9 +57,9 @@ class CompiledProgram:
         if program.local is not None:
             runtime.kept_slots.note(program.local.slots)
         self._functions = {
-            carrier: _loop_of(program)(
-                program, servers=self.servers, carrier=carrier, job_id=runtime.job_id
-            ).compile(source)
+            carrier: _loop_of(program)(program, servers=self.servers, carrier=carrier).compile(
+                source
+            )
             for carrier in dict.fromkeys(self._carriers)
         }
         self._concrete: dict[Any, Any] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,6 @@ import tensorflow as tf
 from tfps.bridge.pieces import all_pieces, cut, joined, pieces_of, rule_of
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
-from tfps.transport.packing import unpack
 
 METRICS, OUTPUTS = "metrics", "outputs"
 
@@ -67,22 +66,6 @@ def parts_of(variables: Iterable[Any]) -> Parts:
             ordered[name] = variable
             natives.append(variable._value)
     return Parts(tuple(ordered.values()), tuple(natives))
-
-
-def received(
-    variables: Iterable[Any], layouts: Sequence[Layout], payloads: Sequence[tf.Tensor]
-) -> list[tuple[Any, tf.Tensor]]:
-    """Variables and their values, from what servers have sent; without those that did not come.
-
-    Args:
-        variables: Keras variables on servers.
-        layouts: of each server's payload: values of pieces, by name.
-        payloads: of the servers.
-    """
-    values: dict[str, tf.Tensor] = {}
-    for layout, payload in zip(layouts, payloads, strict=True):
-        values.update(unpack(layout, payload))
-    return of_variables(values, variables)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.consistency.admission import Counted
 from tfps.optimizers.worker_memory import WorkerAt
+from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import Parts, StageWire, parts_of, pieces_on, stage_wire
 from tfps.runtime.server.custom_round import RoundServer
 from tfps.runtime.server.custom_server import CustomServer, reply_header
@@ -20,8 +21,6 @@ from tfps.transport.layout import Layout
 from tfps.transport.message import Kind
 from tfps.transport.packing import pack
 from tfps.transport.service import Entry
-
-SLOTS = 1  # the stage of a pull that asks for what optimizers begin with
 
 
 class DeltaServer(CustomServer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -18,7 +18,6 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of, drop_above_of
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.pushed import NOT_MEASURED
 from tfps.runtime.message.wire import (
     Parts,
     StageWire,
@@ -31,16 +30,17 @@ from tfps.runtime.message.wire import (
 )
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.handing_out import HandingOut
-from tfps.runtime.server.server_stage import DURATIONS, count_durations, timed_update, when_done
+from tfps.runtime.server.server_stage import count_durations, timed_update, when_done
 from tfps.runtime.server.server_tables import (
     look_ups,
     received_bytes,
     reply_ids,
+    table_bytes,
     unpacked,
 )
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.layout import Layout
-from tfps.transport.message import COORDINATOR, PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
+from tfps.transport.message import COORDINATOR, REQUEST_FIELDS, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
 from tfps.transport.service import Entry, Service
 
@@ -48,24 +48,6 @@ from tfps.transport.service import Entry, Service
 FROM_COORDINATOR = COORDINATOR
 
 _numbers = itertools.count()  # two programs of equal layout are two plans
-
-
-class Caller(NamedTuple):
-    """Who makes a request; None: it does not matter.
-
-    Args:
-        slot: int64 (see `worker_of_call`).
-        incarnation: int64, of a worker that takes part (see `member_of_call`).
-        clock: int64, steps that it has completed.
-    """
-
-    slot: tf.Tensor | None = None
-    incarnation: tf.Tensor | None = None
-    clock: tf.Tensor | None = None
-
-
-NOBODY = Caller()
-NOT_TOLD: Mapping[Request, tf.Tensor] = {}
 
 
 class Update(Protocol):
@@ -131,56 +113,17 @@ class CustomServer:
         """Whether requests have to name the worker that makes them."""
         return any(update.asks_who for update in self._handed)
 
-    def call(
-        self,
-        kind: Kind,
-        payload: tf.Tensor,
-        *,
-        stage: int = 0,
-        version: Any = 0,
-        caller: Caller = NOBODY,
-    ) -> ServerCall:
-        """A request for one of this server's functions.
+    def offers(self, kind: Kind, stage: int = 0) -> bool:
+        """Whether there is a function for such a request."""
+        return (kind, stage) in self._functions
 
-        Args:
-            kind: of the request.
-            payload: uint8 vector.
-            stage: which optimizer call.
-            version: of this server, that the payload was computed from.
-            caller: who makes the request.
-        """
-        header = self.header(kind, stage=stage, version=version, caller=caller)
-        return self.call_with(Message.of(header, payload), kind, stage=stage)
-
-    def call_with(self, message: Message, kind: Kind, *, stage: int = 0) -> ServerCall:
-        """The same with a message that is there."""
+    def call(self, kind: Kind, message: Message, *, stage: int = 0) -> ServerCall:
+        """A request for one of this server's functions."""
         entry, function = self._functions[kind, stage]
-        return ServerCall(self.server.device, function, message, entry.reply_bytes)
-
-    def header(
-        self,
-        kind: Kind,
-        *,
-        stage: int = 0,
-        version: Any = 0,
-        caller: Caller = NOBODY,
-        told: Mapping[Request, tf.Tensor] = NOT_TOLD,
-    ) -> tf.Tensor:
-        """Of such a request; ``told`` are durations that the worker has measured before."""
-        fields: list[Any] = [0] * REQUEST_FIELDS
-        for field in DURATIONS:
-            fields[field] = told.get(field, NOT_MEASURED)
-        fields[Request.PROTOCOL], fields[Request.JOB] = PROTOCOL, self.job_id
-        fields[Request.PLAN], fields[Request.BASE_VERSION] = self.plan_id, version
-        fields[Request.KIND], fields[Request.STAGE] = int(kind), stage
-        if caller.slot is not None:
-            fields[Request.SLOT] = tf.maximum(caller.slot, tf.constant(0, tf.int64))
-            fields[Request.TICKET] = tf.minimum(caller.slot, tf.constant(0, tf.int64))
-        if caller.incarnation is not None:
-            fields[Request.INCARNATION] = caller.incarnation
-        if caller.clock is not None:
-            fields[Request.CLOCK] = caller.clock
-        return tf.stack([tf.cast(field, tf.int64) for field in fields])
+        device, row_bytes = self.server.device, 0
+        if kind == Kind.LOOK_UP:
+            row_bytes = table_bytes(self.program.tables[stage], device=device)
+        return ServerCall(device, function, message, entry.reply_bytes, row_bytes)
 
     def _all_functions(self) -> dict[tuple[Kind, int], tuple[Entry, Any]]:
         pull_bytes = self.parameter_layout.size_bytes

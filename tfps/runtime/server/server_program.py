@@ -22,6 +22,7 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.answers import Answers, Handed
+from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import (
     name_of,
     parameters_on,
@@ -38,8 +39,8 @@ from tfps.runtime.server.server_delta import DeltaStage
 from tfps.runtime.server.server_push import Push
 from tfps.runtime.server.server_round import RoundPush, RoundRequest
 from tfps.runtime.server.server_stage import ServerStage, count_durations
-from tfps.runtime.server.server_tables import look_ups
-from tfps.transport.carrier import Message
+from tfps.runtime.server.server_tables import look_ups, table_bytes
+from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 from tfps.transport.packing import pack, unpack
 from tfps.transport.service import Entry, Service
@@ -64,6 +65,7 @@ class ServerProgram:
         update_of: Callable[[Any], ServerUpdate],
     ) -> None:
         self.program, self.runtime, self.server = program, runtime, server
+        self.job_id = runtime.job_id
         self._rounds = server.rounds if program.meets else None
         self._update_of = update_of
         self._held = parts_of(parameters_on(program, server.device))
@@ -132,9 +134,25 @@ class ServerProgram:
             if function is not None:
                 entries.append((Entry(kind, 0, 0, held_bytes), function))
         if self.program.local is not None:
-            entries.append((Entry(Kind.PULL, 0, 0, slot_bytes), self.pull_slots))
+            entries.append((Entry(Kind.PULL, SLOTS, 0, slot_bytes), self.pull_slots))
         entries.append((Entry(Kind.LEAVE, 0, report_bytes, 0), self.leave))
         return entries
+
+    @functools.cached_property
+    def _offered(self) -> dict[tuple[int, int], tuple[Entry, Any]]:
+        return {(entry.kind, entry.stage): (entry, function) for entry, function in self._entries}
+
+    def offers(self, kind: Kind, stage: int = 0) -> bool:
+        """Whether there is a function for such a request."""
+        return (kind, stage) in self._offered
+
+    def call(self, kind: Kind, message: Message, *, stage: int = 0) -> ServerCall:
+        """A request for one of this server's functions."""
+        entry, function = self._offered[kind, stage]
+        device, row_bytes = self.server.device, 0
+        if kind == Kind.LOOK_UP:
+            row_bytes = table_bytes(self.program.tables[stage], device=device)
+        return ServerCall(device, function, message, entry.reply_bytes, row_bytes)
 
     @property
     def functions(self) -> list[Any]:

@@ -1,88 +1,51 @@
-"""A step whose optimizers run on the worker; one exchange ends a period of such steps."""
+"""Training of `fit` whose optimizers run on the worker; one exchange ends a period of steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfps.runtime.message.wire import count_name, gradient_name, received
-from tfps.runtime.program.shares import gradients_together
-from tfps.runtime.worker.kept_optimizers import KeptOptimizers
-from tfps.runtime.worker.period_step import PeriodStep
-from tfps.transport.carrier import Message, ServerCall
-from tfps.transport.message import Kind
+from tfps.consistency.ledger import NO_TICKET
+from tfps.runtime.program.program import Program
+from tfps.runtime.worker.fit_loop import Visit
+from tfps.runtime.worker.fit_period import PeriodLoop, PeriodStep
+from tfps.runtime.worker.local import LocalUpdates
 
 
-class LocalStep(PeriodStep):
-    """Traces steps that change the worker's own copies, and the exchange at a period's end.
-
-    What optimizers keep stays on the worker from one closure to the next.
-
-    Args:
-        program: what the step touches; it trains locally.
-        options: of `FitStep`.
-    """
-
-    def __init__(self, program: Any, **options: Any) -> None:
-        super().__init__(program, **options)
-        self._optimizers = KeptOptimizers(
-            program.local,
-            copies=self.copies,
-            container=self.servers[0].server.ledger.container,
-        )
-        (end,) = program.stages
-        self._deltas, self._weights = end.optimizer, end.variables
+class LocalStep(LocalUpdates, PeriodStep):
+    """Traces steps that change the worker's own copies, and the exchange at a period's end."""
 
     def prepare(self) -> None:
-        self._optimizers.prepare(self._fetch_slots)
+        self.prepare_optimizers()
 
     def begin_period(self) -> None:
         super().begin_period()
-        weights = {id(v): tf.identity(self.copies.read(v)) for v in self._weights}
-        counts = {id(v): tf.identity(self._optimizers.count(v)) for v in self._optimizers.counts}
+        weights = {id(v): tf.identity(self.copies.read(v)) for v in self.weights}
+        counts = {id(v): tf.identity(self.optimizers.count(v)) for v in self.optimizers.counts}
         self._at_begin |= weights | counts
 
-    def apply_parts(
-        self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
-    ) -> None:
-        """Each of several devices has computed a part of the gradient; all get the new weights."""
-        gradients = gradients_together(parts, self.shares, variables=variables)
-        self._optimizers.apply(optimizer, gradients, variables)
+    def at_begin(self, variable: Any) -> tf.Tensor:
+        return self._at_begin[id(variable)]
 
-    def _send(self, gathered: Mapping[str, tf.Tensor]) -> None:
-        sent = {
-            gradient_name(v): self._deltas.sent(self.copies.read(v), self._at_begin[id(v)])
-            for v in self._weights
-        }
-        for count in self._optimizers.counts:
-            increase = self._optimizers.count(count) - self._at_begin[id(count)]
-            sent[count_name(count)] = tf.cast(increase, tf.float64)
-        self._exchange(sent)
+    def send_gathered(self, gathered: Mapping[str, tf.Tensor]) -> None:
+        self.exchange(0, self.changes())
 
-    def _load(self, stage: int, payloads: Sequence[tf.Tensor]) -> None:
-        mine = {id(v): self.copies.read(v) for v in self._weights}
-        super()._load(stage, payloads)
-        if self._deltas.elasticity is not None:
-            for variable in self._weights:
-                center = self.copies.read(variable)
-                new = self._deltas.goes_on_with(mine[id(variable)], center)
-                self.copies.load(variable, new)
 
-    def _fetch_slots(self) -> list[tuple[Any, tf.Tensor]]:
-        header = self._header(Kind.PULL)
-        replies = self.carrier.exchange(
-            {
-                p: ServerCall(
-                    server.server.device,
-                    server.pull_slots,
-                    Message.of(header(p)),
-                    server.slot_layout.size_bytes,
-                )
-                for p, server in enumerate(self.servers)
-            }
-        )
-        layouts = [server.slot_layout for server in self.servers]
-        payloads = [replies[p].payload for p in range(len(self.servers))]
-        return received(self.program.local.slots, layouts, payloads)
+class LocalLoop(PeriodLoop):
+    """Every period has as many steps.
+
+    The last period of a round is shorter where its steps, or the data, end before.
+    """
+
+    def make_step(self, program: Program, **options: Any) -> LocalStep:
+        return LocalStep(program, **options)
+
+    def ticket_of(
+        self, visit: Visit, period: tf.Tensor, *, batches: tf.Tensor, step: tf.Tensor
+    ) -> tf.Tensor:
+        """What would be the ticket of a period's step if each had one."""
+        number = (period - visit.first) * self.program.period_steps + step
+        is_one = (period >= 0) & (step < self.program.period_steps) & (number < visit.steps)
+        return tf.where(is_one, visit.first + number, NO_TICKET)

@@ -10,11 +10,11 @@ import tensorflow as tf
 from tfps.bridge.chief_constant import chief_constant
 from tfps.consistency.ledger import NO_TICKET
 from tfps.consistency.shard_book import ShardBook
-from tfps.runtime.message.pushed import NOT_MEASURED
+from tfps.runtime.message.request_header import NOT_MEASURED
 from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.program import Program
-from tfps.runtime.server.server_program import ServerProgram
-from tfps.runtime.worker.exchange_times import microseconds
+from tfps.runtime.server.half import ServerHalf
+from tfps.runtime.worker.exchange import microseconds
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.step_report import empty_report
 from tfps.transport.carrier import Carrier
@@ -65,13 +65,12 @@ class FitLoop:
         program: the step.
         servers: the program's functions on each server.
         carrier: brings requests to them.
-        job_id: goes into every message.
     """
 
     def __init__(
-        self, program: Program, *, servers: Sequence[ServerProgram], carrier: Carrier, job_id: int
+        self, program: Program, *, servers: Sequence[ServerHalf], carrier: Carrier
     ) -> None:
-        self.program, self.servers, self.carrier, self.job_id = program, servers, carrier, job_id
+        self.program, self.servers, self.carrier = program, servers, carrier
 
     def compile(self, source: BatchSource) -> Any:
         """A tf.function of (control, seeds, *source arguments) that answers (steps, statuses).
@@ -93,7 +92,6 @@ class FitLoop:
             self.program,
             servers=self.servers,
             carrier=self.carrier,
-            job_id=self.job_id,
             slot=slot,
             incarnation=incarnation,
         )

@@ -9,54 +9,47 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.message.wire import count_name, gradient_name, received
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.shares import gradients_together
-from tfps.runtime.server.custom_delta import SLOTS, DeltaRoundServer, DeltaServer
+from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.function_member import RoundStep
 from tfps.runtime.worker.function_step import FunctionStep
-from tfps.runtime.worker.kept_optimizers import KeptOptimizers
+from tfps.runtime.worker.local import LocalUpdates
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.transport.carrier import Message
-from tfps.transport.message import Kind
 
 
-class LocalCalls(FunctionStep):
+class LocalCalls(LocalUpdates, FunctionStep):
     """A run whose optimizer calls change the worker's own copies.
 
     A period ends after so many calls, of whichever optimizer, and with the function: what the
     function has done is on the servers then, and a worker keeps nothing but slots.
     """
 
-    servers: Sequence[DeltaServer]
-
     def __init__(
-        self, program: Program, *, servers: Sequence[DeltaServer], runtime: Runtime
+        self, program: Program, *, servers: Sequence[ServerHalf], runtime: Runtime
     ) -> None:
         super().__init__(program, servers=servers, runtime=runtime)
         runtime.kept_slots.note(program.local.slots)
-        self._optimizers = KeptOptimizers(
-            program.local, copies=self.copies, container=runtime.container
-        )
-        self._deltas = program.stages[0].optimizer
-        # In resources, because optimizer calls may stand in loops and nested functions.
-        self._counts_at_begin = WorkerCopies(self._optimizers.counts, devices=[None])
+        self._counts_at_begin = WorkerCopies(self.optimizers.counts, devices=[None])
         self._calls = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
 
     def _weights_to_follow(self) -> Sequence[Any]:
         (end,) = self.program.stages
         return end.variables
 
+    def at_begin(self, variable: Any) -> tf.Tensor:
+        is_weight = id(variable) in self._followed
+        return (self._at_home if is_weight else self._counts_at_begin).read(variable)
+
     def pull(self) -> None:
         super().pull()
-        self._optimizers.prepare(self._fetch_slots)
+        self.prepare_optimizers()
         self._begin_period()
 
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
     ) -> None:
-        gradients = gradients_together(parts, self._shares, variables=variables)
-        self._optimizers.apply(optimizer, gradients, variables)
+        super().apply_parts(optimizer, parts, variables)
         self._calls.assign_add(tf.constant(1, tf.int64), read_value=False)
         self._end_period(after=self.program.period_steps)
 
@@ -65,49 +58,23 @@ class LocalCalls(FunctionStep):
         super().write_back()
 
     def _begin_period(self) -> None:
-        for count in self._optimizers.counts:
-            self._counts_at_begin.load(count, tf.identity(self._optimizers.count(count)))
+        for count in self.optimizers.counts:
+            self._counts_at_begin.load(count, tf.identity(self.optimizers.count(count)))
         self._calls.assign(tf.constant(0, tf.int64), read_value=False)
 
     def _end_period(self, *, after: int) -> None:
         """Exchange, if it has had so many calls."""
-        ends = self._calls.read_value() >= after
-        tf.cond(ends, self._exchange, lambda: tf.constant(0))
 
-    def _exchange(self) -> tf.Tensor:
-        named = {
-            gradient_name(v): self._deltas.sent(self.copies.read(v), self._at_home.read(v))
-            for v in self._followed.values()
-        }
-        for count in self._optimizers.counts:
-            increase = self._optimizers.count(count) - self._counts_at_begin.read(count)
-            named[count_name(count)] = tf.cast(increase, tf.float64)
-        self._push(0, named)
-        return tf.constant(0)
+        def exchange() -> tf.Tensor:
+            self.exchange(0, self.changes())
+            return tf.constant(0)
+
+        tf.cond(self._calls.read_value() >= after, exchange, lambda: tf.constant(0))
 
     def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
         super()._take_answers(stage, replies)
         self._begin_period()
 
-    def _take_over(self, variable: Any, value: tf.Tensor) -> None:
-        if id(variable) in self._followed:
-            value = self._deltas.goes_on_with(self.copies.read(variable), value)
-        self._begin_with(variable, value)
-
-    def _fetch_slots(self) -> list[tuple[Any, tf.Tensor]]:
-        empty = tf.zeros([0], tf.uint8)
-        replies = self.runtime.carrier.exchange(
-            {
-                p: server.call(Kind.PULL, empty, stage=SLOTS, caller=self._caller)
-                for p, server in enumerate(self.servers)
-            }
-        )
-        layouts = [server.slot_layout for server in self.servers]
-        payloads = [replies[p].payload for p in range(len(self.servers))]
-        return received(self.program.local.slots, layouts, payloads)
-
 
 class LocalRounds(LocalCalls, RoundStep):
     """The same where the end of a period is a round of all workers that have functions to run."""
-
-    servers: Sequence[DeltaRoundServer]
