@@ -23,6 +23,9 @@ class TicketGrant:
     ahead: Any = NO_TICKET
 
 
+NO_GRANT = TicketGrant()
+
+
 @dataclass(frozen=True)
 class _Drawn:
     """A ticket off the pile; of several that came back together, the first."""

@@ -21,15 +21,16 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.message.wire import gradient_name, in_pieces, of_variables
-from tfps.runtime.program.program import Program, Stage
+from tfps.runtime.message.payload import decode, encode
+from tfps.runtime.message.request_header import NOTHING_TOLD
+from tfps.runtime.message.wire import gradient_name, in_pieces
+from tfps.runtime.program.program import Program
+from tfps.runtime.program.schedule import Stage
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.server.legacy import NOBODY, Caller
-from tfps.runtime.worker.exchange_times import ExchangeTimes, timed_exchange
-from tfps.runtime.worker.worker_index import worker_of_call
-from tfps.transport.carrier import Message
+from tfps.runtime.worker.exchange import column_of, payloads_of, requests, timed_exchange
+from tfps.runtime.worker.exchange_times import ExchangeTimes
+from tfps.runtime.worker.worker_index import caller_of_call
 from tfps.transport.message import Kind, Reply
-from tfps.transport.packing import pack, unpack
 
 # What crosses `pull` and `push`: arrays on the coordinator, tensors in a scheduled function.
 Tensor: TypeAlias = tf.Tensor | np.ndarray[Any, Any]
@@ -271,7 +272,6 @@ class Primitives:
                 server=server,
                 update_of=lambda o: o if isinstance(o, Descent) else self._update_of(o),
                 updates=self._updates(),
-                keeps_to_the_mode=False,
                 uses_replies=False,
             )
             for server in self._runtime.servers
@@ -293,18 +293,14 @@ class Primitives:
         *,
         times: ExchangeTimes | None = None,
     ) -> tuple[Any, tf.Tensor]:
-        payload = tf.zeros([0], tf.uint8)
-        caller = _caller(servers)
-        calls = {p: s.call(Kind.PULL, payload, caller=caller) for p, s in enumerate(servers)}
+        calls = requests(servers, Kind.PULL, caller=caller_of_call(servers))
         replies, duration = timed_exchange(self._runtime.carrier, calls)
         noted = [] if times is None else [times.has_pulled(duration)]  # on a worker
-        tensors: dict[str, tf.Tensor] = {}
-        for p, server in enumerate(servers):
-            tensors.update(unpack(server.parameter_layout, replies[p].payload))
-        found = of_variables(tensors, parameters)
+        layouts = [server.parameter_layout for server in servers]
+        found = decode(layouts, payloads_of(replies), parameters)
         values = {parameter.path: value for parameter, value in found}
         with tf.control_dependencies(noted):  # a push that names the version tells of it
-            return values, tf.identity(_column(replies, Reply.VERSION))
+            return values, tf.stack(column_of(replies, Reply.VERSION))
 
     def _push(
         self,
@@ -325,25 +321,18 @@ class Primitives:
             )
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
         named = in_pieces(named, parameters, name=gradient_name)
-        caller = _caller(servers)
         with tf.control_dependencies([version]):
-            told = {} if times is None else times.fields()
-        calls = {}
-        for p, server in enumerate(servers):
-            header = server.header(Kind.PUSH, version=version[p], caller=caller, told=told)
-            message = Message.of(header, pack(server.wires[0].request, named))
-            calls[p] = server.call_with(message, Kind.PUSH)
+            told = NOTHING_TOLD if times is None else times.fields()
+        calls = requests(
+            servers,
+            Kind.PUSH,
+            {p: encode(server.wires[0], named) for p, server in enumerate(servers)},
+            versions=[version[p] for p in range(len(servers))],
+            caller=caller_of_call(servers),
+            told=told,
+        )
         replies, duration = timed_exchange(self._runtime.carrier, calls)
         noted = [] if times is None else [times.has_pushed(duration)]
         with tf.control_dependencies(noted):
-            version = tf.identity(_column(replies, Reply.VERSION))
-        return version, tf.reduce_max(_column(replies, Reply.STALENESS))
-
-
-def _caller(servers: Sequence[FunctionHalf]) -> Caller:
-    asks_who = any(server.asks_who for server in servers)
-    return Caller(worker_of_call()) if asks_who else NOBODY
-
-
-def _column(replies: Mapping[int, Message], field: Reply) -> tf.Tensor:
-    return tf.stack([replies[p].header[field] for p in sorted(replies)])
+            version = tf.stack(column_of(replies, Reply.VERSION))
+        return version, tf.reduce_max(column_of(replies, Reply.STALENESS))

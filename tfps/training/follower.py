@@ -13,15 +13,15 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.local_steps import LocalSteps
-from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import merging_of, not_additive
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.beginning import is_at_begin
 from tfps.runtime.coordinator.worker_error import explain
-from tfps.runtime.program.local_training import train_locally
-from tfps.runtime.program.program import Program, discover
+from tfps.runtime.program.discovery import discover
+from tfps.runtime.program.local_training import keep_to
+from tfps.runtime.program.program import Program
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.training.arrays import ResidentArrays
 from tfps.training.epoch_iterator import RoundRequest
@@ -269,15 +269,13 @@ class Follower:
                 devices=self._strategy.devices,
             )
             with self._compiling(), strategy.scope():
-                discover(program, strategy)
+                program = discover(program, strategy)
+                self._refuse_several_exchanges(program)
                 mode = alone or strategy.consistency
-                program.meets = program.trains and mode.backup_workers is not None
-                if program.meets:
-                    program.adaptive_batches = self._adaptive_batches(program, mode)
-                if program.trains and isinstance(mode, LocalSteps):
-                    train_locally(program, mode, adds_counts=alone is None)
-                program.pipelined = self._is_pipelined(program) and alone is None
-                let_rows_travel(program)
+                program = keep_to(program, mode, adds_counts=alone is None)
+                if alone is None:
+                    program = program.scheduled(is_pipelined=self._is_pipelined(program))
+                program = let_rows_travel(program)
                 strategy._updates_of(program)  # state of optimizers settles before it is traced
             self._compiled.clear()  # a new input: what the old one held on the servers is freed
             with self._compiling():
@@ -291,16 +289,15 @@ class Follower:
         compiled.source = request.source
         return compiled
 
-    def _adaptive_batches(self, program: Program, mode: Mode) -> int:
-        batches = adaptive_batches_of(mode)
-        if batches > 1 and not program.ends_with_its_exchange:
+    def _refuse_several_exchanges(self, program: Program) -> None:
+        batches = adaptive_batches_of(self._strategy.consistency)
+        if batches > 1 and program.trains and not program.ends_with_its_exchange:
             raise UnsupportedError(
                 f"{self._model.name}: received a training step of {len(program.stages)} exchanges "
                 f"under tfps.Synchronous(adaptive_batches={batches}), expected one that ends with "
                 "the one call of its optimizer: a mean over several batches can be taken of one "
                 "gradient only. Leave adaptive_batches out for this model."
             )
-        return batches
 
     def _is_pipelined(self, program: Program) -> bool:
         """Not in lock-step, where a step begins after the update of the one before."""

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.worker_loop import Claim
+from tfps.runtime.worker.fit_loop import Claim
 
 
 class OneBatch:

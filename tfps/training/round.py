@@ -17,7 +17,7 @@ from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
-from tfps.runtime.worker.worker_loop import slot_control
+from tfps.runtime.worker.fit_loop import slot_control
 from tfps.training.invitations import Invitations
 from tfps.training.lost_workers import LostWorkers
 from tfps.training.step_rate import StepRate
@@ -98,13 +98,13 @@ class Round:
 
     def _periods(self, steps: int) -> int:
         """How many tickets of the servers so many steps are."""
-        return -(-steps // self._compiled.program.period_steps)
+        return -(-steps // self._compiled.program.schedule.period_steps)
 
     def _send_out(self) -> None:
         """One closure per worker; each ends when it finds no ticket."""
         self.running = True
         self._compiled.source.settle()
-        if self._compiled.program.meets:
+        if self._compiled.program.schedule.in_rounds:
             alive = private.alive_workers(self._coordinator)
             self._runtime.attendance.dismiss()  # those of scheduled functions just before
             away = self._queue.barred | self._queue.recalled
@@ -183,7 +183,7 @@ class Round:
         if shards is None:
             return False
         returned = {int(self.cells[books.returned(k)]) for k in range(self.cells[books.RETURNED])}
-        steps = self._compiled.program.period_steps
+        steps = self._compiled.program.schedule.period_steps
         placed = {t for t in returned if shards.has_place((t - self.first) * steps)}
         if placed and shards.exhausted:
             for ticket in returned - placed:

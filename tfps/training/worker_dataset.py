@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.coordinator.runtime import worker_device
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.worker_loop import Claim
+from tfps.runtime.worker.fit_loop import Claim
 from tfps.training.batch import numbered, restore_batch
 from tfps.training.dataset_graph import NotPortable, portable_graph, reads_files, settle
 

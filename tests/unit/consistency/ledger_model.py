@@ -1,7 +1,7 @@
 """Servers, workers and the coordinator as plain objects, around the decisions that servers run.
 
 `ServerModel` composes `tfps.consistency.ledger` as `runtime.server` and
-`runtime.coordinator` do; `WorkerModel` is `runtime.worker.worker_loop`;
+`runtime.coordinator` do; `WorkerModel` is `runtime.worker.fit_loop`;
  every message is delivered when the test says so.
 """
 

@@ -24,10 +24,13 @@ from tfps.consistency.synchronous import Synchronous
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.units import Units
+from tfps.runtime.message.request_header import Caller, request_header
 from tfps.runtime.message.wire import gradient_name
-from tfps.runtime.program.program import Program, Stage
+from tfps.runtime.program.local_training import keep_to
+from tfps.runtime.program.program import Program
+from tfps.runtime.program.schedule import Stage
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.server.legacy import Caller
+from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack, unpack
 
@@ -115,6 +118,7 @@ class Job:
                 variables=[variable],
                 stages=[Stage(Descent(variable), (variable,))],
             )
+            program = keep_to(program, mode)
             self.functions.append(
                 FunctionHalf(
                     program,
@@ -122,7 +126,6 @@ class Job:
                     server=self.server,
                     update_of=lambda optimizer: optimizer,
                     updates=(),
-                    keeps_to_the_mode=True,
                     uses_replies=True,
                 )
             )
@@ -169,7 +172,10 @@ class Job:
         incarnation = tf.constant(self.incarnations[slot], tf.int64)
         clock = tf.constant(self.clocks[slot], tf.int64)
         caller = Caller(tf.constant(slot, tf.int64), incarnation, clock)
-        call = called.call(kind, payload, caller=caller, **options)
+        header = request_header(
+            kind, job_id=called.job_id, plan_id=called.plan_id, caller=caller, **options
+        )
+        call = called.call(kind, Message.of(header, payload))
         header, _, answer = call.function(*call.request)
         self.clocks[slot] += 1
         if kind is Kind.PULL:

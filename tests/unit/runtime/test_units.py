@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from tfps.runtime.coordinator.units import Units
 from tfps.runtime.program.local_training import Deltas, PeriodEnd
-from tfps.runtime.program.program import Stage
+from tfps.runtime.program.schedule import Stage
 
 ADAM, SGD = SimpleNamespace(), SimpleNamespace()
 WEIGHTS = (SimpleNamespace(), SimpleNamespace())

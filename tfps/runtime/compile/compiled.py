@@ -13,14 +13,12 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import is_task_failure, tells_of_an_unread_request
 from tfps.bridge.pieces import all_pieces
 from tfps.optimizers.server_update import ServerUpdate
+from tfps.runtime.compile.ways import WAYS
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import explain, servers_error
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.runtime.worker.local_loop import LocalLoop
-from tfps.runtime.worker.pipelined_loop import PipelinedLoop
-from tfps.runtime.worker.quota_loop import QuotaLoop
-from tfps.runtime.worker.worker_loop import BatchSource, WorkerLoop
+from tfps.runtime.worker.fit_loop import BatchSource
 
 
 class CompiledProgram:
@@ -49,12 +47,11 @@ class CompiledProgram:
             for server in runtime.servers
         ]
         self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
-        if program.local is not None:
-            runtime.kept_slots.note(program.local.slots)
+        if program.schedule.local is not None:
+            runtime.kept_slots.note(program.schedule.local.slots)
+        loop = WAYS[program.schedule.way].loop
         self._functions = {
-            carrier: _loop_of(program)(
-                program, servers=self.servers, carrier=carrier, job_id=runtime.job_id
-            ).compile(source)
+            carrier: loop(program, servers=self.servers, carrier=carrier).compile(source)
             for carrier in dict.fromkeys(self._carriers)
         }
         self._concrete: dict[Any, Any] = {}
@@ -99,12 +96,3 @@ class CompiledProgram:
         error = servers_error(self.servers, self._data_plane)
         if error is not None:
             raise error
-
-
-def _loop_of(program: Program) -> type[WorkerLoop]:
-    """How a worker goes through its tickets."""
-    if program.local is not None:
-        return LocalLoop
-    if program.adaptive_batches > 1:
-        return QuotaLoop
-    return PipelinedLoop if program.pipelined else WorkerLoop

@@ -10,18 +10,20 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope, refusals
-from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
+from tfps.runtime.compile.ways import WAYS
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.program.local_training import train_locally
-from tfps.runtime.program.program import Discovery, Program, refuse_strangers
+from tfps.runtime.program.discovery import Discovery
+from tfps.runtime.program.local_training import keep_to
+from tfps.runtime.program.program import Program, refuse_strangers
+from tfps.runtime.program.schedule import Way
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.custom_local import LocalCalls, LocalRounds
-from tfps.runtime.worker.custom_member import BoundedStep, RoundStep
-from tfps.runtime.worker.custom_step import CustomStep
+from tfps.runtime.worker.function_step import FunctionStep
+
+ROW_WAYS = (Way.AT_ONCE, Way.BOUNDED)
 
 
 def trace_packed(
@@ -45,11 +47,8 @@ def trace_packed(
     program, discovery = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
         return function(*args, **kwargs), private.captures_of_servers()
-    step_kind = _kind(program, strategy.consistency)
-    meets = program.stages and strategy.consistency.backup_workers is not None
-    if program.local is None and not meets:
-        let_rows_travel(program)
-    discovery.refuse_to_densify(program.tables)
+    program = _scheduled(program, strategy.consistency)
+    discovery.refuse_to_densify(program.schedule.tables)
     updates = strategy._updates_of(program)
     servers = [
         FunctionHalf(
@@ -57,18 +56,20 @@ def trace_packed(
             runtime=strategy.runtime,
             server=server,
             update_of=strategy._update_of,
-            updates=updates if program.local is None else (),  # workers update, no server does
-            keeps_to_the_mode=bool(program.stages),
+            # What workers update, no server does.
+            updates=updates if program.schedule.local is None else (),
             uses_replies=True,
         )
         for server in strategy.runtime.servers
     ]
+    step_kind = WAYS[program.schedule.way].function_step
+    assert step_kind is not None
     outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
     return outputs, False
 
 
 def _run(
-    step_kind: type[CustomStep],
+    step_kind: type[FunctionStep],
     servers: Sequence[Any],
     call: tuple[Callable[..., Any], Any, Any],
     runtime: Runtime,
@@ -92,26 +93,19 @@ def _spec_of(value: Any) -> Any:
     return value if spec is None else spec
 
 
-def _kind(program: Program, mode: Mode) -> type[CustomStep]:
-    """What a function is traced with: one that trains keeps to the mode, others just read."""
-    if not program.stages:
-        return CustomStep
-    if adaptive_batches_of(mode) > 1:
+def _scheduled(program: Program, mode: Mode) -> Program:
+    """A function that trains keeps to the mode, others just read."""
+    if program.stages and adaptive_batches_of(mode) > 1:
         raise UnsupportedError(
             f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
             "it cannot be given more batches or fewer. Train with model.fit(), or leave "
             "adaptive_batches out."
         )
-    meets = mode.backup_workers is not None
-    if isinstance(mode, LocalSteps):
-        train_locally(program, mode)
+    program = keep_to(program, mode)
+    if program.schedule.local is not None:
         refuse_strangers(program.variables)
-        return LocalRounds if meets else LocalCalls
-    if meets:
-        return RoundStep
-    if mode.bound_steps is not None:
-        return BoundedStep
-    return CustomStep
+    # In rounds a function asks for all parameters with the request that it enters with.
+    return let_rows_travel(program) if program.schedule.way in ROW_WAYS else program
 
 
 def _discover(
@@ -129,13 +123,17 @@ def _discover(
     with refusals():
         scratch.get_concrete_function()
     discovery = found[0]
+    on_servers = [v for v in discovery.order if isinstance(v._value, ServerVariable)]
     program = Program(
-        name="custom", step=function, batch_spec=None, trains=True, devices=strategy.devices
+        name="custom",
+        step=function,
+        batch_spec=None,
+        trains=True,
+        variables=on_servers,
+        state=[v for v in on_servers if discovery.written(v)],
+        metrics=[v for v in discovery.order if not isinstance(v._value, ServerVariable)],
+        looked_up=[v for v in on_servers if discovery.looked_up(v)],
+        stages=discovery.stages,
+        devices=strategy.devices,
     )
-    for variable in discovery.order:
-        on_server = isinstance(variable._value, ServerVariable)
-        (program.variables if on_server else program.metrics).append(variable)
-    program.state = [v for v in program.variables if discovery.written(v)]
-    program.looked_up = [v for v in program.variables if discovery.looked_up(v)]
-    program.stages = discovery.stages
     return program, discovery

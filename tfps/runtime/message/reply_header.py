@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.consistency.issuing import TicketGrant
+from tfps.consistency.issuing import NO_GRANT, TicketGrant
 from tfps.consistency.ledger import Entries, Status
 from tfps.transport.message import PROTOCOL, Reply, Request
 
@@ -58,7 +58,7 @@ class ReplyHeader:
     version: Any
     status: Any = int(Status.OK)
     staleness: Any = 0
-    grant: TicketGrant = TicketGrant()
+    grant: TicketGrant = NO_GRANT
     clock: Any = 0
 
     def tensor(self) -> tf.Tensor:

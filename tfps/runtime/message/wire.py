@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ import tensorflow as tf
 from tfps.bridge.pieces import all_pieces, cut, joined, pieces_of, rule_of
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
-from tfps.transport.packing import unpack
 
 METRICS, OUTPUTS = "metrics", "outputs"
 
@@ -68,22 +67,6 @@ def parts_of(variables: Iterable[Any]) -> Parts:
             ordered[name] = variable
             natives.append(variable._value)
     return Parts(tuple(ordered.values()), tuple(natives))
-
-
-def received(
-    variables: Iterable[Any], layouts: Sequence[Layout], payloads: Sequence[tf.Tensor]
-) -> list[tuple[Any, tf.Tensor]]:
-    """Variables and their values, from what servers have sent; without those that did not come.
-
-    Args:
-        variables: Keras variables on servers.
-        layouts: of each server's payload: values of pieces, by name.
-        payloads: of the servers.
-    """
-    values: dict[str, tf.Tensor] = {}
-    for layout, payload in zip(layouts, payloads, strict=True):
-        values.update(unpack(layout, payload))
-    return of_variables(values, variables)
 
 
 @dataclass(frozen=True)
@@ -197,7 +180,7 @@ def function_wire(program: Program, stage: int, *, device: str) -> StageWire:
         stage: the call's number.
         device: the server.
     """
-    local = program.local
+    local = program.schedule.local
     if local is None:
         return stage_wire(program, stage, device=device, reports=False, is_last=False)
     assigned = {id(variable) for variable in program.state}
@@ -221,13 +204,13 @@ def stage_wire(
     """
     if is_last is None:
         is_last = stage == len(program.stages) - 1
-    known = {id(table) for table in program.tables}
+    known = {id(table) for table in program.schedule.tables}
     trained = program.stages[stage].variables
     gradients = parts_of(pieces_on([v for v in trained if id(v) not in known], device))
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
     state = tuple(p for p in all_pieces(program.state) if device in p._value.resource.devices)
     state = state if is_last else ()
-    local = program.local
+    local = program.schedule.local
     counts = local.counts if local is not None and local.adds_counts else ()
     counts = tuple(v for v in counts if device in v._value.resource.devices)
     values = parts_of(parameters_on(program, device)) if is_last else gradients

@@ -10,7 +10,9 @@ import keras
 import tensorflow as tf
 
 from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.mode import Mode
 from tfps.consistency.optimizer_limits import average_problem
+from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.wrapped import leaves, members
 from tfps.runtime.program.program import Program
@@ -55,6 +57,29 @@ class PeriodEnd(Stage):
     def identity(self) -> Hashable:
         optimizers = tuple(id(optimizer) for optimizer in self.optimizer.optimizers)
         return optimizers, tuple(id(variable) for variable in self.variables)
+
+
+def keep_to(program: Program, mode: Mode, *, adds_counts: bool = True) -> Program:
+    """Let a program that trains go by a mode; others just read, and wait for nobody.
+
+    Args:
+        program: as it was discovered.
+        mode: the job's, or that of its warm-up.
+        adds_counts: `optimizer.iterations` on the servers grows by local steps.
+
+    Raises:
+        UnsupportedError: an optimizer keeps averages of the weights, under local steps.
+    """
+    if not program.trains or not program.stages:
+        return program
+    program = program.scheduled(
+        in_rounds=mode.backup_workers is not None,
+        is_bounded=mode.bound_steps is not None,
+        adaptive_batches=adaptive_batches_of(mode),
+    )
+    if isinstance(mode, LocalSteps):
+        program = train_locally(program, mode, adds_counts=adds_counts)
+    return program
 
 
 def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = True) -> Program:

@@ -68,7 +68,7 @@ class Program:
     results: StepResults | None = None
     devices: Devices = field(default_factory=OneDevice)
     looked_up: Sequence[Any] = ()
-    schedule: Schedule = Schedule()
+    schedule: Schedule = field(default_factory=Schedule)
 
     @property
     def ends_with_its_exchange(self) -> bool:

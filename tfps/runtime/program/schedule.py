@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,18 @@ class LocalTraining:
     adds_counts: bool
 
 
+class Way(enum.Enum):
+    """How workers go through the steps of a program."""
+
+    AT_ONCE = enum.auto()  # each push is applied when it comes
+    BOUNDED = enum.auto()  # and answered when its worker may start another step
+    PIPELINED = enum.auto()  # and travels while the next step is computed
+    IN_ROUNDS = enum.auto()  # pushes are applied as one mean
+    ADAPTIVE = enum.auto()  # each of several batches
+    LOCAL = enum.auto()  # workers run the optimizers, and push differences
+    LOCAL_IN_ROUNDS = enum.auto()  # which are applied as one mean
+
+
 @dataclass(frozen=True)
 class Schedule:
     """What the mode, and the way that a model is trained, make of a program's steps.
@@ -48,6 +61,7 @@ class Schedule:
     Args:
         local: workers run the optimizers, and exchange after a period; None: servers run them.
         in_rounds: pushes are applied in rounds of all workers.
+        is_bounded: a worker waits while it is too far ahead of the slowest.
         adaptive_batches: how many batches such a round has for each worker, shared out by speed.
         is_pipelined: a worker computes a step while the push of the one before is on its way.
         tables: variables of which only rows travel; they are none of the program's ``variables``.
@@ -55,6 +69,7 @@ class Schedule:
 
     local: LocalTraining | None = None
     in_rounds: bool = False
+    is_bounded: bool = False
     adaptive_batches: int = 1
     is_pipelined: bool = False
     tables: Sequence[Any] = ()
@@ -63,6 +78,17 @@ class Schedule:
     def period_steps(self) -> int:
         """How many steps a worker takes with one ticket of the servers."""
         return 1 if self.local is None else self.local.period_steps
+
+    @property
+    def way(self) -> Way:
+        """How workers go through their steps."""
+        if self.local is not None:
+            return Way.LOCAL_IN_ROUNDS if self.in_rounds else Way.LOCAL
+        if self.is_pipelined:
+            return Way.PIPELINED
+        if self.in_rounds:
+            return Way.ADAPTIVE if self.is_adaptive else Way.IN_ROUNDS
+        return Way.BOUNDED if self.is_bounded else Way.AT_ONCE
 
     @property
     def is_adaptive(self) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Entries
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
@@ -23,7 +22,6 @@ from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.pull_recorder import PullRecorder
 from tfps.runtime.server.push import Push
-from tfps.runtime.server.push_gate import ClockGate
 from tfps.runtime.server.reports import Reports
 from tfps.runtime.server.requests import Finish, Join, Leave
 from tfps.transport.message import Kind
@@ -47,16 +45,16 @@ class FitHalf(ServerHalf):
         server: Server,
         update_of: Callable[[Any], ServerUpdate],
     ) -> None:
-        self.rounds = server.rounds if program.meets else None
         self.report_layout = report_layout(program)
         self._reports: Reports | None = None
         self._quotas: Quotas | None = None
         if server.hands_out_tickets:
             self._reports = Reports(program, runtime=runtime, server=server)
-            if program.adaptive_batches > 1:
-                self._quotas = Quotas(server.ledger, adaptive_batches=program.adaptive_batches)
+            batches = program.schedule.adaptive_batches
+            if batches > 1:
+                self._quotas = Quotas(server.ledger, adaptive_batches=batches)
         # What workers update themselves, no server does.
-        calls = program.optimizer_calls if program.local is None else ()
+        calls = program.optimizer_calls if program.schedule.local is None else ()
         optimizers = {id(call.optimizer): call.optimizer for call in calls}
         super().__init__(
             program,
@@ -82,7 +80,7 @@ class FitHalf(ServerHalf):
             recorder=PullRecorder(
                 self.updates, natives=self.held.natives, device=self.server.device
             ),
-            pipelined=self.program.pipelined,
+            pipelined=self.program.schedule.is_pipelined,
             quotas=self._quotas,
             rounds=self.rounds,
         )
@@ -118,12 +116,10 @@ class FitHalf(ServerHalf):
         is_last = number == len(self.wires) - 1
         stage = self.stage_of(number, position=number, is_last=is_last)
         reports = self._reports if is_last else None
-        # A step ends with its last push.
-        gate = self.server.gate if is_last else OpenGate()
+        pipelined = self.program.schedule.is_pipelined
         return self.push_of(
             stage,
-            ByTicket(number, hands_out=reports is not None, pipelined=self.program.pipelined),
-            gate=ClockGate(gate, self.server.ledger),
+            ByTicket(number, hands_out=reports is not None, pipelined=pipelined),
             contributions=lambda: (
                 Contributions(stage, runtime=self.runtime),
                 1,

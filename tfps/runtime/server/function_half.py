@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Entries
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.coordinator.runtime import Runtime
@@ -21,7 +20,6 @@ from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.pull_recorder import PullRecorder
 from tfps.runtime.server.push import Push
-from tfps.runtime.server.push_gate import ClockGate
 from tfps.runtime.server.requests import MemberPull, Pull, WriteBack
 from tfps.runtime.server.server_stage import ServerStage, Update
 from tfps.transport.message import Kind
@@ -44,7 +42,6 @@ class FunctionHalf(ServerHalf):
         server: the server whose functions these are.
         update_of: the server-side update of an optimizer.
         updates: of optimizers that may ask what a worker was answered.
-        keeps_to_the_mode: workers wait as the job's mode says; else each push is applied at once.
         uses_replies: whether workers go on with what a push is answered with.
     """
 
@@ -56,17 +53,10 @@ class FunctionHalf(ServerHalf):
         server: Server,
         update_of: Callable[[Any], Update],
         updates: Sequence[ServerUpdate],
-        keeps_to_the_mode: bool,
         uses_replies: bool,
     ) -> None:
-        mode = runtime.mode
-        if keeps_to_the_mode and mode.backup_workers is not None:
-            self.rounds = server.rounds
-        self._is_bounded = keeps_to_the_mode and mode.bound_steps is not None
         self.records_pushes = uses_replies
-        kept = {id(variable) for variable in program.kept}
-        state = [variable for variable in program.state if id(variable) not in kept]
-        self.state = pieces_on(state, server.device)
+        self.state = pieces_on(program.state, server.device)
         self.state_layout = parameter_layout(self.state)
         super().__init__(
             program,
@@ -80,18 +70,13 @@ class FunctionHalf(ServerHalf):
     @property
     def takes_part(self) -> bool:
         """Whether workers that run the function are waited for."""
-        return self._is_bounded or self.rounds is not None
-
-    @property
-    def asks_who(self) -> bool:
-        """Whether requests have to name the worker that makes them."""
-        return any(update.asks_who for update in self.updates)
+        return self.program.schedule.is_bounded or self.rounds is not None
 
     def wire(self, number: int) -> StageWire:
         return function_wire(self.program, number, device=self.server.device)
 
     def offer_all(self) -> None:
-        kind = MemberPull if self._is_bounded else Pull
+        kind = MemberPull if self.program.schedule.is_bounded else Pull
         pull = kind(
             self.server,
             plan=self.plan,
@@ -115,11 +100,9 @@ class FunctionHalf(ServerHalf):
     def _push(self, number: int) -> Push:
         stage = self.stage_of(number, position=0, is_last=True)
         admission: AdmissionPolicy = ByMember() if self.takes_part else Anyone()
-        gate = self.server.gate if self._is_bounded else OpenGate()
         return self.push_of(
             stage,
             admission,
-            gate=ClockGate(gate, self.server.ledger),
             contributions=lambda: self._contributions_of(number, stage),
         )
 

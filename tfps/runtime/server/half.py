@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.pieces import pieces_of, size_bytes_of
 from tfps.bridge.server_function import server_function
+from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Entries
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_quotas import Quotas
@@ -18,12 +19,12 @@ from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader
+from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import StageWire, name_of, parameters_on, parts_of, pieces_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import AdmissionPolicy, Terms
 from tfps.runtime.server.application import Application, AtOnce, IntoRound
 from tfps.runtime.server.contributions import Contributions
-from tfps.runtime.server.legacy import Legacy
 from tfps.runtime.server.pull_recorder import PullRecorder
 from tfps.runtime.server.push import Push
 from tfps.runtime.server.push_gate import ClockGate, PushGate, RoundBarrier
@@ -36,8 +37,6 @@ from tfps.runtime.server.server_tables import LookUp, look_ups, table_bytes
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import REQUEST_FIELDS, Kind
 from tfps.transport.service import Entry, Service
-
-SLOTS = 1  # the stage of a pull that asks for what optimizers begin with
 
 
 class Traced(Protocol):
@@ -55,7 +54,7 @@ class Offer(NamedTuple):
     row_bytes: int = 0  # of rows in the reply, at most
 
 
-class ServerHalf(Legacy):
+class ServerHalf:
     """A program's functions on one server; they are there as long as this object.
 
     Args:
@@ -67,7 +66,6 @@ class ServerHalf(Legacy):
         name: of the plan, which is one of its own.
     """
 
-    rounds: RoundGate | None = None  # in which pushes are applied
     records_pushes = True  # workers go on with what a push is answered with
 
     def __init__(
@@ -81,16 +79,18 @@ class ServerHalf(Legacy):
         name: str,
     ) -> None:
         self.program, self.runtime, self.server = program, runtime, server
+        # In which pushes are applied.
+        self.rounds: RoundGate | None = server.rounds if program.schedule.in_rounds else None
         self.update_of, self.updates = update_of, updates
         self.job_id = runtime.job_id
         self.held = parts_of(parameters_on(program, server.device))
         self.parameters, self.parameter_layout = self.held.variables, self.held.layout
-        slots = () if program.local is None else program.local.slots
+        slots = () if program.schedule.local is None else program.schedule.local.slots
         self._slots = parts_of(pieces_on(slots, server.device))
         self.slots, self.slot_layout = self._slots.variables, self._slots.layout
         self.wires = [self.wire(number) for number in range(len(program.stages))]
         messages = [(wire.request, wire.reply) for wire in self.wires]
-        tables = [[name_of(p) for p in pieces_of(table)] for table in program.tables]
+        tables = [[name_of(p) for p in pieces_of(table)] for table in program.schedule.tables]
         text = repr((name, self.parameter_layout, messages, tables)).encode()
         self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
         self.plan = PlanHeader(self.job_id, self.plan_id)
@@ -98,6 +98,11 @@ class ServerHalf(Legacy):
         self._offers: dict[tuple[Kind, int], Offer] = {}
         self.offer_all()
         self._install()
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether requests have to name the worker that makes them."""
+        return any(update.asks_who for update in self.updates)
 
     def wire(self, number: int) -> StageWire:
         """The messages of an optimizer call."""
@@ -115,7 +120,7 @@ class ServerHalf(Legacy):
         """The function that answers a kind of requests."""
         return self._offers[kind, stage].function
 
-    def _call(self, kind: Kind, message: Message, *, stage: int = 0) -> ServerCall:
+    def call(self, kind: Kind, message: Message, *, stage: int = 0) -> ServerCall:
         """A request for one of these functions.
 
         Args:
@@ -187,10 +192,10 @@ class ServerHalf(Legacy):
         """Offer rows of tables, with a header that is made from a request's and the books."""
         device = self.server.device
         found: dict[int, LookUp] = look_ups(
-            self.program.tables, device=device, ledger=self.server.ledger, reply=reply
+            self.program.schedule.tables, device=device, ledger=self.server.ledger, reply=reply
         )
         for number, look_up in found.items():
-            row_bytes = table_bytes(self.program.tables[number], device=device)
+            row_bytes = table_bytes(self.program.schedule.tables[number], device=device)
             self.offer(Kind.LOOK_UP, look_up, stage=number, row_bytes=row_bytes)
 
     def offer_rounds(self, *, joins: bool, awaits: bool) -> None:
@@ -217,7 +222,7 @@ class ServerHalf(Legacy):
 
     def offer_slots(self) -> None:
         """Offer what optimizers begin with, where workers run them."""
-        if self.program.local is None:
+        if self.program.schedule.local is None:
             return
         pull = SlotPull(self.server, plan=self.plan, held=self._slots)
         self.offer(Kind.PULL, pull, stage=SLOTS, reply_bytes=self.slot_layout.size_bytes)
@@ -230,7 +235,7 @@ class ServerHalf(Legacy):
             position: of its pushes in a step.
             is_last: whether a step ends with them.
         """
-        kind = ServerStage if self.program.local is None else DeltaStage
+        kind = ServerStage if self.program.schedule.local is None else DeltaStage
         return kind(
             self.wires[number],
             number=position,
@@ -245,7 +250,6 @@ class ServerHalf(Legacy):
         stage: ServerStage,
         admission: AdmissionPolicy,
         *,
-        gate: ClockGate,
         contributions: Callable[[], tuple[Contributions, int]],
         reports: Reports | None = None,
         quotas: Quotas | None = None,
@@ -255,19 +259,21 @@ class ServerHalf(Legacy):
         Args:
             stage: what it changes.
             admission: whose pushes count.
-            gate: when it is answered where there are no rounds.
             contributions: to the rounds of the call, and the unit that they are of.
             reports: where the step before is counted; None: not with this push.
             quotas: how many tickets a worker gets next; None: one, or none with this push.
         """
         application: Application = AtOnce(stage)
-        push_gate: PushGate = gate
+        # A step ends with its last push.
+        is_bounded = self.program.schedule.is_bounded and stage.is_last
+        clock = self.server.gate if is_bounded else OpenGate()
+        gate: PushGate = ClockGate(clock, self.server.ledger)
         updates, rounds = self.updates if self.records_pushes else (), self.rounds
         if rounds is not None:
             sums, unit = contributions()
             self._contributions.append(sums)
             application = IntoRound(sums, weighs_examples=admission.has_keys)
-            push_gate = RoundBarrier(
+            gate = RoundBarrier(
                 rounds,
                 sums,
                 self.server.ledger,
@@ -287,7 +293,7 @@ class ServerHalf(Legacy):
                 drop_above=drop_above_of(stage.optimizer) if drops else None,
             ),
             application=application,
-            gate=push_gate,
+            gate=gate,
             recorder=PullRecorder(
                 updates, natives=stage.wire.values.natives, device=self.server.device
             ),

@@ -11,15 +11,16 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.local_steps import LocalSteps
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.message.wire import gradient_name, received
+from tfps.runtime.message.payload import decode
+from tfps.runtime.message.request_header import SLOTS, Caller
+from tfps.runtime.message.wire import gradient_name
 from tfps.runtime.program.local_training import train_locally
 from tfps.runtime.program.program import Program, refuse_strangers
 from tfps.runtime.program.shares import gradients_together
-from tfps.runtime.server.custom_delta import SLOTS
-from tfps.runtime.server.custom_server import Caller
 from tfps.runtime.warm_up.custom_mean import CALLS, WEIGHTS, MeanServer
 from tfps.runtime.warm_up.kept_weights import WARM, KeptWeights, kept_weight
-from tfps.runtime.worker.custom_step import CustomStep
+from tfps.runtime.worker.exchange import payloads_of
+from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.kept_optimizers import KeptOptimizers
 from tfps.runtime.worker.worker_index import worker_of_call
 from tfps.transport.carrier import Message
@@ -46,7 +47,7 @@ def train_alone(program: Program) -> None:
     refuse_strangers([*program.variables, *program.kept])
 
 
-class WarmUpStep(CustomStep):
+class WarmUpStep(FunctionStep):
     """A run whose optimizer calls change the worker's own copies, which stay there.
 
     At its end the servers get to know what it has changed. A worker that has no weights yet begins
@@ -70,7 +71,7 @@ class WarmUpStep(CustomStep):
         self._calls = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.float64)
 
     def _who_calls(self) -> Caller:
-        return Caller(worker_of_call())
+        return Caller.at_call(worker_of_call())
 
     def pull(self) -> None:
         self._weights.prepare(self._fetch_weights)
@@ -82,17 +83,17 @@ class WarmUpStep(CustomStep):
             self.copies.load(count, self._optimizers.count(count))
         self._calls.assign(tf.constant(0.0, tf.float64), read_value=False)
 
-    def _begin_with(self, variable: Any, value: tf.Tensor) -> None:
+    def begin_with(self, variable: Any, value: tf.Tensor) -> None:
         """What another function trains is read as it has left it on this worker."""
         if value.dtype.is_floating:
             own = kept_weight(variable, container=self.runtime.container)
             value = tf.cond(own.is_kept, own.read_value, lambda: value)
-        super()._begin_with(variable, value)
+        super().begin_with(variable, value)
 
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
     ) -> None:
-        gradients = gradients_together(parts, self._shares, variables=variables)
+        gradients = gradients_together(parts, self.shares, variables=variables)
         self._optimizers.apply(optimizer, gradients, variables)
         self._calls.assign_add(tf.constant(1.0, tf.float64), read_value=False)
 
@@ -102,7 +103,7 @@ class WarmUpStep(CustomStep):
             gradient_name(v): self._weights.change(v, self.copies.read(v), calls=calls)
             for v in self.program.kept
         }
-        self._push(0, {**named, CALLS: calls})
+        self.exchange(0, {**named, CALLS: calls})
         super().write_back()
 
     def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
@@ -113,17 +114,11 @@ class WarmUpStep(CustomStep):
                 self._weights.keep(variable, self.copies.read(variable), calls=calls)
 
     def _fetch(self, stage: int) -> list[tf.Tensor]:
-        empty = tf.zeros([0], tf.uint8)
-        calls = {
-            p: server.call(Kind.PULL, empty, stage=stage, caller=self._caller)
-            for p, server in enumerate(self.servers)
-        }
-        replies = self.runtime.carrier.exchange(calls)
-        return [replies[p].payload for p in range(len(self.servers))]
+        return payloads_of(self.ask(Kind.PULL, stage=stage))
 
     def _fetch_slots(self) -> list[tuple[Any, tf.Tensor]]:
         layouts = [server.slot_layout for server in self.servers]
-        return received(self.program.local.slots, layouts, self._fetch(SLOTS))
+        return decode(layouts, self._fetch(SLOTS), self.program.local.slots)
 
     def _fetch_weights(self) -> list[tuple[Any, tf.Tensor, tf.Tensor]]:
         layouts = [server.kept_layout for server in self.servers]
@@ -132,7 +127,7 @@ class WarmUpStep(CustomStep):
             for layout, payload in zip(layouts, self._fetch(WEIGHTS), strict=True)
         ]
         begins, means = (
-            received(self.program.kept, layouts, half) for half in zip(*answers, strict=True)
+            decode(layouts, half, self.program.kept) for half in zip(*answers, strict=True)
         )
         return [
             (variable, begin, tf.where(self._comes_back, mean, begin))

@@ -1,48 +1,15 @@
-"""How long a worker's exchanges take, and how servers hear of it."""
+"""The durations of a scheduled function's exchanges, until servers hear of them."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from tfps.bridge.kept_variable import KeptTensor
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.message.pushed import NOT_MEASURED
-from tfps.transport.carrier import Carrier, Message, ServerCall
+from tfps.runtime.message.request_header import NOT_MEASURED
 from tfps.transport.message import Request
 
 NAME = "exchange_microseconds"
-
-
-def timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The time when all of them are there."""
-    with tf.control_dependencies(list(tensors)):
-        return tf.timestamp()
-
-
-def microseconds(begin: tf.Tensor, *, until: Sequence[tf.Tensor]) -> tf.Tensor:
-    """From a timestamp until tensors are there, int64."""
-    return tf.cast((timestamp_after(until) - begin) * 1e6, tf.int64)
-
-
-def timed_exchange(
-    carrier: Carrier, calls: Mapping[int, ServerCall]
-) -> tuple[dict[int, Message], tf.Tensor]:
-    """Bring requests to servers; answers the replies, and the microseconds until the last of them.
-
-    Args:
-        carrier: brings them.
-        calls: by server.
-    """
-    begin = timestamp_after([tensor for call in calls.values() for tensor in call.request])
-    sent = {}
-    with tf.control_dependencies([begin]):
-        for server, call in calls.items():
-            request = call.request._replace(header=tf.identity(call.request.header))
-            sent[server] = call._replace(request=request)
-    replies = carrier.exchange(sent)
-    return replies, microseconds(begin, until=[reply.header for reply in replies.values()])
 
 
 class ExchangeTimes:

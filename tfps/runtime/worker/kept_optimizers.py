@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge.kept_variable import ON_WORKER, KeptVariable
 from tfps.optimizers.local_update import apply_locally
-from tfps.runtime.program.local_training import LocalTraining
+from tfps.runtime.program.schedule import LocalTraining
 from tfps.runtime.worker.worker_copies import WorkerCopies
 
 

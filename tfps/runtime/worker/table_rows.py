@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -11,10 +11,14 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.pieces import Divided, pieces_of, row_bytes_of, rule_of
 from tfps.optimizers.wrapped import bare
-from tfps.runtime.program.program import Program, Stage
+from tfps.runtime.message.payload import Body
+from tfps.runtime.program.program import Program
+from tfps.runtime.program.schedule import Stage
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.server.server_tables import as_bytes, as_rows, table_bytes
-from tfps.transport.carrier import Carrier, Message, ServerCall
+from tfps.runtime.server.server_tables import as_bytes, as_rows
+from tfps.runtime.worker.exchange import Ask
+from tfps.runtime.worker.worker_copies import WorkerCopies
+from tfps.transport.message import Kind
 
 
 class Rows(NamedTuple):
@@ -39,26 +43,17 @@ class Rows(NamedTuple):
         return cls(ids, tf.math.unsorted_segment_sum(gradient.values, positions, count))
 
 
-def with_rows(header: tf.Tensor, payload: tf.Tensor, rows: Rows | None) -> Message:
-    """A push, with the rows of tables behind its payload."""
-    if rows is None:
-        return Message.of(header, payload)
-    return Message(header, rows.ids, tf.concat([payload, rows.values], 0))
-
-
 class TableRows:
     """What steps of one worker ask for of tables, and what they push.
 
     Args:
         program: whose ``tables`` they are.
         servers: the program's functions on each server.
-        carrier: brings requests to them.
+        ask: asks them, see `Ask`.
     """
 
-    def __init__(
-        self, program: Program, *, servers: Sequence[ServerHalf], carrier: Carrier
-    ) -> None:
-        self._tables, self._servers, self._carrier = program.tables, servers, carrier
+    def __init__(self, program: Program, *, servers: Sequence[ServerHalf], ask: Ask) -> None:
+        self._tables, self._ask = program.schedule.tables, ask
         self._devices = [server.server.device for server in servers]
         self._gradients: dict[int, Rows] = {}  # of the step that was traced last
 
@@ -70,18 +65,18 @@ class TableRows:
         """Those that are no tables."""
         return [variable for variable in variables if self.number_of(variable) is None]
 
-    def look_up(
-        self, number: int, ids: tf.Tensor, *, header: Callable[[int], tf.Tensor], copy: Any
-    ) -> tf.Tensor:
-        """Ask the servers for rows, each for those that it has.
+    def look_up(self, table: Any, ids: tf.Tensor, *, copies: WorkerCopies) -> tf.Tensor | None:
+        """Ask the servers for rows, each for those that it has; None for what is no table.
 
         Args:
-            number: of the table.
+            table: of Keras.
             ids: int64, of any shape.
-            header: of the request to a server.
-            copy: the worker's, which is empty; tapes find the rows' gradient under its handle.
+            copies: the worker's; that of a table is empty, and tapes find the rows' gradient under
+                its handle.
         """
-        table = self._tables[number]
+        number = self.number_of(table)
+        if number is None:
+            return None
         check = tf.debugging.assert_less(
             ids,
             tf.constant(table.shape[0], tf.int64),
@@ -90,21 +85,14 @@ class TableRows:
         with tf.control_dependencies([check]):
             distinct, positions = tf.unique(tf.reshape(ids, [-1]), out_idx=tf.int64)
         divided = Divided.by(rule_of(table), distinct)
-        calls = {}
-        for p, places in self._by_server(table, divided.places).items():
-            server = self._servers[p]
-            request = Message(header(p), _numbered(places), tf.zeros([0], tf.uint8))
-            calls[p] = ServerCall(
-                server.server.device,
-                server.look_ups[number],
-                request,
-                reply_bytes=0,
-                row_bytes=table_bytes(table, device=server.server.device),
-            )
-        replies = self._carrier.exchange(calls)
+        bodies = {
+            p: Body(tf.zeros([0], tf.uint8), _numbered(places))
+            for p, places in self._by_server(table, divided.places).items()
+        }
+        replies = self._ask(Kind.LOOK_UP, bodies, stage=number)
         payloads = {p: reply.payload for p, reply in replies.items()}
         found = self._rows(table, divided, payloads)
-        rows = private.differentiable_piece(copy, lambda: found, rows=distinct)
+        rows = private.differentiable_piece(copies.on(0, table), lambda: found, rows=distinct)
         looked_up = tf.gather(rows, tf.reshape(positions, tf.shape(ids)))
         return tf.ensure_shape(looked_up, ids.shape.concatenate(table.shape[1:]))
 
@@ -121,8 +109,8 @@ class TableRows:
             rows = self._gradients[id(variable)]
             self._gradients[id(variable)] = rows._replace(values=values)
 
-    def to_push(self, stage: Stage) -> dict[int, Rows]:
-        """Ids and bytes behind the payload of a push, by server; none where it has no table.
+    def to_push(self, stage: Stage) -> dict[int, Body]:
+        """What lies behind the payload of a push, by server; nothing where it has no table.
 
         Args:
             stage: the optimizer call that the push is for.
@@ -143,7 +131,7 @@ class TableRows:
                     places, gathered = _finite_or_told(places, gathered, of_all=rows.values)
                 ids.setdefault(server, []).append(places)
                 values.setdefault(server, []).append(as_bytes(gathered))
-        return {p: Rows(_numbered(ids[p]), tf.concat(values[p], 0)) for p in ids}
+        return {p: Body(tf.concat(values[p], 0), _numbered(ids[p])) for p in ids}
 
     def _by_server(self, table: Any, places: Sequence[tf.Tensor]) -> dict[int, list[tf.Tensor]]:
         by_server: dict[int, list[tf.Tensor]] = {}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.chief_constant import chief_constant
+from tfps.runtime.message.request_header import NOBODY, Caller
+from tfps.runtime.server.half import ServerHalf
 
 _INDEX = tf.TensorSpec([], tf.int64)
 # Graphs of branches and loops, which have no call of their own.
@@ -27,6 +30,12 @@ def worker_of_call() -> tf.Tensor:
     with graph.as_default():
         index: tf.Tensor = graph.capture_call_time_value(_at_call, _INDEX, key="tfps_worker_index")
     return index
+
+
+def caller_of_call(servers: Iterable[ServerHalf]) -> Caller:
+    """Who calls the current function, if one of the servers' functions asks who it is."""
+    asks_who = any(server.asks_who for server in servers)
+    return Caller.at_call(worker_of_call()) if asks_who else NOBODY
 
 
 def _at_call() -> tf.Tensor:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.coordinator.attendance import member_of_call
-from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.server.legacy import Caller
-from tfps.runtime.worker.custom_step import CustomStep, versions_of
+from tfps.runtime.message.request_header import Caller
+from tfps.runtime.worker.exchange import column_of
+from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.round_agreement import Found, RoundAgreement
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 
 
-class MemberStep(CustomStep):
+class MemberStep(FunctionStep):
     """A run that others may wait for: its requests say which incarnation of the worker it is."""
 
     def _who_calls(self) -> Caller:
@@ -32,7 +31,6 @@ class BoundedStep(MemberStep):
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        # In a resource, because optimizer calls may stand in loops and nested functions.
         self._clock = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
         super().__init__(*arguments, **options)
 
@@ -40,7 +38,7 @@ class BoundedStep(MemberStep):
         return self._caller._replace(clock=self._clock.read_value())
 
     def _answered_pull(self, replies: dict[int, Message]) -> None:
-        clocks = [reply.header[Reply.CLOCK] for reply in replies.values()]
+        clocks = column_of(replies, Reply.CLOCK)
         self._clock.assign(tf.reduce_max(clocks), read_value=False)
 
     def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
@@ -51,30 +49,21 @@ class BoundedStep(MemberStep):
 class RoundStep(MemberStep):
     """A run whose optimizer calls are rounds: what it pulls is of one round on all servers."""
 
-    servers: Sequence[FunctionHalf]
-
-    @property
-    def _rounds(self) -> RoundAgreement:
-        def header(kind: Kind, number: tf.Tensor) -> Callable[[int], tf.Tensor]:
-            return lambda p: self.servers[p].header(kind, version=number, caller=self._caller)
-
-        return RoundAgreement(self.servers, carrier=self.runtime.carrier, header=header)
-
-    def _ask(self) -> Found:
+    def _pull_parameters(self) -> Found:
         nothing = [tf.zeros([0], tf.uint8)] * len(self.servers)
         begin = [tf.constant(0, tf.int64)] * len(self.servers)
-        return self._rounds.enter(Found(nothing, begin, tf.constant(True)))
+        return self.rounds.enter(Found(nothing, begin, tf.constant(True)))
 
     def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
         super()._take_answers(stage, replies)
-        if self.servers[0].await_round is None:
+        if not self.servers[0].offers(Kind.AWAIT_ROUND):
             return
 
         def catch_up() -> tf.Tensor:
             empty = [tf.zeros([0], tf.uint8)] * len(self.servers)
-            found = self._rounds.catch_up(Found.of(replies)._replace(payloads=empty))
-            self._load(found, self._take_over)
+            found = self.rounds.catch_up(Found.of(replies)._replace(payloads=empty))
+            self._load(found, self.take_over)
             return tf.constant(0)
 
-        is_reached = RoundAgreement.is_reached(versions_of(replies))
+        is_reached = RoundAgreement.is_reached(tf.stack(column_of(replies, Reply.VERSION)))
         tf.cond(is_reached, lambda: tf.constant(0), catch_up)

@@ -10,13 +10,13 @@ import tensorflow as tf
 from tfps.bridge.chief_constant import chief_constant
 from tfps.consistency.ledger import NO_TICKET
 from tfps.consistency.shard_book import ShardBook
-from tfps.runtime.message.pushed import NOT_MEASURED
+from tfps.runtime.message.request_header import NOT_MEASURED
 from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.runtime.worker.exchange_times import microseconds
+from tfps.runtime.worker.exchange import microseconds
+from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.step_report import empty_report
-from tfps.runtime.worker.worker_step import WorkerStep
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
 
@@ -55,7 +55,7 @@ class BatchSource(Protocol):
         """Called while no closure runs: every ticket that was handed out is closed."""
 
 
-class WorkerLoop:
+class FitLoop:
     """Compiles a program into one tf.function for workers.
 
     The loop's variables are small: the ticket, the batch, the versions, and the report of the
@@ -65,13 +65,10 @@ class WorkerLoop:
         program: the step.
         servers: the program's functions on each server.
         carrier: brings requests to them.
-        job_id: goes into every message.
     """
 
-    def __init__(
-        self, program: Program, *, servers: Sequence[FitHalf], carrier: Carrier, job_id: int
-    ) -> None:
-        self.program, self.servers, self.carrier, self.job_id = program, servers, carrier, job_id
+    def __init__(self, program: Program, *, servers: Sequence[FitHalf], carrier: Carrier) -> None:
+        self.program, self.servers, self.carrier = program, servers, carrier
 
     def compile(self, source: BatchSource) -> Any:
         """A tf.function of (control, seeds, *source arguments) that answers (steps, statuses).
@@ -93,7 +90,6 @@ class WorkerLoop:
             self.program,
             servers=self.servers,
             carrier=self.carrier,
-            job_id=self.job_id,
             slot=slot,
             incarnation=incarnation,
         )
@@ -127,7 +123,7 @@ class WorkerLoop:
 
     def make_step(self, program: Program, **options: Any) -> Any:
         """What traces the steps of a closure."""
-        return WorkerStep(program, **options)
+        return FitStep(program, **options)
 
     def begin(self, step: Any, visit: Visit, ticket: tf.Tensor) -> dict[str, Any]:
         """What a loop's state begins with, once the worker has joined."""

@@ -1,20 +1,79 @@
-"""The closure of a worker that pushes one step while it computes the next."""
+"""Training of `fit` that pushes one step while it computes the next."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
-from tfps.runtime.message.pushed import NOT_MEASURED, Pushed
-from tfps.runtime.message.wire import METRICS, OUTPUTS
+from tfps.runtime.message.payload import Body
+from tfps.runtime.message.request_header import NOT_MEASURED
+from tfps.runtime.message.wire import METRICS, OUTPUTS, in_pieces, name_of
 from tfps.runtime.program.program import Program
-from tfps.runtime.worker.pipelined_step import PipelinedStep
-from tfps.runtime.worker.worker_loop import Visit, WorkerLoop, fields_of
+from tfps.runtime.worker.fit_loop import FitLoop, Visit, fields_of
+from tfps.runtime.worker.fit_step import FitStep, Pushed
+from tfps.transport.message import Request
+from tfps.transport.packing import pack
 
 
-class PipelinedLoop(WorkerLoop):
+class PipelinedStep(FitStep):
+    """Traces steps that keep what they would push, and pushes of steps before.
+
+    The gradient of step i + 1 is computed from parameters that lack the update of step i: a delay
+    of exactly one, which counts as staleness.
+    """
+
+    payloads: Sequence[tf.Tensor] = ()  # of the step that was traced last
+
+    def exchange(self, stage: int, tensors: Mapping[str, tf.Tensor]) -> None:
+        self.payloads = [body.payload for body in self.encode(stage, tensors).values()]
+
+    def send_pending(
+        self,
+        payloads: Sequence[tf.Tensor],
+        *,
+        ticket: tf.Tensor,
+        versions: tf.Tensor,
+        fields: Mapping[Request, tf.Tensor],
+    ) -> Pushed:
+        """Push what a step before this one has left.
+
+        Args:
+            payloads: by server.
+            ticket: of that step.
+            versions: by server, that it was computed from.
+            fields: header fields about the step before that.
+        """
+        self.ticket, self.fields = ticket, dict(fields)
+        self.versions = tf.unstack(versions, num=len(self.servers))
+        return self.send(0, {p: Body(payload) for p, payload in enumerate(payloads)})
+
+    def send_nothing(self, *, versions: tf.Tensor, next_ticket: tf.Tensor) -> Pushed:
+        """In the place of the push before the first one: the parameters stay as they are."""
+        variables = self.program.variables
+        values = in_pieces(
+            {name_of(v): self.copies.read(v) for v in variables}, variables, name=name_of
+        )
+        return Pushed(
+            payloads=[pack(s.parameter_layout, values) for s in self.servers],
+            versions=tf.unstack(versions, num=len(self.servers)),
+            accepted=tf.constant(True),
+            next_ticket=next_ticket,
+            microseconds=tf.constant(NOT_MEASURED, tf.int64),
+        )
+
+    def empty_payloads(self) -> list[tf.Tensor]:
+        """What stands for the payloads of a step that was not taken."""
+        return [tf.zeros([s.wires[0].request.size_bytes], tf.uint8) for s in self.servers]
+
+    def take_answer(self, payloads: Sequence[tf.Tensor]) -> None:
+        """Take over the parameters of all servers' replies."""
+        self.load(payloads, self.take_over, stage=0)
+
+
+class PipelinedLoop(FitLoop):
     """Hides the exchange behind the computation, for one step of staleness.
 
     A worker joins with two tickets. Each turn of the loop sends what the turn before has computed
@@ -53,7 +112,7 @@ class PipelinedLoop(WorkerLoop):
             payloads = list(step.payloads)
             # Only now: the step has been computed from the parameters before.
             with tf.control_dependencies(payloads):
-                step.load([tf.identity(payload) for payload in pushed.payloads])
+                step.take_answer([tf.identity(payload) for payload in pushed.payloads])
             return (
                 {
                     **visit.fetch(pushed.next_ticket),
@@ -72,7 +131,7 @@ class PipelinedLoop(WorkerLoop):
         def run_dry(state: dict[str, Any]) -> tuple[dict[str, Any]]:
             state = visit.loop(lambda state: state["there"], turn, state)
             pushed = self._send_pending(step, state)
-            step.load(pushed.payloads)
+            step.take_answer(pushed.payloads)
             # Also where the ticket at hand lies behind the end of the data: this one may have come
             # back from a lost worker, and nobody else might be left to take it.
             return (
@@ -91,7 +150,7 @@ class PipelinedLoop(WorkerLoop):
         flat = tf.cond(
             state["pending_ticket"] >= 0,
             lambda: _flat(
-                step.send(
+                step.send_pending(
                     state["pending"],
                     ticket=state["pending_ticket"],
                     versions=state["pending_versions"],

@@ -1,4 +1,4 @@
-"""Steps that compute gradients only; their mean is one worker's contribution to a round."""
+"""Training of `fit` in rounds for which each worker takes as many batches as its speed allows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.wire import gradient_name
-from tfps.runtime.worker.period_step import PeriodStep
+from tfps.runtime.program.program import Program
+from tfps.runtime.worker.exchange import microseconds
+from tfps.runtime.worker.fit_loop import Visit
+from tfps.runtime.worker.fit_period import PeriodLoop, PeriodStep
+from tfps.transport.message import Request
 
 
 class QuotaStep(PeriodStep):
@@ -18,7 +23,7 @@ class QuotaStep(PeriodStep):
 
     Args:
         program: what the step touches; it has one optimizer call, at its end.
-        options: of `WorkerStep`.
+        options: of `FitStep`.
     """
 
     def __init__(self, program: Any, **options: Any) -> None:
@@ -47,10 +52,29 @@ class QuotaStep(PeriodStep):
             means[name] = mean + (gradient - mean) * tf.cast(weight, mean.dtype)
         return means
 
-    def _send(self, gathered: Mapping[str, tf.Tensor]) -> None:
+    def send_gathered(self, gathered: Mapping[str, tf.Tensor]) -> None:
         call = self.program.stages[0]
         means = [tf.cast(gathered[gradient_name(v)], v.dtype) for v in call.variables]
         super().apply_together(call.optimizer, means, call.variables)
+
+
+class QuotaLoop(PeriodLoop):
+    """The ticket server says how many tickets a worker gets for its next gradient."""
+
+    def make_step(self, program: Program, **options: Any) -> QuotaStep:
+        return QuotaStep(program, **options)
+
+    def ticket_of(
+        self, visit: Visit, period: tf.Tensor, *, batches: tf.Tensor, step: tf.Tensor
+    ) -> tf.Tensor:
+        return tf.where((period >= 0) & (step < batches), period + step, NO_TICKET)
+
+    def fields_about(
+        self, begin: tf.Tensor, *, state: dict[str, Any], done: dict[str, Any]
+    ) -> dict[Request, tf.Tensor]:
+        computed = microseconds(begin, until=[done["steps"], *done["gathered"].values()])
+        # A slow input makes a worker as slow as a slow processor does.
+        return {Request.BATCH_MICROSECONDS: (state["wait"] + computed) // done["steps"]}
 
 
 def _exact(dtype: tf.DType) -> tf.DType:

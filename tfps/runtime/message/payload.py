@@ -1,0 +1,54 @@
+"""What lies behind the header of a worker's push and of the reply to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.runtime.message.wire import StageWire, of_variables
+from tfps.transport.layout import Layout
+from tfps.transport.packing import pack, unpack
+
+
+class Body(NamedTuple):
+    """A request without its header.
+
+    Args:
+        payload: uint8 vector.
+        ids: int64, of rows; None: the request is about none.
+    """
+
+    payload: tf.Tensor
+    ids: tf.Tensor | None = None
+
+
+def encode(wire: StageWire, tensors: Mapping[str, tf.Tensor], rows: Body | None = None) -> Body:
+    """The body of a push to one server.
+
+    Args:
+        wire: of the push.
+        tensors: gradients, state, counts and a report, by name.
+        rows: of gradients of tables, which lie behind the rest.
+    """
+    payload = pack(wire.request, tensors)
+    if rows is None:
+        return Body(payload)
+    return Body(tf.concat([payload, rows.payload], 0), rows.ids)
+
+
+def decode(
+    layouts: Sequence[Layout], payloads: Sequence[tf.Tensor], variables: Iterable[Any]
+) -> list[tuple[Any, tf.Tensor]]:
+    """Variables and their values, from what servers have sent; without those that did not come.
+
+    Args:
+        layouts: of each server's payload: values of pieces, by name.
+        payloads: of the servers.
+        variables: Keras variables on servers.
+    """
+    values: dict[str, tf.Tensor] = {}
+    for layout, payload in zip(layouts, payloads, strict=True):
+        values.update(unpack(layout, payload))
+    return of_variables(values, variables)

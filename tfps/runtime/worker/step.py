@@ -1,0 +1,187 @@
+"""What a worker traces of a program: variables are local copies, optimizer calls are exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.worker_variable import WorkerVariable
+from tfps.optimizers.whole_model import for_whole_model
+from tfps.runtime.message.payload import Body, decode, encode
+from tfps.runtime.message.wire import gradient_name, in_pieces
+from tfps.runtime.program.program import Program
+from tfps.runtime.program.schedule import Stage
+from tfps.runtime.program.shares import gradients_together
+from tfps.runtime.server.half import ServerHalf
+from tfps.runtime.worker.exchange import timed_exchange
+from tfps.runtime.worker.round_agreement import RoundAgreement
+from tfps.runtime.worker.table_rows import TableRows
+from tfps.runtime.worker.worker_copies import WorkerCopies
+from tfps.transport.carrier import Carrier, Message, ServerCall
+from tfps.transport.message import Kind
+
+
+class Step:
+    """Traces steps inside one closure of a worker (see `bridge.step_scope.StepTrace`).
+
+    What differs between the programs of `fit` and scheduled functions: where the state of a step
+    lies between exchanges, how the worker knows who it is, and what follows from a reply.
+
+    Args:
+        program: what is touched.
+        servers: the program's functions on each server.
+        carrier: brings requests to them.
+    """
+
+    def __init__(
+        self, program: Program, *, servers: Sequence[ServerHalf], carrier: Carrier
+    ) -> None:
+        self.program, self.servers, self.carrier = program, servers, carrier
+        # Of tables there is a name only, by which tapes find their gradients.
+        parameters = [*program.variables, *program.schedule.tables]
+        self.copies = WorkerCopies(
+            [*parameters, *program.metrics, *program.seeds], devices=program.devices.names
+        )
+        self.tables = TableRows(program, servers=servers, ask=self.ask)
+        self.rounds = RoundAgreement(self.ask, offers=servers[0].offers)
+        self.shares: Sequence[tf.Tensor] = ()  # of the devices in what the step computes
+        self._stage = 0  # the optimizer call that comes next
+
+    @property
+    def position(self) -> tf.Tensor | None:
+        """Of this step's ticket in its round; None where there are no tickets."""
+        return None
+
+    def value_of(self, keras_variable: Any) -> WorkerVariable:
+        return self.copies.on(0, keras_variable)
+
+    def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
+        return self.copies.on(device, keras_variable)
+
+    def assign(self, keras_variable: Any, value: Any) -> None:
+        self.copies.assign(keras_variable, value)
+
+    def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        return self.tables.look_up(keras_variable, ids, copies=self.copies)
+
+    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+        return function(list(tensors))
+
+    def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
+        variables = list(variables if variables is not None else optimizer._trainable_variables)
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        dense = [self.tables.gradient(g, v) for g, v in pairs]
+        self.apply_parts(optimizer, [dense], [v for _, v in pairs])
+
+    def apply_parts(
+        self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
+    ) -> None:
+        """Each of several devices has computed a part of the gradient."""
+        called = [stage.identity for stage in self.program.stages[self._stage : self._stage + 1]]
+        if called != [Stage(optimizer, tuple(variables)).identity]:
+            raise RuntimeError(
+                "the step called its optimizers in another order, or on other variables, than when "
+                "it was traced first"
+            )
+        gradients = gradients_together(parts, self.shares, variables=variables)
+        self.apply_together(optimizer, gradients, variables)
+
+    def apply_together(
+        self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
+    ) -> None:
+        """What an optimizer call does with the gradients of a step, those of all devices."""
+        stage, self._stage = self._stage, self._stage + 1
+        values = for_whole_model(optimizer, gradients, variables=variables, value_of=self.value_of)
+        for value, variable in zip(values, variables, strict=True):
+            self.tables.take_back(variable, value)
+        self.exchange(stage, {gradient_name(v): g for g, v in zip(values, variables, strict=True)})
+
+    def exchange(self, stage: int, tensors: Mapping[str, tf.Tensor]) -> None:
+        """Push what an optimizer call has made, and go on with what the servers answer.
+
+        Args:
+            stage: which call.
+            tensors: gradients, or what stands for them, by name.
+        """
+        raise NotImplementedError
+
+    def requests(
+        self,
+        kind: Kind,
+        bodies: Mapping[int, Body] | None = None,
+        *,
+        stage: int = 0,
+        versions: Sequence[Any] | None = None,
+    ) -> dict[int, ServerCall]:
+        """Requests of this worker to the servers; see `Ask`."""
+        raise NotImplementedError
+
+    def ask(
+        self,
+        kind: Kind,
+        bodies: Mapping[int, Body] | None = None,
+        *,
+        stage: int = 0,
+        versions: Sequence[Any] | None = None,
+    ) -> dict[int, Message]:
+        """What the servers reply; see `Ask`."""
+        return self.carrier.exchange(self.requests(kind, bodies, stage=stage, versions=versions))
+
+    def push(self, stage: int, bodies: Mapping[int, Body]) -> tuple[dict[int, Message], tf.Tensor]:
+        """Send a push to all servers; answers the replies, and the microseconds that it took."""
+        return timed_exchange(self.carrier, self.requests(Kind.PUSH, bodies, stage=stage))
+
+    def encode(self, stage: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
+        """The bodies of a push, by server.
+
+        Args:
+            stage: which optimizer call.
+            tensors: by name, those of variables as a whole.
+        """
+        called = self.program.stages[stage]
+        variables = self.tables.others(called.variables)
+        tensors = {
+            **tensors,
+            **in_pieces(tensors, variables, name=gradient_name),
+            **self.beside(stage),
+        }
+        rows = self.tables.to_push(called)
+        return {
+            p: encode(server.wires[stage], tensors, rows.get(p))
+            for p, server in enumerate(self.servers)
+        }
+
+    def beside(self, stage: int) -> Mapping[str, tf.Tensor]:
+        """What a push carries beside gradients, by name."""
+        return {}
+
+    def load(
+        self,
+        payloads: Sequence[tf.Tensor],
+        take: Callable[[Any, tf.Tensor], None],
+        *,
+        stage: int | None = None,
+    ) -> None:
+        """Take what the servers have replied.
+
+        Args:
+            payloads: of all servers.
+            take: what to do with each variable and its value.
+            stage: of the push that they answer; None: they bring all variables.
+        """
+        layouts = [
+            server.parameter_layout if stage is None else server.wires[stage].reply
+            for server in self.servers
+        ]
+        for variable, value in decode(layouts, payloads, self.program.variables):
+            take(variable, value)
+
+    def begin_with(self, variable: Any, value: tf.Tensor) -> None:
+        """Let a variable have a value of the servers, whatever has become of it here."""
+        self.copies.load(variable, value)
+
+    def take_over(self, variable: Any, value: tf.Tensor) -> None:
+        """Go on with a newer value of a variable."""
+        self.begin_with(variable, value)
