@@ -64,8 +64,6 @@ COORDINATOR = MODULES["cluster_coordinator"]
 OWNERS: dict[str, Any] = {
     "_cluster": COORDINATOR.ClusterCoordinator,
     "_cancellation_mgr": COORDINATOR._CoordinatedClosureQueue,
-    "inflight_closure_count": COORDINATOR._CoordinatedClosureQueue,
-    "_queue": COORDINATOR._CoordinatedClosureQueue,
     "closure_queue": COORDINATOR.Cluster,
     "workers": COORDINATOR.Cluster,
     "schedule": COORDINATOR.Cluster,
@@ -88,6 +86,7 @@ OWNERS: dict[str, Any] = {
     "execute_on": COORDINATOR.Closure,
     "_concrete_function": COORDINATOR.Closure,
     "executor": COORDINATOR.Worker,
+    "_closed": tf.compat.v1.Session,
 }
 
 
