@@ -27,7 +27,7 @@ from tfps.runtime.message.wire import gradient_name, in_pieces
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import Stage
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import column_of, payloads_of, requests, timed_exchange
+from tfps.runtime.worker.exchange import Origin, column_of, payloads_of, requests, timed_exchange
 from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.worker_index import caller_of_call
 from tfps.transport.message import Kind, Reply
@@ -293,7 +293,7 @@ class Primitives:
         *,
         times: ExchangeTimes | None = None,
     ) -> tuple[Any, tf.Tensor]:
-        calls = requests(servers, Kind.PULL, caller=caller_of_call(servers))
+        calls = requests(servers, Kind.PULL, origin=Origin(caller=caller_of_call(servers)))
         replies, duration = timed_exchange(self._runtime.carrier, calls)
         noted = [] if times is None else [times.has_pulled(duration)]  # on a worker
         layouts = [server.parameter_layout for server in servers]
@@ -327,9 +327,7 @@ class Primitives:
             servers,
             Kind.PUSH,
             {p: encode(server.wires[0], named) for p, server in enumerate(servers)},
-            versions=[version[p] for p in range(len(servers))],
-            caller=caller_of_call(servers),
-            told=told,
+            origin=Origin([version[p] for p in range(len(servers))], caller_of_call(servers), told),
         )
         replies, duration = timed_exchange(self._runtime.carrier, calls)
         noted = [] if times is None else [times.has_pushed(duration)]

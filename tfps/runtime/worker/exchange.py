@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -35,15 +35,31 @@ class Ask(Protocol):
         """
 
 
+class Origin(NamedTuple):
+    """What requests say of where they come from.
+
+    Args:
+        versions: by server, that they were computed from, or the round that they ask for; none
+            where that does not matter.
+        caller: who makes them.
+        told: further fields of their headers.
+    """
+
+    versions: Sequence[Any] = ()
+    caller: Caller = NOBODY
+    told: Mapping[Request, Any] = NOTHING_TOLD
+
+
+FROM_NOBODY = Origin()
+
+
 def requests(
     servers: Sequence[ServerHalf],
     kind: Kind,
     bodies: Mapping[int, Body] | None = None,
     *,
     stage: int = 0,
-    versions: Sequence[Any] = (),
-    caller: Caller = NOBODY,
-    told: Mapping[Request, Any] = NOTHING_TOLD,
+    origin: Origin = FROM_NOBODY,
 ) -> dict[int, ServerCall]:
     """One request to each server that there is a body for.
 
@@ -52,9 +68,7 @@ def requests(
         kind: of the requests.
         bodies: by server; None: all are asked, and nothing is sent.
         stage: which optimizer call, or table.
-        versions: by server; none where they do not matter.
-        caller: who makes the requests.
-        told: further fields of the headers.
+        origin: of the requests.
     """
     if bodies is None:
         bodies = dict.fromkeys(range(len(servers)), Body(tf.zeros([0], tf.uint8)))
@@ -65,9 +79,9 @@ def requests(
             job_id=servers[p].job_id,
             plan_id=servers[p].plan_id,
             stage=stage,
-            version=versions[p] if versions else 0,
-            caller=caller,
-            told=told,
+            version=origin.versions[p] if origin.versions else 0,
+            caller=origin.caller,
+            told=origin.told,
         )
         message = Message.of(header, payload) if ids is None else Message(header, ids, payload)
         calls[p] = servers[p].call(kind, message, stage=stage)

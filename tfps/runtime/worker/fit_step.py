@@ -16,11 +16,11 @@ from tfps.runtime.message.request_header import NOT_MEASURED, Caller
 from tfps.runtime.message.wire import in_pieces, name_of
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.runtime.worker.exchange import column_of, payloads_of, requests
+from tfps.runtime.worker.exchange import Origin, column_of, payloads_of
 from tfps.runtime.worker.round_agreement import Found
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import StepReport
-from tfps.transport.carrier import Carrier, ServerCall
+from tfps.transport.carrier import Carrier
 from tfps.transport.message import Kind, Reply, Request
 from tfps.transport.packing import pack
 
@@ -80,23 +80,9 @@ class FitStep(Step):
     def position(self) -> tf.Tensor:
         return self.ticket - self.first
 
-    def requests(
-        self,
-        kind: Kind,
-        bodies: Mapping[int, Body] | None = None,
-        *,
-        stage: int = 0,
-        versions: Sequence[Any] | None = None,
-    ) -> dict[int, ServerCall]:
-        return requests(
-            self.servers,
-            kind,
-            bodies,
-            stage=stage,
-            versions=self.versions if versions is None else versions,
-            caller=Caller(self.slot, self.incarnation, ticket=self.ticket),
-            told=self.fields,
-        )
+    def origin(self, kind: Kind) -> Origin:
+        caller = Caller(self.slot, self.incarnation, ticket=self.ticket)
+        return Origin(self.versions, caller, self.fields)
 
     def join(self) -> tf.Tensor:
         """Enter on all servers and load the parameters; answers the first ticket."""

@@ -10,18 +10,18 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NOTHING_TOLD, Caller
+from tfps.runtime.message.request_header import Caller
 from tfps.runtime.message.wire import in_pieces, name_of
 from tfps.runtime.program.devices import Meeting, Replica
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import column_of, microseconds, payloads_of, requests
+from tfps.runtime.worker.exchange import Origin, column_of, microseconds, payloads_of
 from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.round_agreement import Found
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.runtime.worker.worker_index import caller_of_call
-from tfps.transport.carrier import Message, ServerCall
+from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack
 
@@ -70,27 +70,14 @@ class FunctionStep(Step):
     def _who_pushes(self) -> Caller:
         return self._caller
 
-    def requests(
-        self,
-        kind: Kind,
-        bodies: Mapping[int, Body] | None = None,
-        *,
-        stage: int = 0,
-        versions: Sequence[Any] | None = None,
-    ) -> dict[int, ServerCall]:
-        if versions is None and kind in (Kind.PUSH, Kind.LOOK_UP):
-            # Of a look-up as well: the newest is only known when the push before is answered.
-            versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
-        pushes = kind == Kind.PUSH
-        return requests(
-            self.servers,
-            kind,
-            bodies,
-            stage=stage,
-            versions=versions or (),
-            caller=self._who_pushes() if pushes else self._caller,
-            told=self._times.fields() if pushes else NOTHING_TOLD,
-        )
+    def origin(self, kind: Kind) -> Origin:
+        if kind == Kind.PUSH:
+            return Origin(self._newest_versions(), self._who_pushes(), self._times.fields())
+        # The newest is only known when the push before is answered.
+        return Origin(self._newest_versions() if kind == Kind.LOOK_UP else (), self._caller)
+
+    def _newest_versions(self) -> Sequence[tf.Tensor]:
+        return tf.unstack(self._versions.read_value(), num=len(self.servers))
 
     def replica(self, device: int) -> Replica:
         return Replica(self, device=device, meeting=self._meeting)

@@ -15,7 +15,7 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import Stage
 from tfps.runtime.program.shares import gradients_together
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import timed_exchange
+from tfps.runtime.worker.exchange import Origin, requests, timed_exchange
 from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.runtime.worker.table_rows import TableRows
 from tfps.runtime.worker.worker_copies import WorkerCopies
@@ -116,6 +116,13 @@ class Step:
         versions: Sequence[Any] | None = None,
     ) -> dict[int, ServerCall]:
         """Requests of this worker to the servers; see `Ask`."""
+        origin = self.origin(kind)
+        if versions is not None:
+            origin = origin._replace(versions=versions)
+        return requests(self.servers, kind, bodies, stage=stage, origin=origin)
+
+    def origin(self, kind: Kind) -> Origin:
+        """What requests of a kind say of this worker."""
         raise NotImplementedError
 
     def ask(

@@ -1,0 +1,158 @@
+"""What a worker sends to servers, and what it reads from their replies."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfps.consistency.ledger import NO_TICKET
+from tfps.runtime.message.payload import Body, decode, encode
+from tfps.runtime.message.request_header import NOT_MEASURED, SLOTS, Caller, request_header
+from tfps.runtime.message.wire import gradient_name
+from tfps.runtime.program.program import Program, Stage
+from tfps.runtime.worker.exchange import Origin, column_of, payloads_of, requests
+from tfps.runtime.worker.step import Step
+from tfps.transport.carrier import Message, ServerCall
+from tfps.transport.layout import Layout
+from tfps.transport.message import COORDINATOR, PROTOCOL, Kind, Reply, Request
+from tfps.transport.packing import pack, unpack
+
+
+class Half:
+    """Functions on a server, as far as a request is made of them."""
+
+    def __init__(self, plan_id: int) -> None:
+        self.job_id, self.plan_id = 7, plan_id
+
+    def call(self, kind: Kind, message: Message, *, stage: int = 0) -> ServerCall:
+        return ServerCall(f"plan {self.plan_id}", (kind, stage), message, 0)
+
+
+def _fields(header: tf.Tensor) -> dict[Request, int]:
+    return {field: int(header[field]) for field in Request}
+
+
+def test_a_header_says_nothing_of_what_is_left_out() -> None:
+    fields = _fields(request_header(Kind.PULL, job_id=7, plan_id=9, stage=SLOTS))
+    said = {
+        Request.PROTOCOL: PROTOCOL,
+        Request.JOB: 7,
+        Request.PLAN: 9,
+        Request.KIND: Kind.PULL,
+        Request.STAGE: SLOTS,
+        Request.CLOSED_STEPS: 1,
+        Request.CLOSES: NO_TICKET,
+    }
+    durations = {field: NOT_MEASURED for field in Request if field.name.endswith("MICROSECONDS")}
+    assert fields == {**dict.fromkeys(Request, 0), **said, **durations}
+
+
+def test_a_header_says_who_asks_and_what_is_told() -> None:
+    caller = Caller(tf.constant(1, tf.int64), 4, clock=8, ticket=13)
+    told = {Request.CLOCK: 9, Request.EXAMPLES: tf.constant(32, tf.int32)}
+    fields = _fields(
+        request_header(Kind.PUSH, job_id=7, plan_id=9, version=5, caller=caller, told=told)
+    )
+    asked = (Request.SLOT, Request.INCARNATION, Request.TICKET, Request.BASE_VERSION)
+    assert [fields[field] for field in asked] == [1, 4, 13, 5]
+    assert (fields[Request.CLOCK], fields[Request.EXAMPLES]) == (9, 32)
+
+
+@pytest.mark.parametrize(("worker", "slot", "ticket"), [(3, 3, 0), (COORDINATOR, 0, COORDINATOR)])
+def test_the_coordinator_has_no_slot(worker: int, slot: int, ticket: int) -> None:
+    caller = Caller.at_call(tf.constant(worker, tf.int64))
+    assert (int(caller.slot), int(caller.ticket)) == (slot, ticket)
+
+
+def test_all_servers_are_asked_for_nothing_more_than_a_kind() -> None:
+    calls = requests([Half(1), Half(2)], Kind.PULL, stage=SLOTS)
+    assert [calls[p].function for p in (0, 1)] == [(Kind.PULL, SLOTS)] * 2
+    headers = [_fields(calls[p].request.header) for p in (0, 1)]
+    assert [header[Request.PLAN] for header in headers] == [1, 2]
+    assert [header[Request.STAGE] for header in headers] == [SLOTS, SLOTS]
+    assert [int(tf.size(calls[p].request.payload)) for p in (0, 1)] == [0, 0]
+
+
+def test_who_has_no_body_is_not_asked() -> None:
+    body = Body(tf.constant([1, 2], tf.uint8), tf.constant([5], tf.int64))
+    calls = requests([Half(1), Half(2)], Kind.LOOK_UP, {1: body}, origin=Origin([10, 20]))
+    assert list(calls) == [1]
+    assert calls[1].request.payload.numpy().tolist() == [1, 2]
+    assert calls[1].request.ids.numpy().tolist() == [5]
+    assert _fields(calls[1].request.header)[Request.BASE_VERSION] == 20
+
+
+def test_replies_are_read_in_the_order_of_servers() -> None:
+    header = [tf.constant([0, version, *[0] * (len(Reply) - 2)], tf.int64) for version in (4, 6)]
+    replies = {p: Message.of(header[p], tf.constant([p], tf.uint8)) for p in (1, 0)}
+    assert [int(version) for version in column_of(replies, Reply.VERSION)] == [4, 6]
+    assert [int(payload[0]) for payload in payloads_of(replies)] == [0, 1]
+
+
+def _variable(name: str, size: int) -> Any:
+    native = SimpleNamespace(shared_name=name, shape=tf.TensorShape([size]))
+    return SimpleNamespace(_value=native)
+
+
+def test_rows_lie_behind_what_a_push_always_has() -> None:
+    wire: Any = SimpleNamespace(request=Layout.of([("g", "float32", (2,))]))
+    tensors = {"g": tf.constant([1.0, 2.0]), "of another server": tf.constant(0.0)}
+    payload, ids = encode(wire, tensors)
+    assert ids is None
+    rows = Body(tf.constant([8, 9], tf.uint8), tf.constant([1, 0], tf.int64))
+    longer = encode(wire, tensors, rows)
+    assert longer.ids is rows.ids
+    assert longer.payload.numpy().tolist() == [*payload.numpy().tolist(), 8, 9]
+    assert unpack(wire.request, payload)["g"].numpy().tolist() == [1.0, 2.0]
+
+
+def test_values_come_from_whichever_server_has_them() -> None:
+    layouts = [Layout.of([(name, "float32", (2,))]) for name in "ab"]
+    payloads = [
+        pack(layout, {name: tf.fill([2], value)})
+        for layout, name, value in zip(layouts, "ab", (1.0, 2.0), strict=True)
+    ]
+    b, missing = _variable("b", 2), _variable("c", 2)
+    ((found, value),) = decode(layouts, payloads, [missing, b])
+    assert found is b
+    np.testing.assert_array_equal(value, [2.0, 2.0])
+
+
+class RecordingStep(Step):
+    """Notes what would be exchanged."""
+
+    def __init__(self, stages: list[Stage]) -> None:
+        program = Program(name="p", step=lambda _: None, batch_spec=None, trains=True)
+        program.stages = stages
+        server = SimpleNamespace(server=SimpleNamespace(device=""), offers=lambda _: False)
+        super().__init__(program, servers=[server], carrier=None)  # type: ignore[arg-type]
+        self.exchanged: list[tuple[int, list[str]]] = []
+
+    def exchange(self, stage: int, tensors: Any) -> None:
+        self.exchanged.append((stage, list(tensors)))
+
+
+def test_optimizer_calls_are_exchanges_in_the_order_of_the_first_trace() -> None:
+    a, b = _variable("a", 1), _variable("b", 1)
+    first, second = keras.optimizers.SGD(), keras.optimizers.SGD()
+    step = RecordingStep([Stage(first, (a,)), Stage(second, (b,))])
+    gradient = tf.constant([1.0])
+    step.apply(first, [gradient, None], [a, b])
+    step.apply(second, [gradient], [b])
+    assert step.exchanged == [(0, [gradient_name(a)]), (1, [gradient_name(b)])]
+    with pytest.raises(RuntimeError, match="another order"):
+        step.apply(second, [gradient], [b])  # once more than there were
+
+
+def test_an_optimizer_call_on_other_variables_is_refused() -> None:
+    a, b = _variable("a", 1), _variable("b", 1)
+    optimizer = keras.optimizers.SGD()
+    step = RecordingStep([Stage(optimizer, (a,))])
+    with pytest.raises(RuntimeError, match="on other variables"):
+        step.apply(optimizer, [tf.constant([1.0])], [b])
+    assert step.exchanged == []
