@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -38,6 +38,7 @@ current_context = context.context
 RUNTIME_FUNCTION_REFS = atomic_function.RUNTIME_FUNCTION_REFS
 ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue
+RemoteValueImpl = cluster_coordinator.RemoteValueImpl
 ClosureInputError = cluster_coordinator.ClosureInputError
 CoordinatedClosureQueue = cluster_coordinator._CoordinatedClosureQueue
 Closure = cluster_coordinator.Closure
@@ -181,10 +182,9 @@ def current_graph() -> Any:
     return ops.get_default_graph()
 
 
-def captures_of_servers() -> bool:
-    """Whether what is traced has so far taken hold of a variable on a parameter server."""
-    captures = ops.get_default_graph().captures
-    return any("/job:ps" in tensor.device for tensor, _ in captures)
+def captures_from(devices: Collection[str]) -> bool:
+    """Whether what is traced has so far taken hold of something on one of these devices."""
+    return any(tensor.device in devices for tensor, _ in ops.get_default_graph().captures)
 
 
 def graph_of_call(operation: Any) -> Any:
@@ -282,6 +282,12 @@ def replace_message(error: Any, message: str) -> None:
     error._message = message
 
 
+def place_workers(coordinator: Any, scopes: Sequence[str]) -> None:
+    """Let the closures of each worker run in a device scope; called before there are any."""
+    for worker, scope in zip(coordinator._cluster.workers, scopes, strict=True):
+        worker.device_name = scope
+
+
 def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run one function per worker there, and again on a worker that came back."""
     workers = coordinator._cluster.workers
@@ -321,12 +327,6 @@ def closure_queues_of(kind: type) -> Iterator[None]:
 def closure_queue(coordinator: Any) -> Any:
     """The queue of a coordinator."""
     return coordinator._cluster.closure_queue
-
-
-def closures_in_flight(coordinator: Any) -> int:
-    """How many closures are queued or running."""
-    queue = coordinator._cluster.closure_queue
-    return int(queue.inflight_closure_count + queue._queue.qsize())
 
 
 def incarnations() -> tuple[int, dict[str, int]]:

@@ -64,8 +64,6 @@ COORDINATOR = MODULES["cluster_coordinator"]
 OWNERS: dict[str, Any] = {
     "_cluster": COORDINATOR.ClusterCoordinator,
     "_cancellation_mgr": COORDINATOR._CoordinatedClosureQueue,
-    "inflight_closure_count": COORDINATOR._CoordinatedClosureQueue,
-    "_queue": COORDINATOR._CoordinatedClosureQueue,
     "closure_queue": COORDINATOR.Cluster,
     "workers": COORDINATOR.Cluster,
     "schedule": COORDINATOR.Cluster,
@@ -88,6 +86,8 @@ OWNERS: dict[str, Any] = {
     "execute_on": COORDINATOR.Closure,
     "_concrete_function": COORDINATOR.Closure,
     "executor": COORDINATOR.Worker,
+    "device_name": COORDINATOR.Worker,
+    "_closed": tf.compat.v1.Session,
 }
 
 
@@ -109,6 +109,8 @@ def _defines(owner: type, name: str) -> bool:
     [
         (COORDINATOR.Worker, "_on_worker_recovery"),  # bridge/worker_return.py
         (COORDINATOR.RemoteValueImpl, "_status_available_event"),  # bridge/remote_value.py
+        (COORDINATOR.RemoteValueImpl, "_copy_to_local"),  # bridge/remote_value.py
+        (COORDINATOR.RemoteValueImpl, "_values"),  # bridge/remote_value.py
     ],
 )
 def test_what_other_files_of_the_bridge_use_exists(owner: type, name: str) -> None:

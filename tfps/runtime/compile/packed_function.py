@@ -50,7 +50,8 @@ def trace_packed(
     """
     program, discovery = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
-        return function(*args, **kwargs), private.captures_of_servers()
+        outputs = function(*args, **kwargs)
+        return outputs, private.captures_from(strategy.runtime.topology.servers)
     server_kind, step_kind = _kinds(program, strategy.consistency)
     if server_kind in (CustomServer, BoundedServer):
         let_rows_travel(program)
