@@ -51,6 +51,7 @@ _MODULES = (
     "optimizers",
     "partitioners",
     "placement",
+    "testing",
 )
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "optimizers",
     "partitioners",
     "placement",
+    "testing",
 ]
 
 check_backend()

@@ -15,6 +15,11 @@ def is_initialized() -> bool:
     return private.current_context()._context_handle is not None
 
 
+def is_on_a_cluster() -> bool:
+    """Whether this process is a task of a cluster, so that its devices are named after that."""
+    return private.current_context()._server_def is not None
+
+
 def end_coordinator(coordinator: Any, make_error: Callable[[], Exception]) -> None:
     """Cancel what runs and let the threads of a coordinator end.
 

@@ -48,13 +48,15 @@ class FunctionTables:
             own.
         server: the device of a task that all of them can call.
         servers: how many servers there are.
-        tasks: how many workers and servers there are.
+        tasks: how many workers and servers have a process of their own; without any there are no
+            remote functions.
     """
 
     def __init__(
         self, *, workers: Mapping[int, str], server: str, servers: int, tasks: int
     ) -> None:
         self._workers, self._server, self._servers = dict(workers), server, servers
+        self._is_used = tasks > 0
         self._fewest = max(FEWEST_CALLS, CALLS_PER_TASK * tasks)
         self._lock = threading.Lock()
         self._connected: object = None
@@ -62,6 +64,8 @@ class FunctionTables:
 
     def make_room(self) -> None:
         """Add entries before anything runs."""
+        if not self._is_used:
+            return
         own = tf.config.list_logical_devices("CPU")[0].name
         self._fill([own], self._fewest)  # alone: the next line calls functions on workers
         self._rooms_of([own])[0].use(self._fewest)

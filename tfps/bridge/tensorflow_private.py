@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -38,6 +38,7 @@ current_context = context.context
 RUNTIME_FUNCTION_REFS = atomic_function.RUNTIME_FUNCTION_REFS
 ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue
+RemoteValueImpl = cluster_coordinator.RemoteValueImpl
 ClosureInputError = cluster_coordinator.ClosureInputError
 CoordinatedClosureQueue = cluster_coordinator._CoordinatedClosureQueue
 Closure = cluster_coordinator.Closure
@@ -181,10 +182,9 @@ def current_graph() -> Any:
     return ops.get_default_graph()
 
 
-def captures_of_servers() -> bool:
-    """Whether what is traced has so far taken hold of a variable on a parameter server."""
-    captures = ops.get_default_graph().captures
-    return any("/job:ps" in tensor.device for tensor, _ in captures)
+def captures_from(devices: Collection[str]) -> bool:
+    """Whether what is traced has so far taken hold of something on one of these devices."""
+    return any(tensor.device in devices for tensor, _ in ops.get_default_graph().captures)
 
 
 def graph_of_call(operation: Any) -> Any:
@@ -280,6 +280,12 @@ def leave_open(session: Any) -> None:
 def replace_message(error: Any, message: str) -> None:
     """Let an error of TensorFlow say something else."""
     error._message = message
+
+
+def place_workers(coordinator: Any, scopes: Sequence[str]) -> None:
+    """Let the closures of each worker run in a device scope; called before there are any."""
+    for worker, scope in zip(coordinator._cluster.workers, scopes, strict=True):
+        worker.device_name = scope
 
 
 def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,17 +70,18 @@ class Contents:
         )
 
 
-def contents_of(named: Mapping[str, Any]) -> Contents:
+def contents_of(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> Contents:
     """Look where variables lie.
 
     Args:
         named: Keras variables by their names.
+        servers: the device of each parameter server, if there are any.
     """
     tensors: dict[str, Tensor] = {}
     found: list[Piece] = []
     for name, variable in named.items():
         pieces = [
-            Piece(name, shard, _server_of(piece._value), piece._value)
+            Piece(name, shard, _server_of(piece._value, servers), piece._value)
             for shard, piece in enumerate(pieces_of(variable))
         ]
         tensors[name] = Tensor(
@@ -94,7 +95,7 @@ def contents_of(named: Mapping[str, Any]) -> Contents:
     return Contents(tensors, tuple(found))
 
 
-def _server_of(native: Any) -> int:
+def _server_of(native: Any, servers: Sequence[str]) -> int:
     if isinstance(native, ServerVariable):
-        return int(tf.DeviceSpec.from_string(native.device).task)
+        return servers.index(native.device)
     return CHIEF

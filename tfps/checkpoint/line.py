@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.runtime.coordinator.control_plane import ControlPlane
+from tfps.runtime.coordinator.connections import ControlLine
 
 # A block of 64 MiB takes a slow disk seconds. An attempt that was given up goes on, and does no
 # harm: the same bytes come under the same name.
@@ -15,7 +15,7 @@ LONGEST_ATTEMPT_S = 60.0
 PATIENCE_S = 300.0
 
 
-class Line(ControlPlane):
+class Line:
     """Apart from the line that steers training, so that neither waits for the other.
 
     Args:
@@ -24,22 +24,9 @@ class Line(ControlPlane):
     """
 
     def __init__(self, server: Any) -> None:
-        self._server = server
-        super().__init__(
-            address=server.address, device=server.device, longest_attempt_s=LONGEST_ATTEMPT_S
-        )
+        self._control: ControlLine = server.open_line(longest_attempt_s=LONGEST_ATTEMPT_S)
+        self.function, self.close = self._control.function, self._control.close
         self._read = self.function(_read, arguments=[tf.TensorSpec([], tf.string)])
-
-    @property
-    def lost(self) -> str | None:
-        """Why no call is attempted."""
-        reason: str | None = self._server.lost
-        return reason
-
-    @lost.setter
-    def lost(self, reason: str | None) -> None:
-        if reason is not None:
-            self._server.lost = reason
 
     def sees(self, path: str | os.PathLike[str], content: bytes) -> bool:
         """Whether the server finds a file with this content under this path."""

@@ -24,7 +24,7 @@ from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.restore import fill, restoring
 from tfps.checkpoint.retention import KeepLatest, Retention
 from tfps.checkpoint.saving import Saving
-from tfps.checkpoint.servers import lines_to, settle, strategy_of, who_sees, who_shares
+from tfps.checkpoint.servers import devices_of, lines_to, settle, strategy_of, who_sees, who_shares
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.errors import ConfigError
 
@@ -234,7 +234,10 @@ class CheckpointManager:
         manifest = self._folder.manifest(number)
         settle(self._model)
         optimizer = not weights_only and optimizer_of(self._model) is not None
-        contents = contents_of(named_variables(self._model, optimizer=optimizer))
+        strategy = strategy_of(self._model)
+        contents = contents_of(
+            named_variables(self._model, optimizer=optimizer), servers=devices_of(strategy)
+        )
         stored = {
             name: tensor
             for name, tensor in manifest.tensors.items()
@@ -242,7 +245,6 @@ class CheckpointManager:
         }
         folder = self._folder.of(number)
         check_fit(stored, contents.tensors, source=str(folder))
-        strategy = strategy_of(self._model)
         if strategy is None:
             fill(contents, manifest, folder)
             return manifest
@@ -275,8 +277,8 @@ class CheckpointManager:
 
     def _ready(self) -> tuple[Contents, Snapshot]:
         """What was traced, as long as no variable has moved."""
-        contents = contents_of(named_variables(self._model))
         strategy = strategy_of(self._model)
+        contents = contents_of(named_variables(self._model), servers=devices_of(strategy))
         key = (id(strategy), contents.places)
         if self._snapshot is None or self._snapshot[0] != key:
             servers = [] if strategy is None else strategy.runtime.servers

@@ -22,6 +22,11 @@ def strategy_of(model: Any) -> Any:
     return strategy if getattr(strategy, "_is_tfps_strategy", False) else None
 
 
+def devices_of(strategy: Any) -> tuple[str, ...]:
+    """The device of each parameter server of a strategy; none without a strategy."""
+    return () if strategy is None else strategy.runtime.topology.servers
+
+
 def settle(model: Any) -> None:
     """Make the optimizer's state, where nothing was trained yet, and put it beside its variables.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfps.cluster.address import address_problem
+from tfps.errors import ConfigError
 
 JOB_ORDER = ("chief", "worker", "ps")  # the jobs of a cluster, `ps` last, the same on every task
 TASK_TYPES = (*JOB_ORDER, "evaluator")
@@ -17,6 +18,25 @@ _REQUIRED = {
     "worker": "There must be at least one worker, a task that computes gradients",
     "ps": "There must be at least one ps, a task that keeps the parameters",
 }
+
+
+def check_counts(source: str, **counts: object) -> None:
+    """Check how many tasks somebody asks for.
+
+    Args:
+        source: who is asked, for the message.
+        counts: by the names of the arguments.
+
+    Raises:
+        ConfigError: one of them is no whole number from 1.
+    """
+    problems = [
+        f"{name}: {count!r}; expected a whole number from 1"
+        for name, count in counts.items()
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1
+    ]
+    if problems:
+        raise ConfigError(problems, source=source)
 
 
 def problems_of_jobs(jobs: Any) -> list[str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfps.cluster import ClusterSpec, close_clients, lease_ports, wait_for_tasks
-from tfps.errors import ClusterError, ConfigError, TaskFailed
+from tfps.cluster.validation import check_counts
+from tfps.errors import ClusterError, TaskFailed
 from tfps.launch.environment import common_environment, task_environment
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.starter import starter
@@ -67,7 +68,7 @@ class LocalCluster:
         start_timeout_s: float = START_TIMEOUT_S,
         wait: bool = True,
     ) -> None:
-        _check_counts(workers=workers, ps=ps)
+        check_counts("LocalCluster", workers=workers, ps=ps)
         self._owner = os.getpid()
         self._closed = False
         self._resolver: tf.distribute.cluster_resolver.SimpleClusterResolver | None = None
@@ -255,16 +256,6 @@ class LocalCluster:
         failures = self.failures()
         if failures:
             raise failures[0]
-
-
-def _check_counts(**counts: int) -> None:
-    problems = [
-        f"{name}: {count!r}; expected a whole number from 1"
-        for name, count in counts.items()
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1
-    ]
-    if problems:
-        raise ConfigError(problems, source="LocalCluster")
 
 
 def _log_dir(path: str | os.PathLike[str] | None) -> Path:

@@ -6,8 +6,6 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import tensorflow as tf
-
 from tfps.bridge.pieces import pieces_of
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.sharded_variable import ShardedVariable
@@ -70,7 +68,9 @@ def owned_pieces(variable: Any) -> tuple[Any, ...]:
     return pieces
 
 
-def layouts_for(calls: Sequence[OptimizerCall]) -> list[tuple[SlabLayout, list[Any]]]:
+def layouts_for(
+    calls: Sequence[OptimizerCall], *, servers: Sequence[str]
+) -> list[tuple[SlabLayout, list[Any]]]:
     """The slabs that a program's optimizer calls ask for and that do not exist yet.
 
     Variables share a slab if every call of the program trains all of them or none, with or without
@@ -79,6 +79,7 @@ def layouts_for(calls: Sequence[OptimizerCall]) -> list[tuple[SlabLayout, list[A
 
     Args:
         calls: of a program, in their order.
+        servers: the device of each parameter server.
 
     Returns:
         Each new slab's layout, and its Keras variables in that order; of a variable that is divided
@@ -105,7 +106,7 @@ def layouts_for(calls: Sequence[OptimizerCall]) -> list[tuple[SlabLayout, list[A
     candidates = [
         Candidate(
             name=name,
-            server=_server(variable),
+            server=servers.index(variable._value.device),
             dtype=variable._value.dtype.name,
             shape=tuple(variable.shape),
             group=(_slab_name(variable), tuple(marks.get(id(variable), ()))),
@@ -146,10 +147,6 @@ def _sharing(variable: Any) -> list[Any]:
         return []
     owners = [owner() for owner in slab.owners]
     return [owner for owner in owners if owner is not None and owner._value.slab is slab]
-
-
-def _server(variable: Any) -> int:
-    return int(tf.DeviceSpec.from_string(variable._value.device).task)
 
 
 def _exists(layout: SlabLayout, by_name: dict[str, Any]) -> bool:

@@ -69,7 +69,7 @@ class Guard:
                 return
             self._queue = queue
             queue.on_failure = self._doubt
-            self._prober = Prober(self._addresses, policy=self.policy, report=self._judge)
+            self._prober = Prober(self._runtime.processes, policy=self.policy, report=self._judge)
             self._prober.start()
 
     def close(self) -> None:

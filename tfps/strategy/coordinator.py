@@ -73,6 +73,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         keep_stop_from_waiting(self)
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
         if is_ours:
+            private.place_workers(self, strategy.runtime.topology.worker_scopes)
             self._attend(strategy)
         watch = ClosureObserver(functools.partial(_tell, getattr(strategy, "runtime", None)))
         if is_ours:

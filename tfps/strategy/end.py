@@ -25,22 +25,19 @@ class End:
 
     Args:
         strategy: not kept alive.
-        tasks: the addresses of its workers and servers.
         runtime: of the strategy.
         guard: of the strategy.
     """
 
-    def __init__(
-        self, strategy: Any, *, tasks: Mapping[Task, str], runtime: Runtime, guard: Guard
-    ) -> None:
+    def __init__(self, strategy: Any, *, runtime: Runtime, guard: Guard) -> None:
         self._strategy = weakref.ref(strategy)
-        self._tasks, self._runtime, self._guard = dict(tasks), runtime, guard
+        self._tasks, self._runtime, self._guard = runtime.processes, runtime, guard
         self._finalizer = weakref.finalize(strategy, _free, runtime, guard)
         atexit.register(self._finalizer)
         itself, deadline_s = weakref.ref(self), guard.policy.deadline_s
         register_client(
             Client(
-                frozenset(tasks.values()),
+                frozenset(address for _, _, address in runtime.cluster.tasks("worker", "ps")),
                 leave=functools.partial(_leave, itself),
                 disconnect=functools.partial(_disconnect, self._tasks, deadline_s=deadline_s),
             )
@@ -53,8 +50,13 @@ class End:
             self._end_coordinator()
 
     def leave(self, reason: str) -> None:
-        """Use the tasks no more: they are about to end with all that they hold."""
-        if self._begins():
+        """Use the tasks no more: they are about to end with all that they hold.
+
+        Those of this very process do not end, so what they hold is freed.
+        """
+        if not self._tasks:
+            self.close(reason)
+        elif self._begins():
             self._guard.close()
             answering = all_answer(self._tasks, deadline_s=self._guard.policy.deadline_s)
             self._runtime.abandon(reason, answering=answering)

@@ -23,7 +23,6 @@ from tfps.partitioners.row_rule import rows_per_shard
 from tfps.placement.policy import Newcomer
 from tfps.placement.slab import ITEM_BYTES
 from tfps.runtime.program.devices import DividedFunction, device_of_thread
-from tfps.training.feeder import CHIEF_DEVICE
 
 
 class _Place(NamedTuple):
@@ -54,7 +53,7 @@ class Extended(private.ParameterServerStrategyExtended):
                 self._tfps_register(variable.name, variable)
             return variable
         if kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ:
-            with private.placed_on(CHIEF_DEVICE):
+            with private.placed_on(self._tfps_runtime.topology.chief):
                 return next_creator(**kwargs)
         self._tfps_register(keras_variable.path, keras_variable)
         value = kwargs.get("initial_value")
@@ -80,6 +79,14 @@ class Extended(private.ParameterServerStrategyExtended):
             cut(whole, place.rule), rule=place.rule, device_of=place.device_of, **options
         )
 
+    def _create_variable_round_robin(self, next_creator: Any, **kwargs: Any) -> Any:
+        """A raw `tf.Variable`, where TensorFlow would place it."""
+        servers = self._tfps_runtime.topology.servers
+        with private.placed_on(servers[self._variable_count % len(servers)]):
+            variable = next_creator(**kwargs)
+        self._variable_count += 1
+        return variable
+
     def _drawn(self, draw: BlockDraw, place: _Place, options: dict[str, Any]) -> Any:
         """A variable whose value is made on its servers, and is never whole anywhere else."""
         begins = [functools.partial(draw.begin, rows) for rows in rows_per_shard(place.rule)]
@@ -101,7 +108,7 @@ class Extended(private.ParameterServerStrategyExtended):
     ) -> _Place:
         """Beside what it belongs to and divided alike, else where partitioner and policy say."""
         reference = kwargs.get("colocate_with")
-        if reference is not None and "/job:ps" in reference.device:
+        if reference is not None and reference.device in self._tfps_runtime.topology.servers:
             if isinstance(reference, ShardedVariable) and parameter.shape == reference.shape:
                 self._variable_count += reference.rule.shards
                 return _Place(reference.rule, lambda shard: reference.variables[shard].device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import weakref
@@ -41,7 +42,7 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
 from tfps.runtime.warm_up.warm_up import WarmUp
 from tfps.strategy.arguments import check_arguments
-from tfps.strategy.chief import chief_start
+from tfps.strategy.cluster_connections import connections_of
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
@@ -129,8 +130,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             announce_at_exit(spec)  # registered before `close`, so it runs after it
         servers = len(spec.jobs["ps"])
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        with chief_start(spec, cluster_resolver, timeout_s=arguments.connect_timeout_s):
-            super().__init__(cluster_resolver, raw_partitioner)
+        connections = connections_of(cluster_resolver, spec)
+        self._tfps_connect = functools.partial(
+            connections.connect, timeout_s=arguments.connect_timeout_s
+        )
+        super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
         self._active_round: Any = None
         self._last_round: Any = None
@@ -143,8 +147,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
         self.runtime = Runtime(
             job=job,
-            worker_addresses=spec.jobs["worker"],
-            addresses=spec.jobs["ps"],
+            cluster=spec,
+            connections=connections,
             placement=arguments.placement,
             transport=arguments.transport,
             mode=arguments.consistency,
@@ -171,8 +175,12 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         hold_back_removals()
         register_without_lock()
         self._guard = Guard(self.runtime, policy=probe_policy)
-        tasks = {(kind, index): at for kind, index, at in spec.tasks("worker", "ps")}
-        self._end = End(self, tasks=tasks, runtime=self.runtime, guard=self._guard)
+        self._end = End(self, runtime=self.runtime, guard=self._guard)
+
+    def _connect_to_cluster(self, coordinator_name: str) -> None:
+        """Called by TensorFlow's class once it has checked the cluster."""
+        self._num_workers, self._num_ps = self.cluster.count("worker"), self.cluster.count("ps")
+        self._tfps_connect(functools.partial(super()._connect_to_cluster, coordinator_name))
 
     @property
     def coordinator(self) -> ClusterCoordinator:
@@ -242,7 +250,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """The server-side updates that a program uses; what it trains together moves into slabs."""
         calls = [OptimizerCall(s.optimizer, s.variables) for s in program.optimizer_calls]
         with outside_the_step():
-            if layouts := layouts_for(calls):
+            if layouts := layouts_for(calls, servers=self.runtime.topology.servers):
                 self._come_to_rest()
             for layout, variables in layouts:
                 create(layout, variables, storage=self.runtime)

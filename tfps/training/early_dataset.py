@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge.connection import is_on_a_cluster
+
 # Of whatever is made before connecting; afterwards no device has this name.
 EARLY_DEVICE = "/job:localhost"
 PYTHON_OPERATIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
@@ -19,9 +21,19 @@ def on_this_task(dataset: tf.data.Dataset) -> tf.data.Dataset:
     name the old device in their graph; they are taken from the graph of the dataset, in which no
     device is left. That graph begins its shuffles anew, so it is the second choice.
     """
-    if EARLY_DEVICE not in dataset._variant_tensor.device:
+    if not _is_gone(dataset._variant_tensor.device):
         return dataset
     return _without_devices(dataset) if calls_python(dataset) else dataset.take(-1)
+
+
+def tells_of_an_early_device(error: tf.errors.OpError) -> bool:
+    """Whether an error names a device of before the connection."""
+    return _is_gone(str(error))
+
+
+def _is_gone(text: str) -> bool:
+    """Whether a text names a device that this process had once, and has no more."""
+    return EARLY_DEVICE in text and is_on_a_cluster()
 
 
 def graph_of(dataset: tf.data.Dataset, *, external_state: Any) -> tf.compat.v1.GraphDef:

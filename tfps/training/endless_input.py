@@ -14,7 +14,6 @@ from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sampl
 
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
-from tfps.runtime.coordinator.runtime import worker_device
 from tfps.training.dataset_function import dataset_of_pipeline, is_dataset_function
 from tfps.training.epoch_iterator import undistributed
 from tfps.training.shards import Shards
@@ -107,7 +106,7 @@ def _is_endless(shards: Shards, strategy: Any) -> bool:
     cardinality = tf.function(lambda: make().cardinality(), autograph=False)
     concrete = cardinality.get_concrete_function()
     try:
-        with tf.device(worker_device(slot)):
+        with tf.device(strategy.runtime.topology.worker(slot)):
             return _is_infinite(concrete())
     except tf.errors.OpError:
         return False  # not known; the error comes again when the workers make their datasets

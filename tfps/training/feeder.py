@@ -16,9 +16,7 @@ from tfps.errors import UnsupportedError
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.fit_loop import Claim
 from tfps.training.batch import empty_component, restore_batch
-from tfps.training.early_dataset import EARLY_DEVICE
-
-CHIEF_DEVICE = "/job:chief/replica:0/task:0/device:CPU:0"
+from tfps.training.early_dataset import tells_of_an_early_device
 
 
 class BatchKeeper:
@@ -97,20 +95,24 @@ class Feeder:
     Args:
         dataset: of batches.
         reason: why the workers do not iterate it themselves.
+        device: of the chief.
         period_steps: of a worker, for one ticket of the servers.
     """
 
     is_per_worker = False
     shards = None
 
-    def __init__(self, dataset: tf.data.Dataset, *, reason: str, period_steps: int = 1) -> None:
+    def __init__(
+        self, dataset: tf.data.Dataset, *, reason: str, device: str, period_steps: int = 1
+    ) -> None:
         self._dataset, self._reason, self._period_steps = dataset, reason, period_steps
         self.batch_spec = dataset.element_spec
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
         self._keeper: BatchKeeper | None = None
         self._first_number = 0
+        self._device = device
         signature = [tf.TensorSpec([2], tf.int64)]
-        self._function = server_function(self._serve, device=CHIEF_DEVICE, signature=signature)
+        self._function = server_function(self._serve, device=device, signature=signature)
 
     @property
     def description(self) -> str:
@@ -133,7 +135,7 @@ class Feeder:
         try:
             return BatchKeeper(iter(self._dataset), period_steps=self._period_steps)
         except tf.errors.OpError as error:
-            if EARLY_DEVICE not in str(error):
+            if not tells_of_an_early_device(error):
                 raise
             raise UnsupportedError(
                 "the dataset uses a variable, a table or a layer with a vocabulary that was "
@@ -154,7 +156,7 @@ class Feeder:
     def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
         asked = tf.stack([tf.where(claim.ticket >= 0, claim.position, -1), claim.incarnation])
         outputs = tf.raw_ops.RemoteCall(
-            target=CHIEF_DEVICE,
+            target=self._device,
             args=[asked],
             Tout=[tf.bool, *(spec.dtype for spec in self._flat_specs)],
             f=self._function,

@@ -25,7 +25,6 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.training.arrays import ResidentArrays
 from tfps.training.epoch_iterator import RoundRequest
-from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.one_batch import OneBatch
 from tfps.training.round import Round
 from tfps.training.seeds import advance_seeds, seed_states
@@ -371,7 +370,7 @@ class Follower:
             # a worker that hangs by that time.
             self._model.get_metrics_result()
             self._results_known = True
-        with private.placed_on(CHIEF_DEVICE):
+        with private.placed_on(self._strategy.runtime.topology.chief):
             known = results.compute([v._value.read_value() for v in program.metrics])
         reported = {id(spec) for spec in program.numeric_outputs}
         values: list[Any] = []

@@ -12,27 +12,31 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_function import server_function
 from tfps.consistency.shard_book import Place, ShardBook
-from tfps.training.feeder import CHIEF_DEVICE
 
 NOWHERE = -1
 _desks: weakref.WeakKeyDictionary[Any, LeaseDesk] = weakref.WeakKeyDictionary()
 
 
 class LeaseDesk:
-    """One function for all inputs of a coordinator, so that a worker's closure fits all of them."""
+    """One function for all inputs of a coordinator, so that a worker's closure fits all of them.
 
-    def __init__(self) -> None:
+    Args:
+        device: of the chief.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
         self._books: weakref.WeakValueDictionary[int, ShardBook] = weakref.WeakValueDictionary()
         self._names = itertools.count(1)
         self._function = server_function(
-            self._serve, device=CHIEF_DEVICE, signature=[tf.TensorSpec([6], tf.int64)]
+            self._serve, device=device, signature=[tf.TensorSpec([6], tf.int64)]
         )
 
     @classmethod
     def of(cls, coordinator: Any) -> LeaseDesk:
         """The coordinator's one."""
         if coordinator not in _desks:
-            _desks[coordinator] = cls()
+            _desks[coordinator] = cls(coordinator.strategy.runtime.topology.chief)
         return _desks[coordinator]
 
     def open(self, book: ShardBook) -> int:
@@ -59,7 +63,7 @@ class LeaseDesk:
         """
         asked = tf.stack([name, slot, position, tf.constant(int(goes_back), tf.int64), *ended])
         (place,) = tf.raw_ops.RemoteCall(
-            target=CHIEF_DEVICE, args=[asked], Tout=[tf.int64], f=self._function
+            target=self._device, args=[asked], Tout=[tf.int64], f=self._function
         )
         private.run_independently(place.op)
         return tf.unstack(tf.ensure_shape(place, [2]))

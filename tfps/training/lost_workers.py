@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
-from tfps.cluster import accepts_connections
+from tfps.runtime.coordinator.connections import ControlLine
 
 LOOK_EVERY_S = 0.5
 
 
 class LostWorkers:
-    """Watches the addresses of lost workers.
+    """Looks whether lost workers are back.
 
     Args:
         coordinator: knows who is lost.
-        addresses: of all workers, ``host:port``.
+        lines: the coordinator's line to each worker.
     """
 
-    def __init__(self, coordinator: Any, *, addresses: Sequence[str]) -> None:
-        self._coordinator, self._addresses = coordinator, addresses
+    def __init__(self, coordinator: Any, *, lines: Sequence[ControlLine]) -> None:
+        self._coordinator, self._lines = coordinator, lines
         self._next_look_s = 0.0
 
     def somebody_is_back(self) -> bool:
@@ -31,7 +31,7 @@ class LostWorkers:
         self._next_look_s = time.monotonic() + LOOK_EVERY_S
         alive = private.alive_workers(self._coordinator)
         return any(
-            accepts_connections(address, timeout_s=0.2)
-            for address, there in zip(self._addresses, alive, strict=True)
+            line.is_reachable(timeout_s=0.2)
+            for line, there in zip(self._lines, alive, strict=True)
             if not there
         )

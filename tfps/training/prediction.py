@@ -17,7 +17,6 @@ from tfps.bridge.server_function import server_function
 from tfps.bridge.step_scope import current_step
 from tfps.runtime.program.program import Program
 from tfps.training.epoch_iterator import RoundRequest, TicketIterator
-from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.follower import Follower
 from tfps.training.round import Round
 
@@ -97,16 +96,17 @@ class Predictor(Follower):
 
     def _send(self, position: tf.Tensor, outputs: Sequence[Any]) -> tf.Tensor:
         flat = tf.nest.flatten(outputs, expand_composites=True)
+        chief = self._strategy.runtime.topology.chief
         receive = server_function(
             self._receive,
-            device=CHIEF_DEVICE,
+            device=chief,
             signature=[
                 tf.TensorSpec([], tf.int64),
                 *(tf.TensorSpec(None, component.dtype) for component in flat),
             ],
         )
         (sent,) = tf.raw_ops.RemoteCall(
-            target=CHIEF_DEVICE, args=[position, *flat], Tout=[tf.int64], f=receive
+            target=chief, args=[position, *flat], Tout=[tf.int64], f=receive
         )
         return tf.ensure_shape(sent, [])
 

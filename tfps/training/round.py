@@ -78,7 +78,7 @@ class Round:
         self.running = False
         self._next_sample_s = 0.0
         self._limit = self.first
-        self._lost = LostWorkers(coordinator, addresses=runtime.worker_addresses)
+        self._lost = LostWorkers(coordinator, lines=runtime.worker_lines)
         self._recalled = False
         self._interrupted = False
         self._invited = Invitations(runtime)

@@ -41,4 +41,5 @@ def choose_source(
     try:
         return WorkerDataset(dataset, identity=made, coordinator=coordinator, workers=workers)
     except NotPortable as reason:
-        return Feeder(dataset, reason=str(reason), period_steps=period_steps)
+        chief = coordinator.strategy.runtime.topology.chief
+        return Feeder(dataset, reason=str(reason), device=chief, period_steps=period_steps)

@@ -22,7 +22,6 @@ from tfps.training.dataset_function import is_dataset_function
 from tfps.training.early_dataset import on_this_task
 from tfps.training.endless_input import refuse_endless_input
 from tfps.training.epoch_iterator import TicketIterator
-from tfps.training.feeder import CHIEF_DEVICE
 from tfps.training.follower import Follower
 from tfps.training.input_report import InputReport
 from tfps.training.prediction import (
@@ -112,6 +111,7 @@ class Trainer:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
         strategy._pause_tickets()
+        chief = strategy.runtime.topology.chief
         kept = model.__dict__.setdefault("_tfps_on_chief", _OnChief())
         local = kept.copies
         replacements = []
@@ -119,7 +119,10 @@ class Trainer:
             native = variable._value
             if isinstance(native, ServerVariable):
                 value = native.numpy()  # in parts, where it is large
-                with private.placed_on(CHIEF_DEVICE), private.default_replica_context():
+                with (
+                    private.placed_on(chief),
+                    private.default_replica_context(),
+                ):
                     if id(variable) in local:
                         local[id(variable)].assign(value)
                     else:

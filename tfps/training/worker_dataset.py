@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.runtime.coordinator.runtime import worker_device
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.fit_loop import Claim
 from tfps.training.batch import numbered, restore_batch
@@ -194,9 +193,10 @@ class WorkerDataset:
             dataset = tf.data.experimental.from_variant(variant, self.batch_spec)
             return iter(dataset).get_next_as_optional().has_value()
 
+        topology = coordinator.strategy.runtime.topology
         for slot, alive in enumerate(private.alive_workers(coordinator)):
             try:
-                with tf.device(worker_device(slot)):
+                with tf.device(topology.worker(slot)):
                     if alive:
                         first(self._graph)
             except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:

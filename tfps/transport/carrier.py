@@ -60,14 +60,14 @@ class Carrier(Protocol):
         """Bring each call to its server; the calls run side by side."""
 
 
-class GrpcCarrier:
-    """TensorFlow's own RPC: one `RemoteCall` per server, to any `tf.distribute.Server`.
+class RemoteCallCarrier:
+    """One `RemoteCall` per server.
 
     The function carries no resource handle, so the placer leaves the call on the worker and it is
     one request and one response.
     """
 
-    name = "grpc"
+    name: str
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
         replies = {}
@@ -86,10 +86,17 @@ class GrpcCarrier:
         return replies
 
 
-class InProcessCarrier:
-    """Calls the server function where it stands; for tests and for a job of one process."""
+class GrpcCarrier(RemoteCallCarrier):
+    """TensorFlow's own RPC, to any `tf.distribute.Server`."""
+
+    name = "grpc"
+
+
+class InProcessCarrier(RemoteCallCarrier):
+    """Between the devices of one process, where such a call is no RPC.
+
+    A server function that stands in the worker's own graph would be inlined there, and what it
+    holds, such as a lock, released only with the worker's loop.
+    """
 
     name = "in_process"
-
-    def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
-        return {server: Message(*call.function(*call.request)) for server, call in calls.items()}

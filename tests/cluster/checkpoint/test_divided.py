@@ -46,7 +46,7 @@ def _divided(strategy: tfps.ParameterServerStrategy, rule: Any, *, in_slabs: boo
 def _save(
     strategy: tfps.ParameterServerStrategy, source: Divided, folder: Path, shared: Sequence[bool]
 ) -> Manifest:
-    contents = contents_of({"model/table": source})
+    contents = contents_of({"model/table": source}, servers=strategy.runtime.topology.servers)
     snapshot = Snapshot(contents, servers=strategy.runtime.servers, shared=shared)
     snapshot.take()
     source.assign(np.zeros(source.shape, "float32"))
@@ -78,6 +78,7 @@ def test_another_rule_and_number(
             target = _divided(strategy, kind(ROWS, shards), in_slabs=in_slabs)
             with lines_to(servers) as lines:
                 with restoring(servers, lines=lines, shared=(False, True)) as parts:
-                    contents = contents_of({"model/table": target})
+                    devices = strategy.runtime.topology.servers
+                    contents = contents_of({"model/table": target}, servers=devices)
                     fill(contents, manifest, tmp_path, servers=parts)
             np.testing.assert_array_equal(target.numpy(), value)

@@ -17,6 +17,7 @@ import tfps
 from tests.cluster.launch.small_fit import small_fit
 from tfps.errors import ClusterError, StrategyClosed
 from tfps.launch import LocalCluster
+from tfps.runtime.coordinator.control_plane import ControlPlane
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -102,7 +103,7 @@ def test_nothing_asks_the_tasks_at_exit(left: Left) -> None:
     # Each session that is left open waits for three seconds for its task when it is collected.
     lines = left.strategy.runtime._lines()
     assert len(lines) == 2
-    assert all(line._session._closed for line in lines)
+    assert all(isinstance(line, ControlPlane) and line._session._closed for line in lines)
 
 
 def test_the_next_cluster_hears_nothing_of_it(

@@ -15,6 +15,7 @@ from tests.cluster.launch.small_fit import small_fit
 from tfps.cluster import lease_ports
 from tfps.errors import ConfigError, TaskFailed
 from tfps.launch import LocalCluster
+from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.testing import watch_leftovers
 
 pytestmark = pytest.mark.timeout(180)
@@ -47,7 +48,9 @@ def test_a_secret_and_a_port_of_their_own(
 ) -> None:
     monkeypatch.setenv("TFPS_JOB_SECRET", "correct horse")
     with contextlib.closing(_strategy(guarded)) as strategy:
-        assert strategy.runtime.data_plane.endpoints[0].port == port
+        plane = strategy.runtime.data_plane
+        assert isinstance(plane, DataPlane)
+        assert plane.endpoints[0].port == port
         model = small_fit(strategy)
         values, _ = strategy.pull()  # the coordinator's own way to the servers
         assert values[model.optimizer.iterations.path] == 8

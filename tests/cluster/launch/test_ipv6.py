@@ -12,6 +12,7 @@ import pytest
 import tfps
 from tests.cluster.launch.small_fit import small_fit
 from tfps.cluster import ClusterSpec, lease_ports
+from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.testing import Command, watch_leftovers
 
 DEADLINE_S = 150
@@ -40,6 +41,8 @@ def test_trains_directly() -> None:
         strategy = tfps.ParameterServerStrategy(
             spec.for_task("chief", 0).tf_resolver(), transport="direct"
         )
-        assert strategy.runtime.data_plane.endpoints[0].host == "::1"
+        plane = strategy.runtime.data_plane
+        assert isinstance(plane, DataPlane)
+        assert plane.endpoints[0].host == "::1"
         small_fit(strategy)
         strategy.close()

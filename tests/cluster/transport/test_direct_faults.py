@@ -18,6 +18,7 @@ import tensorflow as tf
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tfps.cluster import data_connections
 from tfps.launch import LocalCluster
+from tfps.runtime.coordinator.data_plane import DataPlane
 
 STEPS = 1000
 # Shorter than what a probe takes for a lost task.
@@ -110,7 +111,9 @@ def test_more_plans_than_a_server_has_threads(job: CountingJob) -> None:
 
 def test_strangers_change_nothing(job: CountingJob) -> None:
     """Clients that send garbage, half a greeting, or nothing at all and stay."""
-    endpoints = job.strategy.runtime.data_plane.endpoints
+    plane = job.strategy.runtime.data_plane
+    assert isinstance(plane, DataPlane)
+    endpoints = plane.endpoints
     strangers: list[socket.socket] = []
 
     def knock() -> None:

@@ -86,6 +86,7 @@ OWNERS: dict[str, Any] = {
     "execute_on": COORDINATOR.Closure,
     "_concrete_function": COORDINATOR.Closure,
     "executor": COORDINATOR.Worker,
+    "device_name": COORDINATOR.Worker,
     "_closed": tf.compat.v1.Session,
 }
 
@@ -108,6 +109,8 @@ def _defines(owner: type, name: str) -> bool:
     [
         (COORDINATOR.Worker, "_on_worker_recovery"),  # bridge/worker_return.py
         (COORDINATOR.RemoteValueImpl, "_status_available_event"),  # bridge/remote_value.py
+        (COORDINATOR.RemoteValueImpl, "_copy_to_local"),  # bridge/remote_value.py
+        (COORDINATOR.RemoteValueImpl, "_values"),  # bridge/remote_value.py
     ],
 )
 def test_what_other_files_of_the_bridge_use_exists(owner: type, name: str) -> None:

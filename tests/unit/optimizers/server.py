@@ -46,7 +46,7 @@ class LocalServer:
     """Storage and updates as a strategy makes them, without a cluster."""
 
     def __init__(self) -> None:
-        self.storage = Storage(container=f"test_{next(_numbers)}", number_of_servers=1)
+        self.storage = Storage(container=f"test_{next(_numbers)}", servers=(DEVICE,))
 
     def variable(self, value: Any, *, name: str, layer: str = "", **options: Any) -> Any:
         """A Keras variable on the server, of a layer if one is named."""
@@ -67,7 +67,7 @@ class LocalServer:
 
     def lay_out(self, *calls: tuple[Any, Sequence[Any]]) -> list[tuple[str, ...]]:
         """Make the slabs that optimizer calls ask for; answers the names in each new one."""
-        layouts = layouts_for([OptimizerCall(*call) for call in calls])
+        layouts = layouts_for([OptimizerCall(*call) for call in calls], servers=(DEVICE,))
         for layout, variables in layouts:
             create(layout, variables, storage=self.storage)
         self.storage.collect()

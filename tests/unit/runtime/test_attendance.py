@@ -25,10 +25,12 @@ class FakeRuntime:
     """Notes what servers are told."""
 
     workers, closed = WORKERS, False
-    worker_addresses = ("127.0.0.1:1",) * WORKERS
 
     def __init__(self, mode: Mode) -> None:
         self.mode, self.told = mode, list[Any]()
+        self.is_back = threading.Event()
+        line = SimpleNamespace(is_reachable=lambda *, timeout_s: self.is_back.wait(timeout_s))
+        self.worker_lines = [line] * WORKERS
         self._next = itertools.count(1)
 
     def next_incarnation(self, slot: int) -> int:
@@ -115,12 +117,8 @@ def test_a_clock_expects_nobody(runtime: FakeRuntime) -> None:
     assert runtime.told == []
 
 
-def test_nothing_begins_while_workers_return(
-    runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_begins_while_workers_return(runtime: FakeRuntime) -> None:
     attendance = _attendance(runtime)
-    back = threading.Event()
-    monkeypatch.setattr(module, "accepts_connections", lambda *_, **__: back.is_set())
     attendance.takes(0, _closure())
     attendance.takes(1, _closure())
     attendance.ends(1)
@@ -135,7 +133,7 @@ def test_nothing_begins_while_workers_return(
     threads[0].start()
     attendance.takes(1, _closure())  # nobody rests before the last one is back
     attendance.ends(1)
-    back.set()
+    runtime.is_back.set()
     ends_at = time.monotonic() + DEADLINE_S
     while not attendance._resting:
         assert time.monotonic() < ends_at

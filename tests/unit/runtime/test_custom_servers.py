@@ -68,7 +68,7 @@ class FakeRuntime(Storage):
     job_id, workers = 7, SLOTS
 
     def __init__(self, mode: Mode) -> None:
-        super().__init__(container=f"custom{next(_numbers)}", number_of_servers=1)
+        super().__init__(container=f"custom{next(_numbers)}", servers=(DEVICE,))
         self.mode, self.units = mode, Units()
         self.data_plane = SimpleNamespace(install=lambda *_, **__: None)
 

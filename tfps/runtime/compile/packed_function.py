@@ -46,7 +46,8 @@ def trace_packed(
     """
     program, discovery = _discover(function, args, kwargs, strategy)
     if not program.variables and not program.metrics:
-        return function(*args, **kwargs), private.captures_of_servers()
+        outputs = function(*args, **kwargs)
+        return outputs, private.captures_from(strategy.runtime.topology.servers)
     program = _scheduled(program, strategy.consistency)
     discovery.refuse_to_densify(program.schedule.tables)
     updates = strategy._updates_of(program)

@@ -13,7 +13,6 @@ import tensorflow as tf
 from tfps.bridge import attendance as bridge
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.chief_constant import chief_constant
-from tfps.cluster import accepts_connections
 
 if TYPE_CHECKING:
     from tfps.runtime.coordinator.runtime import Runtime
@@ -137,8 +136,8 @@ class Attendance(bridge.Attendance):
                 self._changed.wait(LOOK_EVERY_S)
 
     def _all_are_back(self) -> bool:
-        addresses = self._runtime().worker_addresses
-        return all(accepts_connections(address, timeout_s=LOOK_EVERY_S) for address in addresses)
+        lines = self._runtime().worker_lines
+        return all(line.is_reachable(timeout_s=LOOK_EVERY_S) for line in lines)
 
     def _let_out(self, worker: int) -> None:
         incarnation = self._members.pop(worker, None)

@@ -183,6 +183,10 @@ class ControlPlane:
                     f"anew or does not answer: {error.message}",
                 ) from error
 
+    def is_reachable(self, *, timeout_s: float = LOOK_TIMEOUT_S) -> bool:
+        """Whether the task accepts connections."""
+        return accepts_connections(self._address, timeout_s=timeout_s)
+
     def close(self, *, answering: bool = True) -> None:
         """Close the line; a server that is gone is not waited for.
 
@@ -191,7 +195,7 @@ class ControlPlane:
         """
         with self._lock:
             answering = answering and self.lost is None
-            if answering and accepts_connections(self._address, timeout_s=LOOK_TIMEOUT_S):
+            if answering and self.is_reachable():
                 self._session.close()
             else:
                 leave_open(self._session)

@@ -16,7 +16,8 @@ import tensorflow as tf
 from tfps.bridge.server_function import server_function
 from tfps.cluster.address import split_address
 from tfps.errors import ConfigError, UnsupportedError
-from tfps.runtime.coordinator.control_plane import ControlPlane, NoSuchFunction
+from tfps.runtime.coordinator.connections import ControlLine
+from tfps.runtime.coordinator.control_plane import NoSuchFunction
 from tfps.runtime.coordinator.server import Server
 from tfps.transport import tokens
 from tfps.transport.carrier import Carrier, GrpcCarrier
@@ -60,7 +61,7 @@ class DataPlane:
         *,
         job_id: int,
         servers: Sequence[Server],
-        worker_lines: Sequence[ControlPlane],
+        worker_lines: Sequence[ControlLine],
         transport: str,
     ) -> None:
         self.job_id = job_id
@@ -267,9 +268,9 @@ def _other_secret(tasks: Sequence[str], *, chief_has_one: bool) -> str:
     )
 
 
-def _asked(line: ControlPlane, token: str) -> Any:
+def _asked(line: ControlLine, token: str) -> Any:
     return line.process_function(token, arguments=[tf.int64], result=tf.string)
 
 
-def _hang_up(line: ControlPlane) -> Any:
+def _hang_up(line: ControlLine) -> Any:
     return line.process_function(tokens.HANG_UP, arguments=[tf.int64, tf.int64], result=tf.int64)

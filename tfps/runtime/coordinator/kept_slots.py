@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.kept_variable import ON_WORKER, kept_name
-from tfps.runtime.coordinator.control_plane import ControlPlane
+from tfps.runtime.coordinator.connections import ControlLine
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class KeptSlots:
         lines: the coordinator's line to each worker.
     """
 
-    def __init__(self, *, container: str, lines: Sequence[ControlPlane]) -> None:
+    def __init__(self, *, container: str, lines: Sequence[ControlLine]) -> None:
         self._container, self._lines = container, lines
         self._names: dict[str, None] = {}
         self._functions: list[Callable[..., Any]] | None = None  # that free them all

@@ -13,13 +13,13 @@ import numpy as np
 
 from tfps.bridge.function_table import FunctionTables
 from tfps.bridge.server_variable import NamedResource
-from tfps.cluster import accepts_connections
+from tfps.cluster import ClusterSpec
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.placement.policy import Newcomer, Placement
 from tfps.runtime.coordinator.attendance import Attendance
-from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, ControlPlane
-from tfps.runtime.coordinator.data_plane import DataPlane
+from tfps.runtime.coordinator.connections import Connections, ControlLine
+from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
 from tfps.runtime.coordinator.kept_slots import KeptSlots
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.storage import Storage
@@ -32,23 +32,13 @@ if TYPE_CHECKING:
     from tfps.runtime.warm_up.warm_up import WarmUp
 
 
-def server_device(index: int) -> str:
-    """The device string of a parameter server."""
-    return f"/job:ps/replica:0/task:{index}/device:CPU:0"
-
-
-def worker_device(slot: int) -> str:
-    """The device string of a worker."""
-    return f"/job:worker/replica:0/task:{slot}/device:CPU:0"
-
-
 class Runtime(Storage):
     """What one job owns on the cluster.
 
     Args:
         job: names the container of all resources; two jobs on one cluster never meet.
-        worker_addresses: of the workers, ``host:port``.
-        addresses: of the parameter servers, ``host:port``.
+        cluster: its tasks.
+        connections: to them.
         placement: chooses the server of a new variable.
         transport: ``"auto"``, ``"direct"`` or ``"grpc"``; how requests reach servers.
         mode: when servers apply gradients, and how far a worker may run ahead.
@@ -58,15 +48,16 @@ class Runtime(Storage):
         self,
         *,
         job: str,
-        worker_addresses: Sequence[str],
-        addresses: Sequence[str],
+        cluster: ClusterSpec,
+        connections: Connections,
         placement: Placement,
         transport: str = "auto",
         mode: Mode,
     ) -> None:
-        super().__init__(container=f"tfps_{job}", number_of_servers=len(addresses))
-        self.job, self.workers = job, len(worker_addresses)
-        self.worker_addresses = tuple(worker_addresses)
+        self.topology, self.processes = connections.topology, connections.processes
+        super().__init__(container=f"tfps_{job}", servers=self.topology.servers)
+        self.job, self.workers = job, cluster.count("worker")
+        self.cluster, self.worker_addresses = cluster, cluster.jobs["worker"]
         self.job_id = int.from_bytes(
             hashlib.blake2b(job.encode(), digest_size=7).digest(), "little"
         )
@@ -74,22 +65,22 @@ class Runtime(Storage):
         self.servers = [
             Server(
                 index=index,
-                device=server_device(index),
                 address=address,
+                connections=connections,
                 container=self.container,
                 slots=self.workers,
                 mode=mode,
             )
-            for index, address in enumerate(addresses)
+            for index, address in enumerate(cluster.jobs["ps"])
         ]
         self.worker_lines = [
-            ControlPlane(address=address, device=worker_device(slot), to_any_incarnation=True)
-            for slot, address in enumerate(worker_addresses)
+            connections.control(("worker", slot), to_any_incarnation=True)
+            for slot in range(self.workers)
         ]
         self.kept_slots = KeptSlots(container=self.container, lines=self.worker_lines)
         self.kept_times = KeptSlots(container=self.container, lines=self.worker_lines)
         self.warm_up: WarmUp | None = None  # of scheduled functions, in the modes that have one
-        self.data_plane = DataPlane(
+        self.data_plane = connections.routes(
             job_id=self.job_id,
             servers=self.servers,
             worker_lines=self.worker_lines,
@@ -98,8 +89,8 @@ class Runtime(Storage):
         self.function_tables = FunctionTables(
             workers=self._workers_on_grpc(),
             server=self.ticket_server.device,
-            servers=len(addresses),
-            tasks=len(worker_addresses) + len(addresses),
+            servers=len(self.servers),
+            tasks=len(self.processes),
         )
         # Called with the index of a lost server: exchanges that wait for it shall end.
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
@@ -147,9 +138,10 @@ class Runtime(Storage):
         """Slot -> device of the workers that reach servers by TensorFlow's RPC, if only some."""
         plane = self.data_plane
         return {
-            slot: worker_device(slot)
+            slot: self.topology.worker(slot)
             for slot in range(self.workers)
-            if not plane.direct_workers[slot] or "grpc" in plane.carriers
+            if ("worker", slot) in self.processes
+            and (not plane.direct_workers[slot] or "grpc" in plane.carriers)
         }
 
     @property
@@ -244,7 +236,7 @@ class Runtime(Storage):
             for line in self._lines():
                 line.close(answering=answering)
 
-    def _lines(self) -> list[ControlPlane]:
+    def _lines(self) -> list[ControlLine]:
         return [*(server.control for server in self.servers), *self.worker_lines]
 
     def _leave(self, reason: str, *, with_guests: bool) -> None:
@@ -273,8 +265,8 @@ class Runtime(Storage):
         if any(each.has_names for each in kept):
             gone = [
                 slot
-                for slot, address in enumerate(self.worker_addresses)
-                if not accepts_connections(address, timeout_s=LOOK_TIMEOUT_S)
+                for slot, line in enumerate(self.worker_lines)
+                if not line.is_reachable(timeout_s=LOOK_TIMEOUT_S)
             ]
             for each in kept:
                 each.free(without=gone)

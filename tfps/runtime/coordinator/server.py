@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.cluster import accepts_connections
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.dynamic_gate import DynamicGate
@@ -18,12 +18,14 @@ from tfps.consistency.ledger import Books
 from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, ControlPlane
+from tfps.runtime.coordinator.connections import Connections, ControlLine
+from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
 
 # A limit that no job reaches: tickets without end, for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
 # As long as the probes of a running job take to find a server lost.
 LOOK_TIMEOUT_S = 10.0
+REACH_TIMEOUT_S = 2.0
 
 
 class Server:
@@ -31,8 +33,8 @@ class Server:
 
     Args:
         index: of the task; server 0 hands out tickets.
-        device: of the task.
         address: of the task, ``host:port``.
+        connections: open lines to it.
         container: the job's container.
         slots: how many workers can take part.
         mode: when it applies a gradient, and how far a worker may run ahead.
@@ -42,13 +44,17 @@ class Server:
         self,
         *,
         index: int,
-        device: str,
         address: str,
+        connections: Connections,
         container: str,
         slots: int,
         mode: Mode,
     ) -> None:
-        self.index, self.device, self.address = index, device, address
+        self.index, self.address = index, address
+        self.device = device = connections.topology.server(index)
+        self._connections = connections
+        self._lost: str | None = None
+        self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
         self.ledger = ServerLedger(device=device, container=container, slots=slots)
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
@@ -62,7 +68,7 @@ class Server:
             self.rounds = RoundGate(self.ledger, required=required)
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = Memberships(gates)
-        self.control = ControlPlane(address=address, device=device)
+        self.control: ControlLine = self.open_line()
         self._open = self.control.function(self._trace_open, arguments=1)
         self._limit = self.control.function(self._trace_limit, arguments=1)
         self._withdraw = self.control.function(self._trace_withdraw, arguments=1)
@@ -72,6 +78,17 @@ class Server:
             self._excuse = self.control.function(self._trace_excuse, arguments=1)
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
+    def open_line(self, *, longest_attempt_s: float | None = None) -> ControlLine:
+        """Another line to the server, apart from the one that steers training.
+
+        Args:
+            longest_attempt_s: for calls that take a server longer than usual.
+        """
+        line = self._connections.control(("ps", self.index), longest_attempt_s=longest_attempt_s)
+        line.lost = self._lost
+        self._lines.add(line)
+        return line
+
     @property
     def books(self) -> Books:
         return self.ledger.books
@@ -79,11 +96,13 @@ class Server:
     @property
     def lost(self) -> str | None:
         """Why every call raises `UnavailableError` at once, or None while the server answers."""
-        return self.control.lost
+        return self._lost
 
     @lost.setter
     def lost(self, reason: str | None) -> None:
-        self.control.lost = reason
+        self._lost = reason
+        for line in self._lines:
+            line.lost = reason
 
     @property
     def hands_out_tickets(self) -> bool:
@@ -121,7 +140,7 @@ class Server:
 
     def look(self) -> None:
         """Find out whether the server still answers, for who must not wait for it in TensorFlow."""
-        if self.lost is None and not accepts_connections(self.address):
+        if self.lost is None and not self.control.is_reachable(timeout_s=REACH_TIMEOUT_S):
             self.lost = f"the parameter server at {self.address} accepts no connection"
         try:
             self._sample(patience_s=LOOK_TIMEOUT_S)

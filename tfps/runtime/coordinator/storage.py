@@ -25,11 +25,11 @@ class Storage:
 
     Args:
         container: of all of the job's resources.
-        number_of_servers: for the plan.
+        servers: the device of each parameter server.
     """
 
-    def __init__(self, *, container: str, number_of_servers: int) -> None:
-        self.container, self._number_of_servers = container, number_of_servers
+    def __init__(self, *, container: str, servers: Sequence[str]) -> None:
+        self.container, self._servers = container, tuple(servers)
         self.on_access: Callable[[], None] = lambda: None
         self.layouts = 0  # how often variables were moved; what was traced before is out of date
         self._names = ResourceNames()
@@ -37,7 +37,7 @@ class Storage:
         self._resources: dict[str, NamedResource] = {}
         self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
         self._forgotten: deque[str] = deque()
-        self._bytes = [0] * number_of_servers  # of all views
+        self._bytes = [0] * len(self._servers)  # of all views
 
     @property
     def bytes_per_server(self) -> tuple[int, ...]:
@@ -55,7 +55,7 @@ class Storage:
         # A finalizer may run at any moment, so what is iterated over is a copy, made at once.
         forgotten = set(self._forgotten.copy())
         views = [view for name, view in self._views.copy().items() if name not in forgotten]
-        return Plan(servers=self._number_of_servers, views=tuple(views))
+        return Plan(servers=len(self._servers), views=tuple(views))
 
     def create_variable(
         self,
@@ -230,8 +230,8 @@ class Storage:
         self.on_access()
 
     def index_of(self, device: str) -> int:
-        """The index of a server from its device string."""
-        return int(tf.DeviceSpec.from_string(device).task)
+        """The index of a server from its device."""
+        return self._servers.index(device)
 
 
 def _end_to_end(

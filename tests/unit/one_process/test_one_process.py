@@ -1,0 +1,160 @@
+"""A strategy on `OneProcess` does what one on a cluster does, and is found again when it closes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tfps.errors import ClusterError, ConfigError, StrategyClosed
+from tfps.testing import OneProcess, watch_leftovers
+
+Make = Callable[..., tfps.ParameterServerStrategy]
+X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+Y = X.sum(1, keepdims=True)
+
+
+def _model() -> keras.Model:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+    return model
+
+
+def test_one_worker_gives_the_numbers_of_keras() -> None:
+    plain = _model()
+    with OneProcess(workers=1, ps=2) as cluster:
+        strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+        with strategy.scope():
+            model = _model()
+        found = [m.fit(X, Y, batch_size=8, shuffle=False, verbose=0) for m in (model, plain)]
+        np.testing.assert_allclose(found[0].history["loss"], found[1].history["loss"], rtol=1e-5)
+        for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+        np.testing.assert_allclose(
+            model.evaluate(X, Y, batch_size=8, verbose=0),
+            plain.evaluate(X, Y, verbose=0),
+            rtol=1e-5,
+        )
+        np.testing.assert_allclose(
+            model.predict(X, batch_size=8, verbose=0), plain.predict(X, verbose=0), atol=1e-5
+        )
+
+
+def test_saving_and_checkpoints(make_strategy: Make, tmp_path: Path) -> None:
+    strategy = make_strategy()
+    with strategy.scope():
+        model = _model()
+    before = [weight.copy() for weight in model.get_weights()]
+    model.save(tmp_path / "model.keras")
+    manager = tfps.CheckpointManager(model, tmp_path / "checkpoints")
+    manager.save()
+    manager.wait()
+    model.set_weights([weight + 1 for weight in before])
+    assert manager.restore_latest() is not None
+    manager.close()
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for expected, ours, theirs in zip(
+        before, model.get_weights(), loaded.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(ours, expected)
+        np.testing.assert_array_equal(theirs, expected)
+
+
+@pytest.mark.parametrize("kind", ["dataset", "generator", "function"])
+def test_inputs(make_strategy: Make, kind: str) -> None:
+    with make_strategy().scope():
+        model = _model()
+    inputs: dict[str, Any] = {
+        "dataset": tf.data.Dataset.from_tensor_slices((X, Y)).batch(8),
+        "generator": ((X[k : k + 8], Y[k : k + 8]) for k in range(0, 32, 8)),
+        "function": lambda context: (
+            tf.data.Dataset.from_tensor_slices((X, Y))
+            .shard(context.num_input_pipelines, context.input_pipeline_id)
+            .batch(8)
+        ),
+    }
+    history = model.fit(inputs[kind], verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    assert int(model.optimizer.iterations.numpy()) == 4
+
+
+def test_a_custom_loop_with_raw_variables(make_strategy: Make) -> None:
+    """Raw variables lie on the servers in turn, and a worker's dataset on the worker."""
+    strategy = make_strategy()
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        totals = [tf.Variable(0.0) for _ in range(2)]
+    assert [v.device for v in totals] == list(strategy.runtime.topology.servers)
+    dataset = coordinator.create_per_worker_dataset(lambda: tf.data.Dataset.range(1, 100).repeat())
+
+    @tf.function
+    def add(iterator: Any) -> tf.Tensor:
+        number = tf.cast(next(iterator), tf.float32)
+        for total in totals:
+            total.assign_add(number)
+        return number
+
+    iterator = iter(dataset)
+    results = [coordinator.schedule(add, args=(iterator,)) for _ in range(6)]
+    coordinator.join()
+    expected = sum(float(result.fetch()) for result in results)
+    assert [float(total.numpy()) for total in totals] == [expected, expected]
+
+
+def test_an_error_on_a_worker_reaches_the_chief(make_strategy: Make) -> None:
+    strategy = make_strategy()
+    with strategy.scope():
+        model = _model()
+
+    @tf.function
+    def wrong() -> tf.Tensor:
+        check = tf.debugging.Assert(
+            tf.reduce_sum(model.trainable_variables[0]) > 1e9, ["on purpose"]
+        )
+        with tf.control_dependencies([check]):
+            return tf.constant(0)
+
+    strategy.coordinator.schedule(wrong)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="on purpose"):
+        strategy.coordinator.join()
+
+
+def test_the_block_closes_its_strategies() -> None:
+    with watch_leftovers():
+        with OneProcess(workers=1, ps=1) as cluster, OneProcess(workers=1, ps=1) as other:
+            strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+            untouched = tfps.ParameterServerStrategy(other.cluster_resolver)
+            with strategy.scope():
+                model = _model()
+            model.fit(X, Y, verbose=0)
+            cluster.close()
+            with pytest.raises(StrategyClosed, match="its OneProcess is closed"):
+                strategy.stats()
+            with pytest.raises(ClusterError, match="this OneProcess is closed"):
+                tfps.ParameterServerStrategy(cluster.cluster_resolver)
+            assert untouched.stats().updates_applied == 0
+        assert untouched.runtime.closed
+        cluster.close()
+
+
+@pytest.mark.parametrize("counts", [{"workers": 0}, {"ps": 1.5}, {"workers": True}])
+def test_counts(counts: dict[str, Any]) -> None:
+    name = next(iter(counts))
+    with pytest.raises(ConfigError, match=f"{name}: .*expected a whole number from 1"):
+        OneProcess(**counts)
+
+
+@pytest.mark.parametrize("make", [OneProcess, OneProcess.reserve])
+def test_too_few_devices(make: Any) -> None:
+    tf.constant(0)  # TensorFlow has started
+    with pytest.raises(
+        ConfigError, match=r"expected 101 .*testing.OneProcess.reserve\(workers=60, ps=40"
+    ):
+        make(workers=60, ps=40)

@@ -1,0 +1,91 @@
+"""What TensorFlow calls the devices of a job's tasks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfps.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The device of each task, by its full name.
+
+    Args:
+        chief: the coordinator's own device.
+        workers: the first device of each worker.
+        servers: the device of each parameter server.
+        worker_scopes: where what a worker runs is placed, unless it says so itself: on one of its
+            devices, or on any of them.
+
+    Raises:
+        ConfigError: two tasks have the same device.
+
+    Example:
+
+    >>> topology = Topology.of_tasks(workers=2, servers=1)
+    >>> topology.worker(1)
+    '/job:worker/replica:0/task:1/device:CPU:0'
+    """
+
+    chief: str
+    workers: tuple[str, ...]
+    servers: tuple[str, ...]
+    worker_scopes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        devices = [self.chief, *self.workers, *self.servers]
+        if len(set(devices)) < len(devices):
+            raise ConfigError(
+                f"received the devices {devices}, expected another one for each task",
+                source="Topology",
+            )
+
+    @classmethod
+    def of_tasks(cls, *, workers: int, servers: int) -> Topology:
+        """The devices of a cluster whose tasks are servers of TensorFlow.
+
+        Args:
+            workers: how many there are.
+            servers: how many parameter servers there are.
+        """
+        return cls(
+            chief=_device("chief", 0),
+            workers=tuple(_device("worker", index) for index in range(workers)),
+            servers=tuple(_device("ps", index) for index in range(servers)),
+            worker_scopes=tuple(_task("worker", index) for index in range(workers)),
+        )
+
+    @classmethod
+    def of_devices(cls, devices: Sequence[str], *, workers: int) -> Topology:
+        """Tasks that share a process, each on a logical device of its own.
+
+        Args:
+            devices: of the chief, the workers and the servers, in this order.
+            workers: how many of them there are.
+
+        Example:
+
+        >>> Topology.of_devices(["CPU:0", "CPU:1", "CPU:2"], workers=1).servers
+        ('CPU:2',)
+        """
+        chief, *others = devices
+        of_workers = tuple(others[:workers])
+        return cls(chief, of_workers, tuple(others[workers:]), worker_scopes=of_workers)
+
+    def worker(self, index: int) -> str:
+        """The device of a worker."""
+        return self.workers[index]
+
+    def server(self, index: int) -> str:
+        """The device of a parameter server."""
+        return self.servers[index]
+
+
+def _device(job: str, index: int) -> str:
+    return f"{_task(job, index)}/device:CPU:0"
+
+
+def _task(job: str, index: int) -> str:
+    return f"/job:{job}/replica:0/task:{index}"

@@ -1,0 +1,81 @@
+"""The connections to a cluster of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tfps.cluster import ClusterSpec
+from tfps.cluster.topology import Topology
+from tfps.runtime.coordinator.connections import Connections, ControlLine, RequestRoutes, Task
+from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPlane
+from tfps.runtime.coordinator.data_plane import DataPlane
+from tfps.runtime.coordinator.server import Server
+from tfps.strategy.chief import chief_start
+
+
+class ClusterConnections:
+    """Over the network, to tasks that are servers of TensorFlow.
+
+    Args:
+        spec: the cluster.
+        resolver: what TensorFlow is given for it.
+    """
+
+    def __init__(self, spec: ClusterSpec, *, resolver: Any) -> None:
+        self._spec, self._resolver = spec, resolver
+        self.topology = Topology.of_tasks(workers=spec.count("worker"), servers=spec.count("ps"))
+        self.processes: Mapping[Task, str] = {
+            (kind, index): address for kind, index, address in spec.tasks("worker", "ps")
+        }
+
+    def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
+        """Wait for the tasks, and let TensorFlow connect to them.
+
+        Raises:
+            ConnectTimeout: tasks that did not answer in time.
+            PortInUse: the chief's port is held by another process.
+        """
+        with chief_start(self._spec, self._resolver, timeout_s=timeout_s):
+            connect_tensorflow()
+
+    def control(
+        self,
+        task: Task,
+        *,
+        to_any_incarnation: bool = False,
+        longest_attempt_s: float | None = None,
+    ) -> ControlLine:
+        """A session of TensorFlow's with one task."""
+        kind, index = task
+        devices = self.topology.workers if kind == "worker" else self.topology.servers
+        return ControlPlane(
+            address=self.processes[task],
+            device=devices[index],
+            to_any_incarnation=to_any_incarnation,
+            longest_attempt_s=longest_attempt_s or ATTEMPT_TIMEOUT_S,
+        )
+
+    def routes(
+        self,
+        *,
+        job_id: int,
+        servers: Sequence[Server],
+        worker_lines: Sequence[ControlLine],
+        transport: str,
+    ) -> RequestRoutes:
+        """Direct between processes of tfps, else TensorFlow's RPC."""
+        return DataPlane(
+            job_id=job_id, servers=servers, worker_lines=worker_lines, transport=transport
+        )
+
+
+def connections_of(resolver: Any, spec: ClusterSpec) -> Connections:
+    """The connections that a resolver brings with it, else those to the tasks that it names.
+
+    Args:
+        resolver: what the strategy was given; `tfps.testing.OneProcess` has one with connections.
+        spec: the cluster that it describes.
+    """
+    brought: Connections | None = getattr(resolver, "tfps_connections", None)
+    return brought or ClusterConnections(spec, resolver=resolver)

@@ -1,0 +1,168 @@
+"""The connections of a job whose tasks are devices of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.remote_value import fetch_without_a_cluster
+from tfps.bridge.server_function import server_function
+from tfps.cluster.topology import Topology
+from tfps.runtime.coordinator.connections import ControlLine, RequestRoutes, Task
+from tfps.runtime.coordinator.control_plane import ANSWERS, NoSuchFunction
+from tfps.runtime.coordinator.server import Server
+from tfps.transport.carrier import Carrier, InProcessCarrier
+from tfps.transport.service import Service
+
+
+class InProcessConnections:
+    """To devices of this process, each with resources of its own, as servers of TensorFlow have.
+
+    Args:
+        topology: the devices.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.processes: Mapping[Task, str] = {}
+
+    def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
+        """Nothing is elsewhere, so TensorFlow connects to nothing."""
+        fetch_without_a_cluster()
+
+    def control(
+        self,
+        task: Task,
+        *,
+        to_any_incarnation: bool = False,
+        longest_attempt_s: float | None = None,
+    ) -> ControlLine:
+        """A line to a device."""
+        kind, index = task
+        topology = self.topology
+        return DeviceLine(topology.worker(index) if kind == "worker" else topology.server(index))
+
+    def routes(
+        self,
+        *,
+        job_id: int,
+        servers: Sequence[Server],
+        worker_lines: Sequence[ControlLine],
+        transport: str,
+    ) -> RequestRoutes:
+        """From device to device, whatever the transport: there is no network between them."""
+        return InProcessRoutes(servers=len(servers), workers=len(worker_lines))
+
+
+class DeviceLine:
+    """Calls functions of a device from any thread.
+
+    Args:
+        device: which one.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.lost: str | None = None
+
+    def function(
+        self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
+    ) -> Callable[..., list[np.ndarray[Any, Any]]]:
+        """Trace a function of the device; calling it with numbers or arrays returns arrays."""
+        if isinstance(arguments, int):
+            arguments = [tf.TensorSpec([], tf.int64)] * arguments
+        signature = list(arguments)
+        with tf.init_scope():
+            concrete = server_function(trace, device=self._device, signature=signature)
+
+        def call(*values: Any, **_: float) -> list[np.ndarray[Any, Any]]:
+            if self.lost is not None:
+                raise tf.errors.UnavailableError(None, None, self.lost)
+            try:
+                with tf.init_scope():
+                    pairs = zip(values, signature, strict=True)
+                    outputs = concrete(*(tf.constant(value, spec.dtype) for value, spec in pairs))
+                    return [output.numpy() for output in outputs]
+            except ANSWERS:
+                raise
+            except tf.errors.OpError as error:  # as the line to a process has it
+                raise tf.errors.UnavailableError(
+                    None, None, f"{self._device} does not answer: {error.message}"
+                ) from error
+
+        return call
+
+    def process_function(
+        self, token: str, *, arguments: Sequence[tf.DType], result: tf.DType
+    ) -> Callable[..., Any]:
+        """A device is no process, and has registered nothing."""
+
+        def call(*_: Any, **__: float) -> Any:
+            raise NoSuchFunction(f"{self._device} has no function {token}")
+
+        return call
+
+    def is_reachable(self, *, timeout_s: float) -> bool:
+        """As long as this process runs."""
+        return True
+
+    def close(self, *, answering: bool = True) -> None:
+        """A line is nothing but a name."""
+
+
+class Plan(NamedTuple):
+    """What a server serves."""
+
+    service: Service
+    functions: tuple[Any, ...]  # in the order of the service's entries
+
+
+class InProcessRoutes:
+    """Requests from device to device.
+
+    Args:
+        servers: how many there are.
+        workers: how many there are.
+
+    Attributes:
+        plans: what each server serves, by its index and the number of the plan.
+    """
+
+    def __init__(self, *, servers: int, workers: int) -> None:
+        self.carrier: Carrier = InProcessCarrier()
+        self.carriers = (self.carrier.name,) * servers
+        self.direct_workers = (True,) * workers
+        self.plans: dict[tuple[int, int], Plan] = {}
+
+    def carrier_of(self, slot: int) -> Carrier:
+        """The only one."""
+        return self.carrier
+
+    def install(
+        self, server: Server, service: Service, functions: Sequence[Any], *, hot: int
+    ) -> None:
+        """Note what the server serves; a call brings its function with it."""
+        self.plans[server.index, service.plan_id] = Plan(service, tuple(functions))
+
+    def forget(self, plans: Sequence[tuple[int, int]]) -> None:
+        """Let go of the functions of (server, plan)s that nobody uses any more."""
+        for plan in plans:
+            self.plans.pop(plan, None)
+
+    def last_failures(self) -> str:
+        """Nothing: an error reaches the coordinator as it was raised."""
+        return ""
+
+    def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
+        """None: an error reaches the coordinator as it was raised."""
+        return None
+
+    def hang_up(self, server: int) -> None:
+        """A server of this process is never lost."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.plans.clear()

@@ -1,0 +1,121 @@
+"""A cluster within this process: for tests of models and training loops."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from tfps.cluster import ClusterSpec, close_clients
+from tfps.cluster.validation import check_counts
+from tfps.errors import ClusterError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_numbers = itertools.count()
+
+
+class OneProcess:
+    """Workers and parameter servers as devices of this process, without any server of TensorFlow.
+
+    It starts within milliseconds and needs no port, so it suits unit tests of models, losses,
+    optimizers and training loops. What runs is the strategy itself: its servers with their
+    ledgers and locks, workers that train side by side in threads, and every mode. `fit`,
+    `evaluate`, `predict`, saving, checkpoints, `tfps.ClusterCoordinator` and eager code work as on
+    a cluster.
+
+    What a cluster of processes adds is missing: no task can be lost, nothing travels over a
+    network (``transport`` is checked and then not used), workers share one Python interpreter and
+    one pool of threads, and a dataset made before the strategy stays usable. Take a
+    `tfps.LocalCluster` where that matters.
+
+    Each task needs a logical device, and TensorFlow makes those only once, when it starts: at the
+    first operation of the process. Make the largest `OneProcess` before anything else uses
+    TensorFlow, or call `reserve` first, for example in ``conftest.py``. Leaving the ``with`` block
+    closes the strategies that were made on it.
+
+    Args:
+        workers: how many compute gradients.
+        ps: how many keep the parameters.
+
+    Raises:
+        ConfigError: a count is below 1, or TensorFlow has started with too few devices or threads.
+
+    Example:
+
+    >>> import keras, numpy as np, tfps
+    >>> with OneProcess(workers=2, ps=2) as cluster:
+    ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+    ...     with strategy.scope():
+    ...         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    ...         model.compile("sgd", "mse")
+    ...     history = model.fit(np.ones([8, 3]), np.ones([8, 1]), batch_size=2, verbose=0)
+    ...     strategy.stats().updates_applied
+    4
+    """
+
+    def __init__(self, workers: int = 2, ps: int = 1) -> None:
+        check_counts("OneProcess", workers=workers, ps=ps)
+        from tfps.testing.in_process import InProcessConnections
+        from tfps.testing.logical_devices import topology_for
+
+        self._connections = InProcessConnections(topology_for(workers=workers, ps=ps))
+        # Names, at which nobody listens, by which its strategies are found again.
+        name = f"one-process-{next(_numbers)}"
+        self.spec = ClusterSpec(
+            jobs={
+                "chief": (f"chief.{name}:1",),
+                "worker": tuple(f"worker-{index}.{name}:1" for index in range(workers)),
+                "ps": tuple(f"ps-{index}.{name}:1" for index in range(ps)),
+            },
+            task_type="chief",
+            task_index=0,
+        )
+        self._resolver = self.spec.tf_resolver()
+        self._resolver.tfps_connections = self._connections
+        self._closed = False
+
+    @classmethod
+    def reserve(cls, *, workers: int, ps: int) -> None:
+        """Let TensorFlow start with the devices and threads for clusters up to this size.
+
+        Args:
+            workers: most workers of a later `OneProcess`.
+            ps: most parameter servers of a later `OneProcess`.
+
+        Raises:
+            ConfigError: TensorFlow has started already, with fewer devices or threads.
+        """
+        check_counts("OneProcess.reserve", workers=workers, ps=ps)
+        from tfps.testing.logical_devices import reserve
+
+        reserve(workers=workers, ps=ps)
+
+    @property
+    def cluster_resolver(self) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
+        """What a strategy takes.
+
+        Raises:
+            ClusterError: the cluster is closed.
+        """
+        if self._closed:
+            raise ClusterError(
+                "this OneProcess is closed; make the strategy inside the `with` block, or make "
+                "another OneProcess"
+            )
+        return self._resolver
+
+    def close(self) -> None:
+        """Close the strategies on this cluster; closing again does nothing."""
+        self._closed = True
+        addresses = [address for _, _, address in self.spec.tasks("worker", "ps")]
+        close_clients(addresses, reason="its OneProcess is closed")
+
+    def __enter__(self) -> OneProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return str(self.spec)
