@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_twin import keep_twin
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
 from tfps.consistency.local_steps import LocalSteps
@@ -16,18 +15,18 @@ from tfps.consistency.modes import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.program.local_training import train_locally
+from tfps.runtime.program.local_training import train_alone, train_locally
 from tfps.runtime.program.program import Discovery, Program, refuse_strangers
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.runtime.server.custom_bounded import BoundedServer
 from tfps.runtime.server.custom_delta import DeltaRoundServer, DeltaServer
+from tfps.runtime.server.custom_mean import MeanServer
 from tfps.runtime.server.custom_round import RoundServer
 from tfps.runtime.server.custom_server import CustomServer
-from tfps.runtime.warm_up.custom_mean import MeanServer
-from tfps.runtime.warm_up.custom_warm_up import WarmUpStep, train_alone
 from tfps.runtime.worker.custom_local import LocalCalls, LocalRounds
 from tfps.runtime.worker.custom_member import BoundedStep, RoundStep
 from tfps.runtime.worker.custom_step import CustomStep
+from tfps.runtime.worker.custom_warm_up import WarmUpStep
 
 
 def trace_packed(
@@ -106,21 +105,30 @@ def _trace_twin(
     twin = tf.function(
         lambda *args, **kwargs: _trace_warm_up(function, args, kwargs, strategy), autograph=False
     )
-    keep_twin(private.current_graph(), twin.get_concrete_function(*positional, **named))
+    twins = strategy.runtime.warm_up.twins
+    twins[private.current_graph()] = twin.get_concrete_function(*positional, **named)
 
 
 def _trace_warm_up(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Any:
     program, discovery = _discover(function, args, kwargs, strategy)
     discovery.refuse_to_densify()
-    train_alone(program)
+    train_alone(program, steps=strategy.consistency.warm_up_steps)
+    refuse_strangers(program.variables)
     strategy._updates_of(program)  # variables move, if they do, before anything is traced
-    runtime = strategy.runtime
     servers = [
-        MeanServer(program, sums=sums, runtime=runtime, server=server)
-        for server, sums in zip(runtime.servers, runtime.warm_up.sums(), strict=True)
+        MeanServer(
+            program,
+            runtime=strategy.runtime,
+            server=server,
+            update_of=strategy._update_of,
+            handed=(),
+            uses_replies=False,
+        )
+        for server in strategy.runtime.servers
     ]
-    runtime.warm_up.prepare_end(program)
-    return _run(WarmUpStep, servers, (function, args, kwargs), runtime)
+    outputs = _run(WarmUpStep, servers, (function, args, kwargs), strategy.runtime)
+    strategy.runtime.warm_up.prepare_end()
+    return outputs
 
 
 def _spec_of(value: Any) -> Any:

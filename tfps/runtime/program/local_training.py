@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,6 +108,30 @@ def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = Tru
     deltas = Deltas(mode.elasticity, tuple(optimizers))
     program.stages = [PeriodEnd(deltas, tuple(weights))]
     program.variables = list(_unique([*program.variables, *counts, *rates]))
+
+
+def train_alone(program: Program, *, steps: int) -> None:
+    """Make a program that was just discovered one of local steps whose weights stay on the worker.
+
+    So do moving averages, and what else of real numbers it assigns.
+
+    Args:
+        program: of the warm-up.
+        steps: of the warm-up.
+    """
+    train_locally(program, LocalSteps(steps, synchronous=True), adds_counts=False)
+    (end,), local = program.stages, program.local
+    of_optimizers = {id(variable) for variable in (*local.slots, *local.rates)}
+    assigned = [
+        variable
+        for variable in program.state
+        if tf.as_dtype(variable._dtype).is_floating and id(variable) not in of_optimizers
+    ]
+    weights = tuple(_unique([*end.variables, *assigned]))
+    own = {id(variable) for variable in weights}
+    program.state = [variable for variable in program.state if id(variable) not in own]
+    program.local = dataclasses.replace(local, slots=(*local.slots, *weights))
+    program.stages = [dataclasses.replace(end, variables=weights)]
 
 
 def _refuse_averages(optimizers: Sequence[Any]) -> None:

@@ -72,7 +72,6 @@ class Program:
         adaptive_batches: how many batches such a round has for each worker, shared out by speed.
         looked_up: those of the variables of which the step reads rows, and nothing else.
         tables: those of which rows travel; they are none of the ``variables``.
-        kept: those that stay on the worker for a while; they are none of the ``variables`` either.
     """
 
     name: str
@@ -96,7 +95,6 @@ class Program:
     adaptive_batches: int = 1
     looked_up: list[Any] = field(default_factory=list)
     tables: list[Any] = field(default_factory=list)
-    kept: list[Any] = field(default_factory=list)
 
     @property
     def ends_with_its_exchange(self) -> bool:

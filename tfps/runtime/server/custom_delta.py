@@ -79,6 +79,16 @@ class DeltaServer(CustomServer):
             ),
         )
 
+    def _begin(self, native: Any, header: tf.Tensor) -> tf.Tensor:
+        """The value that a slot begins with on a worker that is new.
+
+        Args:
+            native: the slot.
+            header: of the worker's request.
+        """
+        value: tf.Tensor = native.read_value()
+        return value
+
     def _pull_slots(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         ledger = self.server.ledger
         with ledger.locked():
@@ -86,7 +96,7 @@ class DeltaServer(CustomServer):
             version = entries.read(ledger.books.VERSION)
             entries.count_traffic(received_bytes=0, sent_bytes=self.slot_layout.size_bytes)
             ledger.post(entries)
-            values = {native.shared_name: native.read_value() for native in self._slots.natives}
+            values = {n.shared_name: self._begin(n, header) for n in self._slots.natives}
         return [reply_header(version), ids, pack(self._slots.server_layout, values)]
 
 

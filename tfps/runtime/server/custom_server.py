@@ -112,9 +112,7 @@ class CustomServer:
         self.job_id = runtime.job_id
         self._held = parts_of(parameters_on(program, server.device))
         self.parameters, self.parameter_layout = self._held.variables, self._held.layout
-        kept = {id(variable) for variable in program.kept}
-        state = [variable for variable in program.state if id(variable) not in kept]
-        self.state = pieces_on(state, server.device)
+        self.state = pieces_on(program.state, server.device)
         self.state_layout = parameter_layout(self.state)
         self.wires = [self._wire(stage.variables) for stage in program.stages]
         found = look_ups(

@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.kept_variable import ON_WORKER
+from tfps.runtime.coordinator.kept_slots import KeptSlots
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.wire import count_name, gradient_name, received
 from tfps.runtime.program.program import Program
@@ -29,27 +31,33 @@ class LocalCalls(CustomStep):
     """
 
     servers: Sequence[DeltaServer]
+    role = ON_WORKER  # see `bridge.kept_variable.kept_name`
+    least_calls = 1  # that end a period with the function
 
     def __init__(
         self, program: Program, *, servers: Sequence[DeltaServer], runtime: Runtime
     ) -> None:
         super().__init__(program, servers=servers, runtime=runtime)
-        runtime.kept_slots.note(program.local.slots)
+        self._kept.note(program.local.slots, role=self.role)
         self._optimizers = KeptOptimizers(
-            program.local, copies=self.copies, container=runtime.container
+            program.local, copies=self.copies, container=runtime.container, role=self.role
         )
         self._deltas = program.stages[0].optimizer
         # In resources, because optimizer calls may stand in loops and nested functions.
         self._counts_at_begin = WorkerCopies(self._optimizers.counts, devices=[None])
         self._calls = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
 
+    @property
+    def _kept(self) -> KeptSlots:
+        return self.runtime.kept_slots
+
     def _weights_to_follow(self) -> Sequence[Any]:
         (end,) = self.program.stages
         return end.variables
 
     def pull(self) -> None:
-        super().pull()
         self._optimizers.prepare(self._fetch_slots)
+        super().pull()
         self._begin_period()
 
     def apply_parts(
@@ -61,7 +69,7 @@ class LocalCalls(CustomStep):
         self._end_period(after=self.program.period_steps)
 
     def write_back(self) -> None:
-        self._end_period(after=1)
+        self._end_period(after=self.least_calls)
         super().write_back()
 
     def _begin_period(self) -> None:

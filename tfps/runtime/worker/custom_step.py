@@ -43,7 +43,7 @@ class CustomStep:
     ) -> None:
         self.program, self.servers, self.runtime = program, servers, runtime
         # Of tables there is a name only, by which tapes find their gradients.
-        touched = [*program.variables, *program.kept, *program.tables, *program.metrics]
+        touched = [*program.variables, *program.tables, *program.metrics]
         self.tables = TableRows(program, servers=servers, carrier=runtime.carrier)
         self.copies = WorkerCopies(touched, devices=program.devices.names)
         # As in TensorFlow the gradients of replicas are summed up, whatever their batches hold.
