@@ -41,9 +41,6 @@ class Attendance:
     def leaves(self, worker: int) -> None:
         """A worker has nothing to run, or what it ran was given to another one."""
 
-    def loses(self, worker: int) -> None:
-        """A worker's process may be gone, with all that it kept."""
-
     def all_begin(self, *, without: Collection[int]) -> None:
         """Workers go over to functions in which they wait for each other.
 

@@ -146,9 +146,6 @@ def _execute(
             return False
         traced = getattr(closure, "_concrete_function", None)
         told = watch.tell(error, getattr(traced, "graph", None), index)
-        is_cancelled = isinstance(told, tf.errors.CancelledError)
-        if private.is_worker_failure(told) and not is_cancelled:
-            attendance.loses(index)
         if not is_task_failure(told):
             told._tfps_raised_by_closure = True  # type: ignore[attr-defined]
             worker.executor.clear_error()  # which would be told again when it is collected

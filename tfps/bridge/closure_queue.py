@@ -134,7 +134,6 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     def put_back(self, closure: Any) -> None:
         self.attendance.fails(self._own.worker)
-        self.attendance.loses(self._own.worker)
         self.on_failure(self._own.worker)
         if not self._was_recalled():
             super().put_back(closure)

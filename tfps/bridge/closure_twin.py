@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
-def keep_twin(graph: Any, twin: Any) -> None:
-    """Note the other trace of the function that is being traced.
-
-    Args:
-        graph: of the function.
-        twin: a concrete function of the same arguments, that answers the same.
-    """
-    graph._tfps_twin = twin
-
-
-def prepare_twin(closure: Any, queue: Any) -> None:
+def prepare_twin(closure: Any, twins: Mapping[Any, Any], *, queue: Any) -> None:
     """Let a closure be ready for `choose`, before a worker has it.
 
     Args:
         closure: just scheduled.
+        twins: by the graph of a function, a concrete function of the same arguments and answers.
         queue: the coordinator's, that cancels it.
     """
     own = getattr(closure, "_concrete_function", None)
-    twin = None if own is None else getattr(own.graph, "_tfps_twin", None)
+    twin = None if own is None else twins.get(own.graph)
     if twin is not None:
         cancelable = queue._cancellation_mgr.get_cancelable_function(twin)
         closure._tfps_choice = ((own, closure._function), (twin, cancelable))

@@ -8,15 +8,18 @@ examples, with an optimizer that is new: its slots and `iterations` begin there.
 the first epoch like any other. Workers that come later, and jobs that go on from a checkpoint, take
 none.
 
-In a custom loop each optimizer call of a scheduled function is a step, as under local steps, and
-the mean weighs workers by their calls, as a synchronous round does. A worker keeps its weights,
-moving averages and slots from one function to the next, and tells the servers at the end of each
-what has become of the weights. They hold the mean of all workers at any time: what a function did
-is on the servers when it is done, also for a worker that gets no more functions. Nobody waits: who
-has called optimizers w times goes on by itself until all others have as well. Workers that hang are
-not counted, nor are those that were lost: they come back with the mean. Then functions of the mode
-begin, once those of the warm-up that still run have ended. As in `fit`, the whole warm-up is one
-update. A `fit` before the end of it, or a restored checkpoint, ends it.
+In a custom loop each optimizer call of a scheduled function is a step, as under local steps, and a
+worker keeps its weights, moving averages and slots from one function to the next. It tells the
+servers at each function's end what has become of them, so that these hold the mean of all workers
+at any time: what a function did is on the servers when it is done, also for a worker that gets no
+more functions. Each worker that has trained counts once, since of how many examples a gradient is
+the mean is not known. Who has called optimizers w times goes on by itself until all others have as
+well; then functions of the mode begin, once those of the warm-up that still run have ended.
+
+A worker that dies or hangs is not waited for, and what it has told the servers stays. It takes the
+rest of its steps if it comes back in time: from the mean, if it has lost its own weights. A `fit`
+before the end of the warm-up, or a restored checkpoint, ends it. `optimizer.iterations` begins
+after it; ``stats().versions`` counts the workers' messages.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ from tfps.placement.policy import Placement
 from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
 from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.warm_up import WarmUp
 from tfps.runtime.program.devices import Devices, OneDevice, SeveralDevices
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
-from tfps.runtime.warm_up.warm_up import WarmUp
 from tfps.strategy.arguments import check_arguments
 from tfps.strategy.cluster_connections import connections_of
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of

@@ -17,7 +17,7 @@ from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import merging_of, not_additive
 from tfps.runtime.compile.compiled import CompiledProgram
-from tfps.runtime.coordinator.beginning import is_at_begin
+from tfps.runtime.coordinator.warm_up import is_at_begin
 from tfps.runtime.coordinator.worker_error import explain
 from tfps.runtime.program.discovery import discover
 from tfps.runtime.program.local_training import keep_to

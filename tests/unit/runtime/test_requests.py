@@ -14,7 +14,9 @@ from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.payload import Body, decode, encode
 from tfps.runtime.message.request_header import NOT_MEASURED, SLOTS, Caller, request_header
 from tfps.runtime.message.wire import gradient_name
-from tfps.runtime.program.program import Program, Stage
+from tfps.runtime.program.program import Program
+from tfps.runtime.program.schedule import Stage
+from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.exchange import Origin, column_of, payloads_of, requests
 from tfps.runtime.worker.step import Step
 from tfps.transport.carrier import Message, ServerCall
@@ -23,7 +25,7 @@ from tfps.transport.message import COORDINATOR, PROTOCOL, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
 
 
-class Half:
+class Half(ServerHalf):
     """Functions on a server, as far as a request is made of them."""
 
     def __init__(self, plan_id: int) -> None:
@@ -127,9 +129,10 @@ class RecordingStep(Step):
     """Notes what would be exchanged."""
 
     def __init__(self, stages: list[Stage]) -> None:
-        program = Program(name="p", step=lambda _: None, batch_spec=None, trains=True)
-        program.stages = stages
-        server = SimpleNamespace(server=SimpleNamespace(device=""), offers=lambda _: False)
+        program = Program(
+            name="p", step=lambda _: None, batch_spec=None, trains=True, stages=stages
+        )
+        server: Any = SimpleNamespace(server=SimpleNamespace(device=""), offers=lambda _: False)
         super().__init__(program, servers=[server], carrier=None)  # type: ignore[arg-type]
         self.exchanged: list[tuple[int, list[str]]] = []
 

@@ -9,19 +9,22 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.step_scope import StepScope, refusals
+from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
 from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
+from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.compile.ways import WAYS
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.discovery import Discovery
-from tfps.runtime.program.local_training import keep_to
+from tfps.runtime.program.local_training import keep_to, train_alone
 from tfps.runtime.program.program import Program, refuse_strangers
 from tfps.runtime.program.schedule import Way
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.server.mean_half import MeanHalf
 from tfps.runtime.worker.function_step import FunctionStep
+from tfps.runtime.worker.function_warm_up import WarmUpStep
 
 ROW_WAYS = (Way.AT_ONCE, Way.BOUNDED)
 
@@ -51,22 +54,35 @@ def trace_packed(
     program = _scheduled(program, strategy.consistency)
     discovery.refuse_to_densify(program.schedule.tables)
     updates = strategy._updates_of(program)
-    servers = [
-        FunctionHalf(
+    # What workers update, no server does.
+    updates = updates if program.schedule.local is None else []
+    servers = _halves(FunctionHalf, program, strategy=strategy, updates=updates)
+    step_kind = WAYS[program.schedule.way].function_step
+    assert step_kind is not None
+    outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
+    if program.stages and strategy.runtime.warm_up is not None:
+        _trace_twin(function, args, kwargs, program=program, strategy=strategy)
+    return outputs, False
+
+
+def _halves(
+    kind: type[FunctionHalf],
+    program: Program,
+    *,
+    strategy: Any,
+    updates: Sequence[ServerUpdate] = (),
+) -> list[FunctionHalf]:
+    return [
+        kind(
             program,
             runtime=strategy.runtime,
             server=server,
             update_of=strategy._update_of,
-            # What workers update, no server does.
-            updates=updates if program.schedule.local is None else (),
+            updates=updates,
             uses_replies=True,
         )
         for server in strategy.runtime.servers
     ]
-    step_kind = WAYS[program.schedule.way].function_step
-    assert step_kind is not None
-    outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
-    return outputs, False
 
 
 def _run(
@@ -83,6 +99,38 @@ def _run(
     with StepScope(step):
         outputs = function(*args, **kwargs)
     step.write_back()
+    return outputs
+
+
+def _trace_twin(
+    function: Callable[..., Any], args: Any, kwargs: Any, *, program: Program, strategy: Any
+) -> None:
+    """At the begin of a job, trace the function as one of the warm-up as well.
+
+    The coordinator chooses between the two when a worker takes the function, which may have been
+    scheduled long before.
+    """
+    optimizers = [call.optimizer for call in program.optimizer_calls]
+    with outside_the_step():
+        if not strategy.runtime.warm_up.begins(optimizers, strategy=strategy):
+            return
+    positional, named = tf.nest.map_structure(_spec_of, (args, kwargs))
+    twin = tf.function(
+        lambda *args, **kwargs: _trace_warm_up(function, args, kwargs, strategy), autograph=False
+    )
+    twins = strategy.runtime.warm_up.twins
+    twins[private.current_graph()] = twin.get_concrete_function(*positional, **named)
+
+
+def _trace_warm_up(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Any:
+    program, discovery = _discover(function, args, kwargs, strategy)
+    discovery.refuse_to_densify()
+    program = train_alone(program, steps=strategy.consistency.warm_up_steps)
+    refuse_strangers(program.variables)
+    strategy._updates_of(program)  # variables move, if they do, before anything is traced
+    servers = _halves(MeanHalf, program, strategy=strategy)
+    outputs = _run(WarmUpStep, servers, (function, args, kwargs), strategy.runtime)
+    strategy.runtime.warm_up.prepare_end()
     return outputs
 
 

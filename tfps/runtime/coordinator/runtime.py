@@ -29,7 +29,7 @@ from tfps.transport.carrier import Carrier
 LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
 
 if TYPE_CHECKING:
-    from tfps.runtime.warm_up.warm_up import WarmUp
+    from tfps.runtime.coordinator.warm_up import WarmUp
 
 
 class Runtime(Storage):

@@ -122,6 +122,33 @@ def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = Tru
     )
 
 
+def train_alone(program: Program, *, steps: int) -> Program:
+    """Make a program that was just discovered one of local steps whose weights stay on the worker.
+
+    So do moving averages, and what else of real numbers it assigns.
+
+    Args:
+        program: of the warm-up.
+        steps: of the warm-up.
+    """
+    program = train_locally(program, LocalSteps(steps, synchronous=True), adds_counts=False)
+    (end,), local = program.stages, program.schedule.local
+    assert local is not None
+    of_optimizers = {id(variable) for variable in (*local.slots, *local.rates)}
+    assigned = [
+        variable
+        for variable in program.state
+        if tf.as_dtype(variable._dtype).is_floating and id(variable) not in of_optimizers
+    ]
+    weights = tuple(_unique([*end.variables, *assigned]))
+    own = {id(variable) for variable in weights}
+    return replace(
+        program.scheduled(local=replace(local, slots=(*local.slots, *weights))),
+        state=[variable for variable in program.state if id(variable) not in own],
+        stages=[replace(end, variables=weights)],
+    )
+
+
 def _refuse_averages(optimizers: Sequence[Any]) -> None:
     for leaf in (leaf for optimizer in optimizers for leaf in leaves(optimizer)):
         if leaf.use_ema:

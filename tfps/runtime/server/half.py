@@ -20,7 +20,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader
 from tfps.runtime.message.request_header import SLOTS
-from tfps.runtime.message.wire import StageWire, name_of, parameters_on, parts_of, pieces_on
+from tfps.runtime.message.wire import Parts, StageWire, name_of, parameters_on, parts_of, pieces_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import AdmissionPolicy, Terms
 from tfps.runtime.server.application import Application, AtOnce, IntoRound
@@ -85,9 +85,8 @@ class ServerHalf:
         self.job_id = runtime.job_id
         self.held = parts_of(parameters_on(program, server.device))
         self.parameters, self.parameter_layout = self.held.variables, self.held.layout
-        slots = () if program.schedule.local is None else program.schedule.local.slots
-        self._slots = parts_of(pieces_on(slots, server.device))
-        self.slots, self.slot_layout = self._slots.variables, self._slots.layout
+        self.slots = self.slot_parts()
+        self.slot_layout = self.slots.layout
         self.wires = [self.wire(number) for number in range(len(program.stages))]
         messages = [(wire.request, wire.reply) for wire in self.wires]
         tables = [[name_of(p) for p in pieces_of(table)] for table in program.schedule.tables]
@@ -103,6 +102,11 @@ class ServerHalf:
     def asks_who(self) -> bool:
         """Whether requests have to name the worker that makes them."""
         return any(update.asks_who for update in self.updates)
+
+    def slot_parts(self) -> Parts:
+        """What optimizers keep on workers, of this server's variables."""
+        local = self.program.schedule.local
+        return parts_of(pieces_on(() if local is None else local.slots, self.server.device))
 
     def wire(self, number: int) -> StageWire:
         """The messages of an optimizer call."""
@@ -224,8 +228,13 @@ class ServerHalf:
         """Offer what optimizers begin with, where workers run them."""
         if self.program.schedule.local is None:
             return
-        pull = SlotPull(self.server, plan=self.plan, held=self._slots)
-        self.offer(Kind.PULL, pull, stage=SLOTS, reply_bytes=self.slot_layout.size_bytes)
+        self.offer(
+            Kind.PULL, self.slot_pull(), stage=SLOTS, reply_bytes=self.slot_layout.size_bytes
+        )
+
+    def slot_pull(self) -> SlotPull:
+        """What answers with them."""
+        return SlotPull(self.server, plan=self.plan, held=self.slots)
 
     def stage_of(self, number: int, *, position: int, is_last: bool) -> ServerStage:
         """What the pushes of an optimizer call change.

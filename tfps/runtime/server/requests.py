@@ -44,13 +44,18 @@ class LockedRequest:
         """The function that answers such a request."""
         with self.ledger.locked():
             reply = self.decide(header, payload)
-            values = {native.shared_name: native.read_value() for native in self.held.natives}
+            values = {n.shared_name: self.read(n, header) for n in self.held.natives}
             self.follow(header, reply)
         return [reply.tensor(), ids, pack(self.held.server_layout, values)]
 
     def decide(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
         """Trace what the request changes; answers the header of the reply."""
         raise NotImplementedError
+
+    def read(self, native: Any, header: tf.Tensor) -> tf.Tensor:
+        """Trace the value of a variable or slab that the reply brings."""
+        value: tf.Tensor = native.read_value()
+        return value
 
     def follow(self, header: tf.Tensor, reply: ReplyHeader) -> None:
         """Trace what follows when the values have been read."""

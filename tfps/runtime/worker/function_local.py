@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.runtime.coordinator.kept_slots import KeptSlots
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.function_half import FunctionHalf
@@ -25,13 +26,20 @@ class LocalCalls(LocalUpdates, FunctionStep):
     function has done is on the servers then, and a worker keeps nothing but slots.
     """
 
+    least_calls = 1  # that end a period with the function
+
     def __init__(
         self, program: Program, *, servers: Sequence[FunctionHalf], runtime: Runtime
     ) -> None:
         super().__init__(program, servers=servers, runtime=runtime)
-        runtime.kept_slots.note(self.local.slots)
+        self.kept_slots.note(self.local.slots, role=self.role)
         self._counts_at_begin = WorkerCopies(self.optimizers.counts, devices=[None])
         self._calls = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
+
+    @property
+    def kept_slots(self) -> KeptSlots:
+        """Where it is noted what the worker keeps."""
+        return self.runtime.kept_slots
 
     def _weights_to_follow(self) -> Sequence[Any]:
         (end,) = self.program.stages
@@ -42,8 +50,8 @@ class LocalCalls(LocalUpdates, FunctionStep):
         return (self._at_home if is_weight else self._counts_at_begin).read(variable)
 
     def pull(self) -> None:
-        super().pull()
         self.prepare_optimizers()
+        super().pull()
         self._begin_period()
 
     def apply_parts(
@@ -54,7 +62,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
         self._end_period(after=self.program.schedule.period_steps)
 
     def write_back(self) -> None:
-        self._end_period(after=1)
+        self._end_period(after=self.least_calls)
         super().write_back()
 
     def _begin_period(self) -> None:

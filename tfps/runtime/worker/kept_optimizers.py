@@ -58,6 +58,10 @@ class KeptOptimizers:
         is_known = tf.reduce_all([variable.is_kept for variable in self._kept.values()])
         tf.cond(is_known, lambda: tf.constant(0), load)
 
+    def kept(self, variable: Any) -> KeptVariable | None:
+        """What is kept of a variable; one object, by which TensorFlow orders reads and writes."""
+        return self._kept.get(id(variable))
+
     def count(self, count: Any) -> tf.Tensor:
         """How many updates of the worker one of the counts has seen."""
         return self._kept[id(count)].read_value()

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge.kept_variable import ON_WORKER
 from tfps.runtime.message.payload import decode
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import count_name, gradient_name
@@ -28,6 +29,8 @@ class LocalUpdates(Step):
         options: of the step.
     """
 
+    role = ON_WORKER  # see `bridge.kept_variable.kept_name`
+
     def __init__(self, program: Program, **options: Any) -> None:
         super().__init__(program, **options)
         local = program.schedule.local
@@ -37,6 +40,7 @@ class LocalUpdates(Step):
             local,
             copies=self.copies,
             container=self.servers[0].server.ledger.container,
+            role=self.role,
         )
         (end,) = program.stages
         self._deltas, self.weights = end.optimizer, end.variables

@@ -5,21 +5,17 @@ from __future__ import annotations
 import enum
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
 from tfps.bridge.attendance import Attendance
-from tfps.bridge.chief_constant import chief_constant
 from tfps.bridge.closure_twin import choose, has_choice, prepare_twin
+from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import outside_the_step
-from tfps.runtime.coordinator.beginning import is_at_begin
 from tfps.runtime.coordinator.kept_slots import KeptSlots
-from tfps.runtime.program.program import Program
-from tfps.runtime.warm_up.kept_weights import WARM, KeptWeights
-from tfps.runtime.warm_up.warm_up_sums import WarmUpSums
 
 if TYPE_CHECKING:
     from tfps.bridge.closure_queue import ClosureQueue
@@ -38,9 +34,9 @@ class _Phase(enum.Enum):
 class WarmUp(Attendance):
     """Decides for each function that trains, when a worker takes it, whether it is of the warm-up.
 
-    Until all workers that are there have called optimizers often enough, all go on by themselves,
-    so nobody waits. Workers that hang are not counted, nor are those that have lost what they had.
-    Then functions of the mode begin as soon as those of the warm-up that still run have ended.
+    It is until every worker that asks for functions has called optimizers often enough; a worker
+    that is lost, or hangs, is not counted while it is. Then functions of the mode begin as soon as
+    those of the warm-up that still run have ended: workers wait for each other this once.
 
     It stands before the attendance that the mode needs, which hears of the latter only.
 
@@ -52,16 +48,17 @@ class WarmUp(Attendance):
     def __init__(self, runtime: Runtime, *, steps: int) -> None:
         self._of = weakref.ref(runtime)
         self.kept = KeptSlots(container=runtime.container, lines=runtime.worker_lines)
-        self._steps = steps
+        self.steps = steps
         self._phase = _Phase.UNKNOWN
         self._changed = threading.Condition()
         self._running: set[int] = set()  # workers that run a function of the warm-up
-        self._lost: set[int] = set()  # workers that may have lost what they kept
+        self._there: set[int] = set()  # workers that ask for functions
         self._inner = Attendance()
         self._queue: ClosureQueue | None = None
-        self._sums: list[WarmUpSums] = []
-        self._count: Callable[..., Any] | None = None  # the calls of each worker
-        self._ends: list[Callable[..., Any]] = []  # of each server
+        # Of each function, by its graph, the trace that is of the warm-up.
+        self.twins: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._variables: dict[str, ServerVariable] = {}
+        self._calls: Callable[[], list[np.ndarray[Any, Any]]] | None = None  # of each worker
 
     def stand_before(self, inner: Attendance, *, queue: ClosureQueue) -> None:
         """Lead the functions of a coordinator.
@@ -80,63 +77,55 @@ class WarmUp(Attendance):
                 self._phase = _Phase.WARM if at_begin else _Phase.OVER
             return self._phase is _Phase.WARM
 
-    def sums(self) -> Sequence[WarmUpSums]:
-        """Of each server."""
-        if not self._sums:
-            runtime = self._runtime()
-            self._sums = [WarmUpSums(server, runtime=runtime) for server in runtime.servers]
-        return self._sums
+    def variable(self, name: str, initial_value: Any, *, device: str) -> ServerVariable:
+        """A variable on a server for as long as the warm-up lasts; of each name there is one."""
+        if name not in self._variables:
+            self._variables[name] = self._runtime().create_variable(
+                initial_value, device=device, planned=False, trainable=False, name=name
+            )
+        return self._variables[name]
 
-    def prepare_end(self, program: Program) -> None:
-        """Trace what ends a warm-up in which a program runs: it ends while others wait for it."""
-        KeptWeights.note(program.kept, self.kept)
-        self.kept.note(program.local.slots, role=WARM)
+    def calls(self) -> ServerVariable:
+        """How often each worker has called optimizers; on the ticket server."""
+        runtime = self._runtime()
+        zeros = np.zeros([runtime.workers], np.int64)
+        return self.variable("warm_up_calls", zeros, device=runtime.ticket_server.device)
+
+    def prepare_end(self) -> None:
+        """After a function was traced, trace what ends the warm-up.
+
+        While a worker hangs, nothing new can be traced.
+        """
         with outside_the_step():
-            lines = [server.control for server in self._runtime().servers]
-            ends = [
-                line.function(sums.trace_end, arguments=1)
-                for line, sums in zip(lines, self.sums(), strict=True)
-            ]
-            count = self._count or lines[0].function(self.sums()[0].trace_calls, arguments=0)
+            if self._calls is None:
+                line, calls = self._runtime().ticket_server.control, self.calls()
+                self._calls = line.function(lambda: [calls.read_value()], arguments=0)
             self.kept.prepare()
-        with self._changed:
-            self._count, self._ends = count, ends
-
-    def comes_back_at_call(self) -> tf.Tensor:
-        """Inside a function: whether its worker was lost before, so that it joins the others."""
-        graph: Any = private.current_graph()
-
-        def at_call() -> tf.Tensor:
-            return chief_constant(private.worker_index() in self._lost, tf.bool)
-
-        spec = tf.TensorSpec([], tf.bool)
-        comes_back: tf.Tensor = graph.capture_call_time_value(at_call, spec, key="tfps_comes_back")
-        return comes_back
 
     def end(self) -> None:
         """Let what comes now go on from the mean, however far the workers are."""
         with self._changed:
-            if self._phase is _Phase.WARM:
-                self._phase = _Phase.ENDING
-            self._finish()
+            self._end()
 
     def is_member(self, worker: int) -> bool:
         return self._inner.is_member(worker)
 
     def scheduled(self, closure: Any, *, at_rest: bool) -> bool:
         if self._phase is _Phase.OVER:
+            self._runtime().collect()  # what the warm-up held on the servers
             return self._inner.scheduled(closure, at_rest=at_rest)
-        prepare_twin(closure, self._queue)
+        prepare_twin(closure, self.twins, queue=self._queue)
         return False
 
     def comes_home(self, worker: int) -> None:
+        self._there.add(worker)
         self._inner.comes_home(worker)
 
     def takes(self, worker: int, closure: Any) -> None:
         if has_choice(closure):
-            warm = self._is_warm(worker)
-            choose(closure, twin=warm)
-            if warm:
+            is_warm = self._goes_on(worker)
+            choose(closure, twin=is_warm)
+            if is_warm:
                 return
         self._inner.takes(worker, closure)
 
@@ -147,58 +136,62 @@ class WarmUp(Attendance):
         self._inner.ends(worker)
 
     def fails(self, worker: int) -> None:
+        self._there.discard(worker)
         self._inner.fails(worker)
 
     def leaves(self, worker: int) -> None:
         self._inner.leaves(worker)
 
-    def loses(self, worker: int) -> None:
+    def _goes_on(self, worker: int) -> bool:
+        """Whether what a worker takes now is of the warm-up; else waits for its end."""
         with self._changed:
-            self._lost.add(worker)
-        self._inner.loses(worker)
-
-    def _is_warm(self, worker: int) -> bool:
-        """Whether what a worker takes now is of the warm-up; waits for what has to end before."""
-        with self._changed:
-            if self._phase is _Phase.WARM and not self._owing(self._calls()):
-                self._phase = _Phase.ENDING
-            if self._phase is _Phase.WARM:
+            goes_on = self._phase is _Phase.WARM and self._is_owed()
+            if goes_on:
                 self._running.add(worker)
-                return True
-            self._finish()
-            return False
+            else:
+                self._end()
+            return goes_on
 
-    def _owing(self, calls: Sequence[int]) -> set[int]:
-        """The workers that still have steps to take."""
+    def _is_owed(self) -> bool:
+        """Whether some worker has steps left to take."""
         assert self._queue is not None
-        behind = {worker for worker, count in enumerate(calls) if count < self._steps}
-        return behind - self._lost - self._queue.barred
+        assert self._calls is not None
+        (calls,) = self._calls()
+        return any(calls[worker] < self.steps for worker in self._there - self._queue.barred)
 
-    def _calls(self) -> Sequence[int]:
-        return () if self._count is None else tuple(map(int, self._count()[0]))
-
-    def _finish(self) -> None:
+    def _end(self) -> None:
         """Once nobody trains by itself any more, let all begin anew."""
         queue = self._queue
+        if self._phase is _Phase.WARM:
+            self._phase = _Phase.ENDING
         while self._phase is _Phase.ENDING:
             assert queue is not None
-            if self._running - queue.barred:
+            barred = queue.barred
+            if self._running - barred:
                 self._changed.wait(LOOK_EVERY_S)
                 self._runtime()  # raises once it is closed
                 continue
-            has_trained = int(any(self._calls()))
-            for end in self._ends:
-                end(has_trained)
-            barred = queue.barred
             self.kept.free(without=barred)
+            self.twins.clear()
+            self._variables.clear()
             self._phase = _Phase.OVER
-            self._sums.clear()
             self._inner.all_begin(without=barred)
             queue.look_again()
-        self._changed.notify_all()
+            self._changed.notify_all()
 
     def _runtime(self) -> Runtime:
         runtime = self._of()
         if runtime is None or runtime.closed:
             raise tf.errors.CancelledError(None, None, "the strategy was closed")
         return runtime
+
+
+def is_at_begin(optimizers: Iterable[Any], *, strategy: Any) -> bool:
+    """Whether nothing was trained yet, nor loaded from a checkpoint.
+
+    Args:
+        optimizers: that are about to train.
+        strategy: ours.
+    """
+    counts = [int(optimizer.iterations.numpy()) for optimizer in optimizers]
+    return not any(counts) and not any(strategy.stats().versions)

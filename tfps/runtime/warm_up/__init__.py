@@ -1,1 +1,0 @@
-"""The first steps of scheduled functions, which each worker takes by itself."""
