@@ -18,6 +18,7 @@ import tfps
 from tests.unit.one_process.requests import Answer, Requests
 from tests.unit.one_process.unit_steps import BATCH, Counters, counters, fit
 from tfps.consistency.ledger import MAX_STAGES, NO_TICKET, Status
+from tfps.runtime.message.request_header import SLOTS
 from tfps.testing import OneProcess
 from tfps.transport.message import Kind
 
@@ -290,7 +291,7 @@ def test_workers_that_update_themselves_pull_the_optimizers_state(
     assert Kind.PULL in job.requests.kinds(0)
     ticket = job.requests.open_tickets(1)
     job.join(0)
-    pulled = job.ask(Kind.PULL, worker=0, incarnation=job.incarnations[0])
+    pulled = job.ask(Kind.PULL, call=SLOTS, worker=0, incarnation=job.incarnations[0])
     assert pulled.status is Status.OK
     before = job.weight(0)
     moved = job.push(0, ticket, gradient=3.0)
