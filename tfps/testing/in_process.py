@@ -82,7 +82,7 @@ class DeviceLine:
             if self.lost is not None:
                 raise tf.errors.UnavailableError(None, None, self.lost)
             try:
-                with tf.init_scope():
+                with tf.init_scope(), tf.device(self._device):
                     pairs = zip(values, signature, strict=True)
                     outputs = concrete(*(tf.constant(value, spec.dtype) for value, spec in pairs))
                     return [output.numpy() for output in outputs]

@@ -5,6 +5,7 @@ The one place of these tests that knows how a function is found and how a header
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import tensorflow as tf
 import tfps
 from tfps.consistency.ledger import Status
 from tfps.testing.in_process import InProcessRoutes
+from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
 
 FIELDS = {
@@ -56,25 +58,31 @@ class Requests:
 
     Args:
         strategy: of one process; it has trained, so that its servers serve a program.
-        has: a kind of request that this program knows, and no other one of the strategy.
+        has: a kind of request that this program knows.
+        number: which one of those that know it, in the order in which they were traced.
     """
 
-    def __init__(self, strategy: tfps.ParameterServerStrategy, *, has: Kind) -> None:
+    def __init__(
+        self, strategy: tfps.ParameterServerStrategy, *, has: Kind, number: int = -1
+    ) -> None:
         self.runtime = strategy.runtime
         routes = self.runtime.data_plane
         assert isinstance(routes, InProcessRoutes)
-        self._functions: list[dict[tuple[int, int], Any]] = [{} for _ in self.runtime.servers]
-        self._request_bytes: list[dict[tuple[int, int], int]] = [{} for _ in self.runtime.servers]
-        self._plans = [0 for _ in self.runtime.servers]
-        for (server, plan_id), plan in routes.plans.items():
+        self._plans: list[int] = []
+        self._functions: list[dict[tuple[int, int], Any]] = []
+        self._request_bytes: list[dict[tuple[int, int], int]] = []
+        for server in range(len(self.runtime.servers)):
+            plan_id, plan = [
+                (plan_id, plan)
+                for (of, plan_id), plan in routes.plans.items()
+                if of == server and any(entry.kind == has for entry in plan.service.entries)
+            ][number]
             entries = plan.service.entries
-            if any(entry.kind == has for entry in entries):
-                self._plans[server] = plan_id
-                keys = [(entry.kind, entry.stage) for entry in entries]
-                self._functions[server] = dict(zip(keys, plan.functions, strict=True))
-                self._request_bytes[server] = {
-                    key: entry.request_bytes for key, entry in zip(keys, entries, strict=True)
-                }
+            keys = [(entry.kind, entry.stage) for entry in entries]
+            sizes = [entry.request_bytes for entry in entries]
+            self._plans.append(plan_id)
+            self._functions.append(dict(zip(keys, plan.functions, strict=True)))
+            self._request_bytes.append(dict(zip(keys, sizes, strict=True)))
 
     def kinds(self, server: int) -> set[Kind]:
         """What the server can be asked for."""
@@ -85,7 +93,14 @@ class Requests:
         return sorted(call for kind, call in self._functions[server] if kind == Kind.PUSH)
 
     def ask(
-        self, kind: Kind, *, server: int = 0, call: int = 0, gradient: float = 0.0, **fields: int
+        self,
+        kind: Kind,
+        *,
+        server: int = 0,
+        call: int = 0,
+        gradient: float = 0.0,
+        rows: Sequence[int] = (),
+        **fields: int,
     ) -> Answer:
         """Make a request.
 
@@ -94,6 +109,7 @@ class Requests:
             server: which one is asked.
             call: which optimizer call.
             gradient: the first number of the payload, if it has one.
+            rows: of a table that lies on one server.
             fields: of the header, by the names in `FIELDS`.
         """
         header = np.zeros(REQUEST_FIELDS, np.int64)
@@ -104,12 +120,16 @@ class Requests:
         header[Request.CLOSES] = -1
         for name, value in fields.items():
             header[FIELDS[name]] = value
+        ids = [len(rows), *rows] if rows else []
         payload = np.zeros(self._request_bytes[server][kind, call], np.uint8)
         number = np.frombuffer(np.float32(gradient).tobytes(), np.uint8)
         payload[: len(number)] = number[: len(payload)]
-        reply, _, answer = self._functions[server][kind, call](
-            tf.constant(header), tf.zeros([0], tf.int64), tf.constant(payload)
+        request = Message(
+            tf.constant(header), tf.constant(ids, tf.int64, [len(ids)]), tf.constant(payload)
         )
+        device, function = self.runtime.servers[server].device, self._functions[server][kind, call]
+        asked = ServerCall(device, function, request, reply_bytes=0)
+        reply, _, answer = self.runtime.carrier.exchange({server: asked})[server]
         numbers = answer.numpy().tobytes()[:4]
         return Answer(
             Status(int(reply[Reply.STATUS])),

@@ -270,7 +270,8 @@ def test_who_is_late_for_a_round_has_pushed_nothing(jobs: Callable[..., Job]) ->
 
 def _enter(job: Job) -> int:
     """Both workers enter the round that server 0 is at; its position."""
-    at = [job.join(worker, servers=(0,)).version for worker in range(2)][-1]
+    at, other = [job.join(worker, servers=(0,)).version for worker in range(2)]
+    assert other == at
     entered = [
         job.ask(
             Kind.ENTER_ROUND,
