@@ -12,7 +12,7 @@ NONE = 0  # of a push's gradients are dropped
 
 
 @dataclass(frozen=True)
-class Claim:
+class PushClaim:
     """What a server knows of a push before it decides; True: it holds for every push.
 
     Args:
@@ -36,7 +36,7 @@ class Admission:
 
 
 def admit(
-    entries: Entries, claim: Claim, *, counts_update: bool, staleness_bin: Any | None
+    entries: Entries, claim: PushClaim, *, counts_update: bool, staleness_bin: Any | None
 ) -> Admission:
     """Decide on a push, and count it.
 

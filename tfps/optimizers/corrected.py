@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.optimizers.correction import Correction, Moved
 from tfps.optimizers.remembering import OfSender, Remembering
-from tfps.optimizers.slabs import Storage
+from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.units import Unit, Units, slot_of_wrapper
 from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
 from tfps.optimizers.wrapped import wrappers_over
@@ -35,7 +35,7 @@ class Memories:
         *,
         workers: int,
         replies: int,
-        storage: Storage,
+        storage: SlabStorage,
     ) -> None:
         self.corrections = [
             (number, wrapper)

@@ -26,7 +26,7 @@ from tfps.optimizers.gathered_rows import GatheredRows, densified
 from tfps.optimizers.in_place import InPlace
 from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.row_updates import RowUpdates
-from tfps.optimizers.slabs import Storage
+from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.units import Unit, Units
 from tfps.optimizers.worker_memory import WorkerAt
@@ -39,7 +39,7 @@ COMPILED_ITEMS = 1 << 15
 
 
 @dataclass(frozen=True)
-class Push:
+class UpdateContext:
     """Where a gradient came, whose it is, and what the learning rate of its update depends on."""
 
     device: str
@@ -49,7 +49,7 @@ class Push:
     discounts: tuple[Discount, ...] = ()
     by_rows: bool = False
 
-    def within(self, wrapper: Wrapper) -> Push:
+    def within(self, wrapper: Wrapper) -> UpdateContext:
         """The same inside of one more wrapper."""
         if isinstance(wrapper, RowUpdates):
             return replace(self, by_rows=True)
@@ -91,7 +91,7 @@ class ServerUpdate:
         self,
         optimizer: Any,
         *,
-        storage: Storage,
+        storage: SlabStorage,
         strategy: Any,
         workers: int = 0,
         replies: int = 1,
@@ -192,9 +192,13 @@ class ServerUpdate:
             compiled: whether XLA may compile it.
         """
         with private.default_replica_context():
-            self._apply(self.optimizer, gradients, Push(device, staleness, sender, compiled))
+            self._apply(
+                self.optimizer, gradients, UpdateContext(device, staleness, sender, compiled)
+            )
 
-    def _apply(self, optimizer: Any, gradients: Mapping[str, tf.Tensor], push: Push) -> None:
+    def _apply(
+        self, optimizer: Any, gradients: Mapping[str, tf.Tensor], push: UpdateContext
+    ) -> None:
         device = push.device
         if isinstance(optimizer, Wrapper):
             self._apply(optimizer.inner_optimizer, gradients, push.within(optimizer))

@@ -16,7 +16,7 @@ from tfps.partitioners.row_rule import RowRule
 from tfps.placement.slab import ITEM_BYTES, Candidate, SlabLayout, lay_out
 
 
-class Storage(Protocol):
+class SlabStorage(Protocol):
     """What makes variables on servers."""
 
     def create_variable(self, initial_value: Any, *, device: str, **options: Any) -> ServerVariable:
@@ -120,7 +120,7 @@ def layouts_for(
     ]
 
 
-def create(layout: SlabLayout, variables: Sequence[Any], *, storage: Storage) -> None:
+def create(layout: SlabLayout, variables: Sequence[Any], *, storage: SlabStorage) -> None:
     """Make a slab; the Keras variables stay the objects that they are and become its pieces.
 
     Args:

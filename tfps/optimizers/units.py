@@ -12,7 +12,7 @@ from tfps.bridge.pieces import pieces_of
 from tfps.bridge.sharded_variable import keras_variable_over
 from tfps.bridge.view_variable import SlabVariable, piece_of
 from tfps.optimizers.elementwise import may_share_slabs
-from tfps.optimizers.slabs import Storage, can_share, owned_pieces
+from tfps.optimizers.slabs import SlabStorage, can_share, owned_pieces
 from tfps.optimizers.wrapped import is_decayed, slot_lists, wrappers_over
 
 
@@ -60,7 +60,7 @@ class Units:
         storage: makes slabs for its slots.
     """
 
-    def __init__(self, optimizer: Any, leaf: Any, *, storage: Storage) -> None:
+    def __init__(self, optimizer: Any, leaf: Any, *, storage: SlabStorage) -> None:
         self._leaf = leaf
         owners = leaf._trainable_variables
         self._pieces = [piece for owner in owners for piece in owned_pieces(owner)]
@@ -154,7 +154,7 @@ class Units:
             )
         )
 
-    def _unit_of(self, slab: SlabVariable, storage: Storage) -> Unit:
+    def _unit_of(self, slab: SlabVariable, storage: SlabStorage) -> Unit:
         members = [self._positions[name] for name in slab.layout.names]
         slots = {
             name: _over(
@@ -190,7 +190,9 @@ def _slab_name(variable: Any) -> str | None:
     return None if slab is None else slab.shared_name
 
 
-def _slab_of(slots: list[Any], slab: SlabVariable, *, name: str, storage: Storage) -> SlabVariable:
+def _slab_of(
+    slots: list[Any], slab: SlabVariable, *, name: str, storage: SlabStorage
+) -> SlabVariable:
     """The slab of one kind of slot, made if it is not there yet."""
     natives = [slot._value for slot in slots]
     layout = slab.layout.renamed([native.shared_name for native in natives])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge.view_variable import piece_of
-from tfps.optimizers.slabs import Storage
+from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.units import Unit
 
 
@@ -31,7 +31,7 @@ class _Rows:
     """One value per worker and reply, in a variable on the server of what they are values of."""
 
     def __init__(
-        self, of: Any, *, name: str, workers: int, replies: int, blank: bool, storage: Storage
+        self, of: Any, *, name: str, workers: int, replies: int, blank: bool, storage: SlabStorage
     ) -> None:
         self._of, self._replies = of, replies
         shape = [workers * replies, *of.shape]
@@ -115,7 +115,7 @@ class WorkerMemory:
         workers: int,
         replies: int = 1,
         blank: bool = False,
-        storage: Storage,
+        storage: SlabStorage,
     ) -> None:
         self._units, self._value_of = units, value_of
         self._rows = {

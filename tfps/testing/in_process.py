@@ -113,7 +113,7 @@ class DeviceLine:
         """A line is nothing but a name."""
 
 
-class Plan(NamedTuple):
+class ServedPlan(NamedTuple):
     """What a server serves."""
 
     service: Service
@@ -135,7 +135,7 @@ class InProcessRoutes:
         self.carrier: Carrier = InProcessCarrier()
         self.carriers = (self.carrier.name,) * servers
         self.direct_workers = (True,) * workers
-        self.plans: dict[tuple[int, int], Plan] = {}
+        self.plans: dict[tuple[int, int], ServedPlan] = {}
 
     def carrier_of(self, slot: int) -> Carrier:
         """The only one."""
@@ -145,7 +145,7 @@ class InProcessRoutes:
         self, server: Server, service: Service, functions: Sequence[Any], *, hot: int
     ) -> None:
         """Note what the server serves; a call brings its function with it."""
-        self.plans[server.index, service.plan_id] = Plan(service, tuple(functions))
+        self.plans[server.index, service.plan_id] = ServedPlan(service, tuple(functions))
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
         """Let go of the functions of (server, plan)s that nobody uses any more."""

@@ -15,7 +15,7 @@ from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Books, Entries, Status
 from tfps.consistency.logic import PlainLogic
-from tfps.runtime.server.admission import Arrival, ByTicket, Terms, Verdict, judge
+from tfps.runtime.server.admission import Arrival, ByTicket, PushVerdict, Terms, judge
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 
 MOST_SEVERAL = 3  # tickets at once
@@ -214,7 +214,7 @@ class ServerModel:
             batches=pushed.grant.batches,
         )
 
-    def _judge(self, entries: Entries, wire: Wire, terms: Terms) -> Verdict:
+    def _judge(self, entries: Entries, wire: Wire, terms: Terms) -> PushVerdict:
         verdict = judge(
             entries,
             terms,

@@ -13,7 +13,7 @@ from tests.unit.consistency.ledger_model import ServerModel, Wire
 from tfps.bridge.server_function import server_function
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import Claim, admit
+from tfps.consistency.admission import PushClaim, admit
 from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS, bin_of
 from tfps.consistency.ledger import MAX_STAGES, NO_TICKET, Status
 from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS, ServerLedger
@@ -63,7 +63,7 @@ def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
         with ledger.locked():
             entries, applied = ledger.entries(), ledger.applied_key(cell)
             alive = entries.is_alive(slot, incarnation)
-            claim = Claim(alive=alive, is_new=key > applied, in_time=True)
+            claim = PushClaim(alive=alive, is_new=key > applied, in_time=True)
             admission = admit(entries, claim, counts_update=True, staleness_bin=0)
             decide.close(entries, alive=alive, slot=slot, ticket=closes, steps=1, examples=7)
             following = issuing.issue(entries, alive=alive, slot=slot, pushed=ticket)

@@ -13,7 +13,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import is_task_failure, tells_of_an_unread_request
 from tfps.bridge.pieces import all_pieces
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.runtime.compile.ways import WAYS
+from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import explain, servers_error
 from tfps.runtime.program.program import Program
@@ -49,7 +49,7 @@ class CompiledProgram:
         self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
         if program.schedule.local is not None:
             runtime.kept_slots.note(program.schedule.local.slots)
-        loop = WAYS[program.schedule.way].loop
+        loop = REGIMES[program.schedule.regime].loop
         self._functions = {
             carrier: loop(program, servers=self.servers, carrier=carrier).compile(source)
             for carrier in dict.fromkeys(self._carriers)

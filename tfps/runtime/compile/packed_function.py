@@ -14,19 +14,19 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.runtime.compile.ways import WAYS
+from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.discovery import Discovery
 from tfps.runtime.program.local_training import keep_to, train_alone
 from tfps.runtime.program.program import Program, refuse_strangers
-from tfps.runtime.program.schedule import Way
+from tfps.runtime.program.schedule import Regime
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.mean_half import MeanHalf
 from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.function_warm_up import WarmUpStep
 
-ROW_WAYS = (Way.AT_ONCE, Way.BOUNDED)
+ROW_REGIMES = (Regime.AT_ONCE, Regime.BOUNDED)
 
 
 def trace_packed(
@@ -57,7 +57,7 @@ def trace_packed(
     # What workers update, no server does.
     updates = updates if program.schedule.local is None else []
     servers = _halves(FunctionHalf, program, strategy=strategy, updates=updates)
-    step_kind = WAYS[program.schedule.way].function_step
+    step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
     outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
     if program.stages and strategy.runtime.warm_up is not None:
@@ -154,7 +154,7 @@ def _scheduled(program: Program, mode: Mode) -> Program:
     if program.schedule.local is not None:
         refuse_strangers(program.variables)
     # In rounds a function asks for all parameters with the request that it enters with.
-    return let_rows_travel(program) if program.schedule.way in ROW_WAYS else program
+    return let_rows_travel(program) if program.schedule.regime in ROW_REGIMES else program
 
 
 def _discover(

@@ -42,7 +42,7 @@ class LocalTraining:
     adds_counts: bool
 
 
-class Way(enum.Enum):
+class Regime(enum.Enum):
     """How workers go through the steps of a program."""
 
     AT_ONCE = enum.auto()  # each push is applied when it comes
@@ -80,15 +80,15 @@ class Schedule:
         return 1 if self.local is None else self.local.period_steps
 
     @property
-    def way(self) -> Way:
+    def regime(self) -> Regime:
         """How workers go through their steps."""
         if self.local is not None:
-            return Way.LOCAL_IN_ROUNDS if self.in_rounds else Way.LOCAL
+            return Regime.LOCAL_IN_ROUNDS if self.in_rounds else Regime.LOCAL
         if self.is_pipelined:
-            return Way.PIPELINED
+            return Regime.PIPELINED
         if self.in_rounds:
-            return Way.ADAPTIVE if self.is_adaptive else Way.IN_ROUNDS
-        return Way.BOUNDED if self.is_bounded else Way.AT_ONCE
+            return Regime.ADAPTIVE if self.is_adaptive else Regime.IN_ROUNDS
+        return Regime.BOUNDED if self.is_bounded else Regime.AT_ONCE
 
     @property
     def is_adaptive(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import Claim, admit, either
+from tfps.consistency.admission import PushClaim, admit, either
 from tfps.consistency.issuing import TicketGrant
 from tfps.consistency.ledger import STALENESS_BINS, Entries, Status
 from tfps.transport.message import Request
@@ -148,7 +148,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PushVerdict:
     """What follows from a push."""
 
     status: Any
@@ -162,7 +162,7 @@ class Verdict:
     remembered: Any  # the largest key applied in this ticket's cell of the window
 
 
-def judge(entries: Entries, terms: Terms, arrival: Arrival) -> Verdict:
+def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
     """Admit a push, close the ticket before it, hand out the next, and count.
 
     Args:
@@ -185,7 +185,7 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> Verdict:
         in_time = staleness <= terms.drop_above
     admitted = admit(
         entries,
-        Claim(alive=arrival.alive, is_new=is_new, in_time=in_time),
+        PushClaim(alive=arrival.alive, is_new=is_new, in_time=in_time),
         counts_update=terms.is_update and not terms.in_rounds,
         staleness_bin=staleness_bin if terms.is_update else None,
     )
@@ -194,7 +194,7 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> Verdict:
     )
     if terms.is_update and not terms.in_rounds:
         version = version + either(logic, admitted.fresh, 1, 0)
-    return Verdict(
+    return PushVerdict(
         status=either(logic, arrival.is_ours, admitted.status, int(Status.REPLAN)),
         version=version,
         staleness=staleness,

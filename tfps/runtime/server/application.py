@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.server.admission import Arrival, Verdict
+from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.server_stage import ServerStage
 from tfps.transport.message import Request
@@ -19,7 +19,7 @@ class Application(Protocol):
     """What a server does with the tensors of a push."""
 
     def take(
-        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: Verdict, sender: WorkerAt
+        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, sender: WorkerAt
     ) -> tf.Tensor:
         """Trace it, under the server's mutex; answers when it is done.
 
@@ -38,7 +38,7 @@ class AtOnce:
     stage: ServerStage
 
     def take(
-        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: Verdict, sender: WorkerAt
+        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, sender: WorkerAt
     ) -> tf.Tensor:
         return self.stage.timed(
             verdict.fresh,
@@ -62,7 +62,7 @@ class IntoRound:
     weighs_examples: bool
 
     def take(
-        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: Verdict, sender: WorkerAt
+        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, sender: WorkerAt
     ) -> tf.Tensor:
         one = tf.constant(1, tf.int64)
         return self.contributions.add(

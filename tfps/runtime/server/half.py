@@ -39,7 +39,7 @@ from tfps.transport.message import REQUEST_FIELDS, Kind
 from tfps.transport.service import Entry, Service
 
 
-class Traced(Protocol):
+class RequestTrace(Protocol):
     """What traces the answer to a request."""
 
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -155,7 +155,7 @@ class ServerHalf:
     def offer(
         self,
         kind: Kind,
-        request: Traced,
+        request: RequestTrace,
         *,
         stage: int = 0,
         request_bytes: int = 0,

@@ -16,7 +16,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.wire import Parts, StageWire, gradient_of, name_of, pieces_on
 from tfps.runtime.program.program import Program
-from tfps.runtime.server.admission import Arrival, Verdict
+from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.push import Push
 from tfps.runtime.server.requests import SlotPull
@@ -83,7 +83,7 @@ class IntoMean:
     calls: ServerVariable | None
 
     def take(
-        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: Verdict, sender: WorkerAt
+        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, sender: WorkerAt
     ) -> tf.Tensor:
         if self.calls is not None:
             tf.raw_ops.ResourceScatterAdd(

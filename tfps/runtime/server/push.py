@@ -12,7 +12,7 @@ from tfps.consistency.ledger import Entries
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
-from tfps.runtime.server.admission import Arrival, Terms, Verdict, judge
+from tfps.runtime.server.admission import Arrival, PushVerdict, Terms, judge
 from tfps.runtime.server.application import Application
 from tfps.runtime.server.pull_recorder import PullRecorder
 from tfps.runtime.server.push_gate import PushGate
@@ -125,7 +125,7 @@ class Push:
         )
 
     def _post(
-        self, entries: Entries, verdict: Verdict, *, cell: tf.Tensor, done: tf.Tensor
+        self, entries: Entries, verdict: PushVerdict, *, cell: tf.Tensor, done: tf.Tensor
     ) -> None:
         """The books say that it was applied when it was, and not if that failed."""
         ledger = self.stage.server.ledger

@@ -14,7 +14,7 @@ from tfps.consistency.ledger import MAX_STAGES, NOTHING
 from tfps.consistency.round_gate import Contribution, RoundGate
 from tfps.consistency.rounds import Rounds
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.server.admission import Verdict
+from tfps.runtime.server.admission import PushVerdict
 from tfps.runtime.server.contributions import Contributions
 from tfps.transport.message import Request
 
@@ -24,7 +24,7 @@ Read = Callable[[tf.Tensor], list[tf.Tensor]]
 
 
 @dataclass(frozen=True)
-class Place:
+class Standing:
     """Where a push stands among the others; as `Arrival` says."""
 
     in_time: Any = True
@@ -36,11 +36,11 @@ class Place:
 class PushGate(Protocol):
     """Who has to wait before a push is answered."""
 
-    def arrive(self, header: Fields, alive: Any) -> Place:
+    def arrive(self, header: Fields, alive: Any) -> Standing:
         """Trace where a push stands, under the server's mutex."""
 
     def end_step(
-        self, header: Fields, place: Place, verdict: Verdict, *, done: tf.Tensor
+        self, header: Fields, place: Standing, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
         """Trace what follows, under the mutex.
 
@@ -54,7 +54,7 @@ class PushGate(Protocol):
             Whether its worker has to wait (None: never), and the version of what is read now.
         """
 
-    def wait(self, header: Fields, place: Place, read: Read) -> list[tf.Tensor]:
+    def wait(self, header: Fields, place: Standing, read: Read) -> list[tf.Tensor]:
         """Trace waiting, not under the mutex; answers what is read then under it."""
 
 
@@ -70,18 +70,18 @@ class ClockGate:
     gate: Gate
     ledger: ServerLedger
 
-    def arrive(self, header: Fields, alive: Any) -> Place:
-        return Place()
+    def arrive(self, header: Fields, alive: Any) -> Standing:
+        return Standing()
 
     def end_step(
-        self, header: Fields, place: Place, verdict: Verdict, *, done: tf.Tensor
+        self, header: Fields, place: Standing, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
         has_to_wait = self.gate.end_step(
             header[Request.SLOT], counts=verdict.alive, clock=header[Request.CLOCK] + 1
         )
         return has_to_wait, verdict.version
 
-    def wait(self, header: Fields, place: Place, read: Read) -> list[tf.Tensor]:
+    def wait(self, header: Fields, place: Standing, read: Read) -> list[tf.Tensor]:
         def read_again() -> list[tf.Tensor]:
             return read(self.ledger.entries().read(self.ledger.books.VERSION))
 
@@ -110,7 +110,7 @@ class RoundBarrier:
     is_last: bool
     unit: int = 1
 
-    def arrive(self, header: Fields, alive: Any) -> Place:
+    def arrive(self, header: Fields, alive: Any) -> Standing:
         position = header[Request.BASE_VERSION]
         following = (position // MAX_STAGES + 1) * MAX_STAGES if self.is_last else position + 1
         # Who was late for a stage has parameters of another one now, and is late for the next too.
@@ -124,10 +124,10 @@ class RoundBarrier:
             unit=self.unit,
         )
         in_time, state = self.rounds.accepts(made)
-        return Place(in_time, state.position, made, state)
+        return Standing(in_time, state.position, made, state)
 
     def end_step(
-        self, header: Fields, place: Place, verdict: Verdict, *, done: tf.Tensor
+        self, header: Fields, place: Standing, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
         assert place.contribution is not None
         assert place.rounds is not None
@@ -136,7 +136,7 @@ class RoundBarrier:
             has_to_wait = self.rounds.push(place.contribution, found, apply=self._apply)
         return has_to_wait, self.rounds.position()
 
-    def wait(self, header: Fields, place: Place, read: Read) -> list[tf.Tensor]:
+    def wait(self, header: Fields, place: Standing, read: Read) -> list[tf.Tensor]:
         assert place.contribution is not None
         # In a loop TensorFlow cannot take apart the conditions around an update that XLA compiles.
         apply = functools.partial(self._apply, compiled=False)

@@ -1,10 +1,10 @@
-"""Which loop, and which step, the schedule of a program takes: one line for each way."""
+"""Which loop, and which step, the schedule of a program takes: one line for each regime."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tfps.runtime.program.schedule import Way
+from tfps.runtime.program.schedule import Regime
 from tfps.runtime.worker.fit_local import LocalLoop
 from tfps.runtime.worker.fit_loop import FitLoop
 from tfps.runtime.worker.fit_pipelined import PipelinedLoop
@@ -14,7 +14,7 @@ from tfps.runtime.worker.function_member import BoundedStep, RoundStep
 from tfps.runtime.worker.function_step import FunctionStep
 
 
-class Traced(NamedTuple):
+class WorkerHalf(NamedTuple):
     """What traces the worker's half of a program.
 
     Args:
@@ -26,12 +26,12 @@ class Traced(NamedTuple):
     function_step: type[FunctionStep] | None
 
 
-WAYS = {
-    Way.AT_ONCE: Traced(FitLoop, FunctionStep),
-    Way.BOUNDED: Traced(FitLoop, BoundedStep),
-    Way.PIPELINED: Traced(PipelinedLoop, None),
-    Way.IN_ROUNDS: Traced(FitLoop, RoundStep),
-    Way.ADAPTIVE: Traced(QuotaLoop, None),
-    Way.LOCAL: Traced(LocalLoop, LocalCalls),
-    Way.LOCAL_IN_ROUNDS: Traced(LocalLoop, LocalRounds),
+REGIMES = {
+    Regime.AT_ONCE: WorkerHalf(FitLoop, FunctionStep),
+    Regime.BOUNDED: WorkerHalf(FitLoop, BoundedStep),
+    Regime.PIPELINED: WorkerHalf(PipelinedLoop, None),
+    Regime.IN_ROUNDS: WorkerHalf(FitLoop, RoundStep),
+    Regime.ADAPTIVE: WorkerHalf(QuotaLoop, None),
+    Regime.LOCAL: WorkerHalf(LocalLoop, LocalCalls),
+    Regime.LOCAL_IN_ROUNDS: WorkerHalf(LocalLoop, LocalRounds),
 }
