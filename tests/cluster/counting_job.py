@@ -66,7 +66,7 @@ class CountingJob:
         return shard.shuffle(self.examples).batch(self.batch_size)
 
     def updates(self) -> list[int]:
-        """As every item of the weights, the optimizer and the servers' books have counted them."""
+        """As every item of the weights, the optimizer and the servers' ledger have counted them."""
         weights = [int(item) for weight in self.model.get_weights() for item in np.unique(weight)]
         stats = self.strategy.stats()
         iterations = int(self.model.optimizer.iterations)

@@ -1,4 +1,4 @@
-"""A model whose step computes nothing: what is left of a step is the exchange and the books."""
+"""A model whose step computes nothing: what is left of a step is the exchange and the ledger."""
 
 from __future__ import annotations
 

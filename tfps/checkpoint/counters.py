@@ -1,4 +1,4 @@
-"""What of a server's books a checkpoint keeps, and what of it new servers take over."""
+"""What of a server's ledger a checkpoint keeps, and what of it new servers take over."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 
 from tfps.checkpoint.manifest import Counters
-from tfps.consistency.ledger import STALENESS_BINS, Books
+from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
 
 
-def counters_of(books: Books, all_cells: Sequence[np.ndarray[Any, Any]]) -> Counters:
-    """Read the books of all servers at rest.
+def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]]) -> Counters:
+    """Read the ledger of all servers at rest.
 
     Args:
-        books: the accounts.
+        layout: of the ledger.
         all_cells: of each server; the first one hands out tickets.
     """
     tickets = all_cells[0]
     return Counters(
-        versions=tuple(int(cells[books.VERSION]) for cells in all_cells),
-        staleness=tuple(_staleness(books, cells) for cells in all_cells),
-        gradients_dropped=tuple(int(cells[books.DROPPED]) for cells in all_cells),
-        examples_seen=int(tickets[books.EXAMPLES]),
-        worker_steps=tuple(int(tickets[books.steps(slot)]) for slot in range(books.slots)),
-        next_ticket=int(tickets[books.NEXT]),
+        versions=tuple(int(cells[layout.VERSION]) for cells in all_cells),
+        staleness=tuple(_staleness(layout, cells) for cells in all_cells),
+        gradients_dropped=tuple(int(cells[layout.DROPPED]) for cells in all_cells),
+        examples_seen=int(tickets[layout.EXAMPLES]),
+        worker_steps=tuple(int(tickets[layout.steps(slot)]) for slot in range(layout.slots)),
+        next_ticket=int(tickets[layout.NEXT]),
     )
 
 
-def entries_of(books: Books, counters: Counters, *, servers: int) -> list[dict[int, int]]:
+def entries_of(layout: LedgerLayout, counters: Counters, *, servers: int) -> list[dict[int, int]]:
     """The cells to write on each server, so that its counts go on.
 
     With as many servers as there were, each takes over its own. With another number all take over
@@ -38,7 +38,7 @@ def entries_of(books: Books, counters: Counters, *, servers: int) -> list[dict[i
     manifest to be read, and start anew.
 
     Args:
-        books: the accounts.
+        layout: of the ledger.
         counters: of the checkpoint.
         servers: how many there are now.
     """
@@ -49,11 +49,11 @@ def entries_of(books: Books, counters: Counters, *, servers: int) -> list[dict[i
         staleness = counters.staleness[at]
         entries.append(
             {
-                books.VERSION: counters.versions[at] if same else min(counters.versions),
-                books.DROPPED: counters.gradients_dropped[at],
-                books.EXAMPLES: counters.examples_seen if server == 0 else 0,
+                layout.VERSION: counters.versions[at] if same else min(counters.versions),
+                layout.DROPPED: counters.gradients_dropped[at],
+                layout.EXAMPLES: counters.examples_seen if server == 0 else 0,
                 **{
-                    books.staleness(value): staleness.get(value, 0)
+                    layout.staleness(value): staleness.get(value, 0)
                     for value in range(STALENESS_BINS)
                 },
             }
@@ -61,7 +61,7 @@ def entries_of(books: Books, counters: Counters, *, servers: int) -> list[dict[i
     return entries
 
 
-def _staleness(books: Books, cells: np.ndarray[Any, Any]) -> dict[int, int]:
-    begin = books.staleness(0)
+def _staleness(layout: LedgerLayout, cells: np.ndarray[Any, Any]) -> dict[int, int]:
+    begin = layout.staleness(0)
     counts = cells[begin : begin + STALENESS_BINS]
     return {value: int(count) for value, count in enumerate(counts) if count}

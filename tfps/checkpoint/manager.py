@@ -157,7 +157,7 @@ class CheckpointManager:
             raise
         self.last_pause_s = time.monotonic() - began_s
         if strategy is not None:
-            counters = counters_of(strategy.runtime.ticket_server.books, all_cells)
+            counters = counters_of(strategy.runtime.ticket_server.layout, all_cells)
         self._last_number = max([self._last_number, *self._folder.numbers()]) + 1
         manifest = Manifest(
             number=self._last_number,
@@ -260,8 +260,8 @@ class CheckpointManager:
             with restoring(runtime.servers, lines=lines, shared=shared) as parts:
                 fill(contents, manifest, folder, servers=parts)
                 if optimizer and manifest.counters is not None:
-                    books = runtime.ticket_server.books
-                    entries = entries_of(books, manifest.counters, servers=len(parts))
+                    layout = runtime.ticket_server.layout
+                    entries = entries_of(layout, manifest.counters, servers=len(parts))
                     in_parallel(
                         [partial(p.write_cells, e) for p, e in zip(parts, entries, strict=True)]
                     )

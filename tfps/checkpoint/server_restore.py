@@ -90,7 +90,7 @@ class ServerRestore:
         self._fence(self._number + 1)
 
     def write_cells(self, entries: Mapping[int, int]) -> None:
-        """Write cells of the server's books."""
+        """Write cells of the server's ledger."""
 
         def trace(number: tf.Tensor, cells: tf.Tensor, values: tf.Tensor) -> list[tf.Tensor]:
             def write() -> tf.Tensor:
@@ -106,14 +106,14 @@ class ServerRestore:
 
     def _trace_fence(self, number: tf.Tensor) -> list[tf.Tensor]:
         with self._ledger.locked():
-            self._ledger.raise_to(self._ledger.books.FENCE, number)
+            self._ledger.raise_to(self._ledger.layout.FENCE, number)
         return [tf.identity(number)]
 
     def _if_current(self, number: tf.Tensor, write: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Trace writes under the server's mutex, unless something newer has begun."""
         ledger = self._ledger
         with ledger.locked():
-            is_current = tf.equal(ledger.cells()[ledger.books.FENCE], number)
+            is_current = tf.equal(ledger.cells()[ledger.layout.FENCE], number)
             return tf.cond(is_current, write, lambda: tf.constant(False))
 
     def fill(self, folder: Path, manifest: Manifest, parts: Iterable[Filling]) -> None:

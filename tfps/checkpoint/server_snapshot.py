@@ -45,7 +45,7 @@ class ServerSnapshot:
         self._files = [(file, self._writer(file)) for file in files_of(pieces)]
 
     def take(self, number: int) -> np.ndarray[Any, Any]:
-        """Note all values under the server's mutex; answers its books as they were.
+        """Note all values under the server's mutex; answers its ledger as they were.
 
         Args:
             number: larger than any before; an attempt that arrives late notes nothing.
@@ -120,8 +120,8 @@ class ServerSnapshot:
 
         with ledger.locked():
             cells = ledger.cells()
-            tf.cond(number > cells[ledger.books.FENCE], note, lambda: tf.constant(False))
-            ledger.raise_to(ledger.books.FENCE, number)
+            tf.cond(number > cells[ledger.layout.FENCE], note, lambda: tf.constant(False))
+            ledger.raise_to(ledger.layout.FENCE, number)
         return [cells]
 
     def _trace_free(self) -> list[tf.Tensor]:

@@ -82,7 +82,7 @@ def throughput(
 def transport(*, quick: bool, output: Path, repetitions: int | None) -> None:
     """Time and CPU of one exchange with a parameter server, by carrier, from 4 KB to 64 MB.
 
-    Says too what a server's books and its optimizer add to an exchange: about 5 minutes on two
+    Says too what a server's ledger and its optimizer add to an exchange: about 5 minutes on two
     cores. With the `openssl` command there are rows for encrypted connections.
     """
     from tfps.bench.transport.benchmark import Transport, run

@@ -41,28 +41,28 @@ def admit(
     """Decide on a push, and count it.
 
     Args:
-        entries: the server's books.
+        entries: the server's ledger.
         claim: what is known of it.
         counts_update: a fresh one is an update of the server's variables, by itself.
         staleness_bin: where its staleness is counted; None: it carries no gradients.
     """
-    books, logic = entries.books, entries.logic
+    layout, logic = entries.layout, entries.logic
     known = every(logic, claim.alive, claim.is_new)
     fresh = every(logic, known, claim.in_time)
     accepted = either(logic, claim.in_time, int(Status.OK), int(Status.LATE))
     status = either(logic, claim.is_new, accepted, int(Status.DUPLICATE))
     status = either(logic, claim.alive, status, int(Status.EVICTED))
-    entries.count_if(claim.alive, books.EXCHANGES)
+    entries.count_if(claim.alive, layout.EXCHANGES)
     if claim.is_new is not True:
-        entries.count_if(claim.alive, books.DUPLICATES, logic.choose(claim.is_new, 0, 1))
+        entries.count_if(claim.alive, layout.DUPLICATES, logic.choose(claim.is_new, 0, 1))
     dropped = either(logic, claim.in_time, NONE, either(logic, claim.is_new, 1, NONE))
     dropped = either(logic, claim.alive, dropped, 1)
     if dropped is not NONE:
-        entries.count(books.DROPPED, dropped)
+        entries.count(layout.DROPPED, dropped)
     if counts_update:
-        entries.count_if(fresh, books.VERSION)
+        entries.count_if(fresh, layout.VERSION)
     if staleness_bin is not None:
-        entries.count_if(fresh, books.staleness(staleness_bin))
+        entries.count_if(fresh, layout.staleness(staleness_bin))
     return Admission(known=known, fresh=fresh, status=status)
 
 

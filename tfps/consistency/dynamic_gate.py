@@ -15,7 +15,7 @@ class DynamicGate(BoundedGate):
     """A worker waits beyond a bound, unless the server lets it go on for some steps.
 
     Args:
-        ledger: the server's books.
+        ledger: the server's ledger.
         limits: how far ahead a worker may start.
     """
 
@@ -42,15 +42,15 @@ class DynamicGate(BoundedGate):
         return decision
 
     def _pace(self) -> Pace:
-        books = self._ledger.books
-        return Pace(*self._ledger.by_slot(books.pushed, books.pushed_before, books.granted))
+        layout = self._ledger.layout
+        return Pace(*self._ledger.by_slot(layout.pushed, layout.pushed_before, layout.granted))
 
     def _keep(self, pace: Pace) -> None:
-        books = self._ledger.books
+        layout = self._ledger.layout
         self._ledger.write_by_slot(
             {
-                books.pushed: pace.pushed,
-                books.pushed_before: pace.pushed_before,
-                books.granted: pace.granted,
+                layout.pushed: pace.pushed,
+                layout.pushed_before: pace.pushed_before,
+                layout.granted: pace.granted,
             }
         )

@@ -92,7 +92,7 @@ class BoundedGate:
     """A worker waits while it is more than a bound of steps ahead of the slowest.
 
     Args:
-        ledger: the server's books.
+        ledger: the server's ledger.
         bound_steps: how far ahead a worker may start.
     """
 
@@ -106,7 +106,7 @@ class BoundedGate:
         self._decide(state, asking=tf.zeros_like(is_new))
 
     def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
-        self._decide(self._state(), asking=tf.zeros([self._ledger.books.slots], tf.int64))
+        self._decide(self._state(), asking=tf.zeros([self._ledger.layout.slots], tf.int64))
 
     def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor:
         worker = self._ledger.one_hot(slot) * tf.cast(counts, tf.int64)
@@ -135,8 +135,8 @@ class BoundedGate:
         return tf.reduce_any(decision.blocked == 1)
 
     def _state(self) -> Clocks:
-        books = self._ledger.books
-        return Clocks(*self._ledger.by_slot(books.clock, books.active, books.waiting))
+        layout = self._ledger.layout
+        return Clocks(*self._ledger.by_slot(layout.clock, layout.active, layout.waiting))
 
     def _rule(self, state: Clocks, asking: tf.Tensor) -> Decision:
         """Who of those that ask may start."""
@@ -144,10 +144,10 @@ class BoundedGate:
 
     def _decide(self, state: Clocks, *, asking: tf.Tensor) -> Decision:
         """Write what follows and wake those that may go on."""
-        books = self._ledger.books
+        layout = self._ledger.layout
         decision = self._rule(state, asking)
         after = decision.after
-        self._ledger.write_by_slot({books.clock: after.clocks, books.waiting: after.waiting})
-        self._ledger.raise_to(books.LARGEST_GAP, decision.gap)
+        self._ledger.write_by_slot({layout.clock: after.clocks, layout.waiting: after.waiting})
+        self._ledger.raise_to(layout.LARGEST_GAP, decision.gap)
         self._waiters.wake(decision.released)
         return decision

@@ -38,18 +38,18 @@ class _Drawn:
 
 
 def _draw(entries: Entries, alive: Any) -> _Drawn:
-    books, logic = entries.books, entries.logic
-    count, upcoming = entries.read(books.RETURNED), entries.read(books.NEXT)
+    layout, logic = entries.layout, entries.logic
+    count, upcoming = entries.read(layout.RETURNED), entries.read(layout.NEXT)
     came_back = logic.both(alive, count > 0)
-    is_new = logic.both(logic.both(alive, count <= 0), upcoming < entries.read(books.LIMIT))
+    is_new = logic.both(logic.both(alive, count <= 0), upcoming < entries.read(layout.LIMIT))
     position = logic.position_of_smallest(
-        entries.read, begin=books.returned(0), capacity=books.most_returned, count=count
+        entries.read, begin=layout.returned(0), capacity=layout.most_returned, count=count
     )
-    smallest = entries.read(books.returned(position))
+    smallest = entries.read(layout.returned(position))
     last = logic.choose(count > 0, count - 1, 0)
     ticket = logic.choose(came_back, smallest, logic.choose(is_new, upcoming, NO_TICKET))
-    entries.write_if(came_back, books.returned(position), entries.read(books.returned(last)))
-    entries.count_if(came_back, books.RETURNED, -1)
+    entries.write_if(came_back, layout.returned(position), entries.read(layout.returned(last)))
+    entries.count_if(came_back, layout.RETURNED, -1)
     return _Drawn(ticket, is_new, came_back, position, last)
 
 
@@ -60,25 +60,25 @@ def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any, pipelined: bo
     worker that finds no batch leaves; none with a batch may lie behind its ticket then.
 
     Args:
-        entries: the ticket server's books.
+        entries: the ticket server's ledger.
         alive: whether the worker may have one.
         slot: the worker.
         pushed: the ticket that it pushed with this request and that stays on its account.
         pipelined: the worker computes a step while the one before is on its way, so it may have
             another ticket already; the new one comes after that.
     """
-    books, logic = entries.books, entries.logic
+    layout, logic = entries.layout, entries.logic
     drawn = _draw(entries, alive)
-    entries.count_if(drawn.is_new, books.NEXT)
+    entries.count_if(drawn.is_new, layout.NEXT)
     ticket = held = drawn.ticket
     if pipelined:
-        held_before = entries.read(books.held(slot))
-        rest = logic.choose(held_before == pushed, entries.read(books.ahead(slot)), held_before)
+        held_before = entries.read(layout.held(slot))
+        rest = logic.choose(held_before == pushed, entries.read(layout.ahead(slot)), held_before)
         held = logic.choose(rest >= 0, rest, ticket)
         ahead = logic.choose(rest >= 0, ticket, NO_TICKET)
-        entries.write_if(alive, books.ahead(slot), ahead)
-    entries.write_if(alive, books.held(slot), held)
-    entries.write_if(alive, books.unclosed(slot), pushed)
+        entries.write_if(alive, layout.ahead(slot), ahead)
+    entries.write_if(alive, layout.held(slot), held)
+    entries.write_if(alive, layout.unclosed(slot), pushed)
     return ticket
 
 
@@ -91,41 +91,41 @@ def issue_several(
     that servers know them.
 
     Args:
-        entries: the ticket server's books.
+        entries: the ticket server's ledger.
         alive: whether the worker may have any.
         slot: the worker.
         pushed: the first ticket of those that it pushed with this request.
         quota: how many new ones it may have.
     """
-    books, logic = entries.books, entries.logic
+    layout, logic = entries.layout, entries.logic
     drawn = _draw(entries, alive)
-    left = entries.read(books.LIMIT) - entries.read(books.NEXT)
+    left = entries.read(layout.LIMIT) - entries.read(layout.NEXT)
     fresh = logic.smaller(quota, left)
-    entries.count_if(drawn.is_new, books.NEXT, fresh)
-    returned = entries.read(books.returned_batches(drawn.position))
+    entries.count_if(drawn.is_new, layout.NEXT, fresh)
+    returned = entries.read(layout.returned_batches(drawn.position))
     count = logic.choose(drawn.came_back, returned, logic.choose(drawn.is_new, fresh, 0))
-    moved = entries.read(books.returned_batches(drawn.last))
-    entries.write_if(drawn.came_back, books.returned_batches(drawn.position), moved)
-    entries.write_if(alive, books.unclosed_batches(slot), entries.read(books.held_batches(slot)))
-    entries.write_if(alive, books.held_batches(slot), count)
-    entries.write_if(alive, books.held(slot), drawn.ticket)
-    entries.write_if(alive, books.unclosed(slot), pushed)
+    moved = entries.read(layout.returned_batches(drawn.last))
+    entries.write_if(drawn.came_back, layout.returned_batches(drawn.position), moved)
+    entries.write_if(alive, layout.unclosed_batches(slot), entries.read(layout.held_batches(slot)))
+    entries.write_if(alive, layout.held_batches(slot), count)
+    entries.write_if(alive, layout.held(slot), drawn.ticket)
+    entries.write_if(alive, layout.unclosed(slot), pushed)
     return drawn.ticket, count
 
 
 def withdraw(entries: Entries, *, ticket: Any) -> Any:
     """Take a ticket for good off those that came back; answers whether it was one of them."""
-    books, logic = entries.books, entries.logic
-    count = entries.read(books.RETURNED)
+    layout, logic = entries.layout, entries.logic
+    count = entries.read(layout.RETURNED)
     position = logic.position_of_smallest(
         lambda cell: abs(entries.read(cell) - ticket),
-        begin=books.returned(0),
-        capacity=books.most_returned,
+        begin=layout.returned(0),
+        capacity=layout.most_returned,
         count=count,
     )
     last = logic.choose(count > 0, count - 1, 0)
-    found = logic.both(count > 0, entries.read(books.returned(position)) == ticket)
-    for account in (books.returned, books.returned_batches):
+    found = logic.both(count > 0, entries.read(layout.returned(position)) == ticket)
+    for account in (layout.returned, layout.returned_batches):
         entries.write_if(found, account(position), entries.read(account(last)))
-    entries.count_if(found, books.RETURNED, -1)
+    entries.count_if(found, layout.RETURNED, -1)
     return found

@@ -1,4 +1,4 @@
-"""The books of one server: who is in, which tickets are out, what was applied.
+"""The ledger of one server: who is in, which tickets are out, what was applied.
 
 Every decision of a server is made here, on cells of one integer vector, with arithmetic that works
 on Python integers and on tensors alike. No TensorFlow: property tests run the same code that the
@@ -46,7 +46,7 @@ class Status(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Books:
+class LedgerLayout:
     """Where each account lies in the vector.
 
     Args:
@@ -169,7 +169,7 @@ class Books:
         return self.histograms + STALENESS_BINS + 4 * DURATION_BINS
 
     def blank(self) -> list[int]:
-        """The books of a new server."""
+        """The ledger of a new server."""
         cells = [0] * self.size
         for slot in range(self.slots):
             for account in (self.held, self.unclosed, self.ahead):
@@ -184,13 +184,13 @@ class Entries:
     A cell is either written, and then once, or added to; what is read is always the cell before.
 
     Args:
-        books: the accounts.
+        layout: of the ledger.
         read: the value of a cell.
         logic: arithmetic on those values.
     """
 
-    def __init__(self, *, books: Books, read: Callable[[Any], Any], logic: Logic) -> None:
-        self.books, self.read, self.logic = books, read, logic
+    def __init__(self, *, layout: LedgerLayout, read: Callable[[Any], Any], logic: Logic) -> None:
+        self.layout, self.read, self.logic = layout, read, logic
         self.writes: list[tuple[Any, Any]] = []
         self.additions: list[tuple[Any, Any, Any]] = []  # (condition, cell, amount)
 
@@ -198,7 +198,7 @@ class Entries:
         self.writes.append((cell, value))
 
     def write_if(self, condition: Any, cell: Any, value: Any) -> None:
-        self.writes.append((self.logic.choose(condition, cell, self.books.SCRATCH), value))
+        self.writes.append((self.logic.choose(condition, cell, self.layout.SCRATCH), value))
 
     def count_if(self, condition: Any, cell: Any, amount: Any = 1) -> None:
         self.additions.append((condition, cell, amount))
@@ -208,14 +208,14 @@ class Entries:
 
     def count_traffic(self, *, received_bytes: int, sent_bytes: int) -> None:
         """Add a request's and its reply's payload."""
-        self.count(self.books.BYTES_RECEIVED, received_bytes)
-        self.count(self.books.BYTES_SENT, sent_bytes)
+        self.count(self.layout.BYTES_RECEIVED, received_bytes)
+        self.count(self.layout.BYTES_SENT, sent_bytes)
 
     def is_alive(self, slot: Any, incarnation: Any) -> Any:
         """Whether the sender is the worker that the server knows under this slot."""
         return self.logic.both(
-            self.read(self.books.active(slot)) == 1,
-            self.read(self.books.incarnation(slot)) == incarnation,
+            self.read(self.layout.active(slot)) == 1,
+            self.read(self.layout.incarnation(slot)) == incarnation,
         )
 
 
@@ -228,13 +228,13 @@ def close(
     entries: Entries, *, alive: Any, slot: Any, ticket: Any, steps: Any, examples: Any
 ) -> Any:
     """Close the ticket that a worker pushed before; answers whether it is counted now."""
-    books, logic = entries.books, entries.logic
+    layout, logic = entries.layout, entries.logic
     closed = logic.both(
-        logic.both(alive, ticket >= 0), entries.read(books.unclosed(slot)) == ticket
+        logic.both(alive, ticket >= 0), entries.read(layout.unclosed(slot)) == ticket
     )
-    entries.count_if(closed, books.COMPLETED, steps)
-    entries.count_if(closed, books.EXAMPLES, examples)
-    entries.count_if(closed, books.steps(slot), steps)
+    entries.count_if(closed, layout.COMPLETED, steps)
+    entries.count_if(closed, layout.EXAMPLES, examples)
+    entries.count_if(closed, layout.steps(slot), steps)
     return closed
 
 
@@ -243,13 +243,13 @@ def enter(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
 
     Its account must be empty: `dismiss` runs first, in a request of its own.
     """
-    books, logic = entries.books, entries.logic
-    newer = incarnation > entries.read(books.incarnation(slot))
-    was_active = entries.read(books.active(slot)) == 1
-    entries.write_if(newer, books.active(slot), 1)
-    entries.write_if(newer, books.incarnation(slot), incarnation)
-    entries.count_if(newer, books.ACTIVE_WORKERS, logic.choose(was_active, 0, 1))
-    entries.count_if(newer, books.EXCHANGES)
+    layout, logic = entries.layout, entries.logic
+    newer = incarnation > entries.read(layout.incarnation(slot))
+    was_active = entries.read(layout.active(slot)) == 1
+    entries.write_if(newer, layout.active(slot), 1)
+    entries.write_if(newer, layout.incarnation(slot), incarnation)
+    entries.count_if(newer, layout.ACTIVE_WORKERS, logic.choose(was_active, 0, 1))
+    entries.count_if(newer, layout.EXCHANGES)
     return newer
 
 
@@ -257,31 +257,31 @@ def dismiss(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
     """Let a worker out; tickets left on its account go back to be handed out again.
 
     Args:
-        entries: the server's books.
+        entries: the server's ledger.
         slot: the worker.
         leaves: whether it is let out at all.
         closed: whether the ticket that it pushed last was closed by this very request.
     """
-    books, logic = entries.books, entries.logic
-    was_active = logic.both(leaves, entries.read(books.active(slot)) == 1)
-    position = entries.read(books.RETURNED)
-    unclosed, held_batches = books.unclosed(slot), books.held_batches(slot)
+    layout, logic = entries.layout, entries.logic
+    was_active = logic.both(leaves, entries.read(layout.active(slot)) == 1)
+    position = entries.read(layout.RETURNED)
+    unclosed, held_batches = layout.unclosed(slot), layout.held_batches(slot)
     for account, together in (
-        (books.held(slot), held_batches),
-        (books.ahead(slot), held_batches),  # never several: nothing is pipelined then
-        (unclosed, books.unclosed_batches(slot)),
+        (layout.held(slot), held_batches),
+        (layout.ahead(slot), held_batches),  # never several: nothing is pipelined then
+        (unclosed, layout.unclosed_batches(slot)),
     ):
         ticket = entries.read(account)
         returns = logic.both(leaves, ticket >= 0)
         if account is unclosed:
             returns = logic.both(returns, logic.choose(closed, 0, 1) == 1)
-        entries.write_if(returns, books.returned(position), ticket)
-        entries.write_if(returns, books.returned_batches(position), entries.read(together))
-        entries.count_if(returns, books.RETURNED)
+        entries.write_if(returns, layout.returned(position), ticket)
+        entries.write_if(returns, layout.returned_batches(position), entries.read(together))
+        entries.count_if(returns, layout.RETURNED)
         position = position + logic.choose(returns, 1, 0)
         entries.write_if(leaves, account, NO_TICKET)
-    entries.write_if(leaves, books.active(slot), 0)
-    entries.count_if(was_active, books.ACTIVE_WORKERS, -1)
+    entries.write_if(leaves, layout.active(slot), 0)
+    entries.count_if(was_active, layout.ACTIVE_WORKERS, -1)
 
 
 def evict(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
@@ -289,30 +289,30 @@ def evict(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
 
     Also when it has not joined yet: its request to join may still be on its way.
     """
-    books = entries.books
-    known = entries.read(books.incarnation(slot))
+    layout = entries.layout
+    known = entries.read(layout.incarnation(slot))
     applies = incarnation >= known
     dismiss(entries, slot=slot, leaves=applies, closed=incarnation < 0)
-    entries.write_if(applies, books.incarnation(slot), incarnation)
+    entries.write_if(applies, layout.incarnation(slot), incarnation)
     return applies
 
 
 def finish(entries: Entries, *, alive: Any, slot: Any, ticket: Any) -> Any:
     """Close an evaluation ticket at once: nothing was pushed, so no other server need know."""
-    books, logic = entries.books, entries.logic
-    done = logic.both(alive, entries.read(books.held(slot)) == ticket)
-    entries.count_if(done, books.COMPLETED)
-    entries.count_if(done, books.evaluation_steps(slot))
+    layout, logic = entries.layout, entries.logic
+    done = logic.both(alive, entries.read(layout.held(slot)) == ticket)
+    entries.count_if(done, layout.COMPLETED)
+    entries.count_if(done, layout.evaluation_steps(slot))
     return done
 
 
 def open_tickets(entries: Entries, *, count: Any) -> Any:
     """Start a round of ``count`` tickets; answers the first. What an earlier round left is void."""
-    books = entries.books
-    first = entries.read(books.NEXT)
-    entries.write(books.LIMIT, first + count)
-    entries.write(books.RETURNED, 0)
-    for slot in range(books.slots):
-        for account in (books.held, books.unclosed, books.ahead):
+    layout = entries.layout
+    first = entries.read(layout.NEXT)
+    entries.write(layout.LIMIT, first + count)
+    entries.write(layout.RETURNED, 0)
+    for slot in range(layout.slots):
+        for account in (layout.held, layout.unclosed, layout.ahead):
             entries.write(account(slot), NO_TICKET)
     return first

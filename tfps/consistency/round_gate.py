@@ -1,4 +1,4 @@
-"""A server's rounds as it keeps them in its books: the thin shell around `rounds`."""
+"""A server's rounds as it keeps them in its ledger: the thin shell around `rounds`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RoundGate:
     that have contributed are woken then, and whoever looks again first applies it.
 
     Args:
-        ledger: the server's books.
+        ledger: the server's ledger.
         required: how many contributions complete a round, if so many workers are there.
     """
 
@@ -156,30 +156,30 @@ class RoundGate:
 
     def _misses_somebody(self) -> tf.Tensor:
         """Whether somebody who is expected has not joined yet."""
-        books = self._ledger.books
-        begins, active = self._ledger.by_slot(books.begins, books.active)
+        layout = self._ledger.layout
+        begins, active = self._ledger.by_slot(layout.begins, layout.active)
         return tf.reduce_any(tf.logical_and(begins < NEVER, active == 0))
 
     def _is_known(self, made: Contribution) -> tf.Tensor:
         """Not one that has died meanwhile, and whose slot another one has taken."""
         entries = self._ledger.entries()
-        return entries.read(entries.books.incarnation(made.slot)) == made.incarnation
+        return entries.read(entries.layout.incarnation(made.slot)) == made.incarnation
 
     def _state(self) -> Rounds:
-        books, cells = self._ledger.books, self._ledger.cells()
-        first = (books.begins(0), books.contributed(0), books.wanted(0))
-        return Rounds(cells[books.POSITION], *(cells[at : at + books.slots] for at in first))
+        layout, cells = self._ledger.layout, self._ledger.cells()
+        first = (layout.begins(0), layout.contributed(0), layout.wanted(0))
+        return Rounds(cells[layout.POSITION], *(cells[at : at + layout.slots] for at in first))
 
     def _store(self, state: Rounds) -> None:
-        books = self._ledger.books
+        layout = self._ledger.layout
         self._ledger.write_by_slot(
             {
-                books.begins: state.begins,
-                books.contributed: state.contributed,
-                books.wanted: state.wanted,
+                layout.begins: state.begins,
+                layout.contributed: state.contributed,
+                layout.wanted: state.wanted,
             }
         )
-        self._ledger.write(tf.constant(books.POSITION, tf.int64), state.position)
+        self._ledger.write(tf.constant(layout.POSITION, tf.int64), state.position)
 
     def _decide(self, state: Rounds, made: Contribution, *, may_apply: tf.Tensor) -> Turn:
         return rounds.decide(

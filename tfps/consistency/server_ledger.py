@@ -1,4 +1,4 @@
-"""A server's books as named resources: the thin shell around `ledger`'s decisions."""
+"""A server's ledger as named resources: the thin shell around `ledger`'s decisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency.histogram import bin_bounds
-from tfps.consistency.ledger import Books, Entries
+from tfps.consistency.ledger import Entries, LedgerLayout
 
 # Tickets are remembered in a window of this many. One that is still open when so many later ones
 # have been applied counts as applied: it is dropped rather than ever applied twice.
@@ -97,8 +97,8 @@ def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
 class Account:
     """A worker's slot, with the places of all its cells computed at once.
 
-    `ledger.Books` adds the slot to the place of slot 0; here that sum is known already, for those
-    that most requests ask for.
+    `ledger.LedgerLayout` adds the slot to the place of slot 0; here that sum is known already, for
+    those that most requests ask for.
     """
 
     def __init__(self, slot: tf.Tensor, places: dict[int, tf.Tensor]) -> None:
@@ -113,32 +113,32 @@ class ServerEntries(Entries):
     """`ledger.Entries` on the cells of a server.
 
     Args:
-        books: the accounts.
+        layout: of the ledger.
         cells: their values.
     """
 
-    def __init__(self, books: Books, cells: tf.Tensor) -> None:
+    def __init__(self, layout: LedgerLayout, cells: tf.Tensor) -> None:
         self._cells, self._known = cells, dict[int, tf.Tensor]()
-        self._totals = tf.unstack(cells[: books.GLOBALS], num=books.GLOBALS)
-        super().__init__(books=books, read=self._value, logic=GraphLogic())
+        self._totals = tf.unstack(cells[: layout.GLOBALS], num=layout.GLOBALS)
+        super().__init__(layout=layout, read=self._value, logic=GraphLogic())
 
     def _value(self, cell: Any) -> tf.Tensor:
-        if isinstance(cell, int) and cell < self.books.GLOBALS:
+        if isinstance(cell, int) and cell < self.layout.GLOBALS:
             return self._totals[cell]
         known = self._known.get(id(cell))
         return tf.gather(self._cells, cell) if known is None else known
 
     def account(self, slot: tf.Tensor) -> Account:
         """A slot whose cells are read together."""
-        books = self.books
+        layout = self.layout
         first = [
-            books.active(0),
-            books.incarnation(0),
-            books.held(0),
-            books.unclosed(0),
-            books.ahead(0),
-            books.steps(0),
-            books.evaluation_steps(0),
+            layout.active(0),
+            layout.incarnation(0),
+            layout.held(0),
+            layout.unclosed(0),
+            layout.ahead(0),
+            layout.steps(0),
+            layout.evaluation_steps(0),
         ]
         places = tf.constant(first, tf.int64) + slot
         singly = tf.unstack(places)
@@ -148,7 +148,7 @@ class ServerEntries(Entries):
 
 
 class ServerLedger:
-    """One server's books, its window of applied tickets and its mutex.
+    """One server's ledger, its window of applied tickets and its mutex.
 
     Args:
         device: the server.
@@ -157,9 +157,9 @@ class ServerLedger:
     """
 
     def __init__(self, *, device: str, container: str, slots: int) -> None:
-        self.device, self.container, self.books = device, container, Books(slots)
+        self.device, self.container, self.layout = device, container, LedgerLayout(slots)
         self._cells = ServerVariable(
-            np.array(self.books.blank(), np.int64),
+            np.array(self.layout.blank(), np.int64),
             device=device,
             container=container,
             shared_name="ledger",
@@ -202,8 +202,8 @@ class ServerLedger:
             tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 
     def entries(self) -> ServerEntries:
-        """The books as they are at this point of the trace."""
-        return ServerEntries(self.books, self._cells.read_value())
+        """The ledger as they are at this point of the trace."""
+        return ServerEntries(self.layout, self._cells.read_value())
 
     def post(self, entries: Entries) -> list[tf.Operation]:
         """Make all changes at once: two operations at most, since each costs the server time."""
@@ -226,16 +226,16 @@ class ServerLedger:
 
     def one_hot(self, slot: tf.Tensor) -> tf.Tensor:
         """A vector with 1 at a worker's slot."""
-        return tf.one_hot(slot, self.books.slots, dtype=tf.int64)
+        return tf.one_hot(slot, self.layout.slots, dtype=tf.int64)
 
     def by_slot(self, *accounts: Callable[[int], int]) -> list[tf.Tensor]:
         """The cells of all workers, a vector for each account."""
         cells = self.cells()
-        return [cells[account(0) : account(0) + self.books.slots] for account in accounts]
+        return [cells[account(0) : account(0) + self.layout.slots] for account in accounts]
 
     def write_by_slot(self, values: Mapping[Callable[[int], int], tf.Tensor]) -> None:
         """Write the cells of all workers, accounts with a vector for each."""
-        slots = np.arange(self.books.slots)
+        slots = np.arange(self.layout.slots)
         cells = np.concatenate([account(0) + slots for account in values])
         self.write(tf.constant(cells, tf.int64), tf.concat(list(values.values()), 0))
 
@@ -285,7 +285,7 @@ class ServerLedger:
         """
         bins = _bins(tf.constant([bin_bounds()], tf.int64), microseconds)
         kinds = np.arange(kind, kind + microseconds.shape[0], dtype=np.int64)
-        cells = tf.constant(self.books.duration(kinds, 0)) + bins
+        cells = tf.constant(self.layout.duration(kinds, 0)) + bins
         entries.count_if(microseconds >= 0, cells, tf.ones_like(kinds))
 
     def count_seconds(self, kind: int, seconds: tf.Tensor) -> None:
@@ -293,12 +293,12 @@ class ServerLedger:
         bins = _bins(tf.constant(np.array([bin_bounds()]) / 1e6), seconds[None])
         tf.raw_ops.ResourceScatterAdd(
             resource=self._cells.handle,
-            indices=self.books.duration(kind, bins),
+            indices=self.layout.duration(kind, bins),
             updates=tf.constant([1], tf.int64),
         )
 
     def destroy(self) -> None:
-        """Free the books and the mutex."""
+        """Free the ledger and the mutex."""
         self._cells.destroy()
         self._applied.destroy()
         with tf.init_scope(), private.placed_on(self.device):

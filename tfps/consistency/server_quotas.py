@@ -1,4 +1,4 @@
-"""The workers' paces as a server keeps them in its books: the thin shell around `quota`."""
+"""The workers' paces as a server keeps them in its ledger: the thin shell around `quota`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Quotas:
     """How many batches each worker takes in a round. Called under the ticket server's mutex.
 
     Args:
-        ledger: the server's books.
+        ledger: the server's ledger.
         adaptive_batches: how many a round has for each worker.
     """
 
@@ -38,15 +38,15 @@ class Quotas:
             alive: whether it takes part.
             microseconds: for each batch; below 1: not measured.
         """
-        books, worker = self._ledger.books, self._ledger.one_hot(slot)
+        layout, worker = self._ledger.layout, self._ledger.one_hot(slot)
         paces, begins = self._by_slot()
-        pace = pace_after(entries.read(books.pace(slot)), microseconds, logic=entries.logic)
-        entries.write_if(alive, books.pace(slot), pace)
+        pace = pace_after(entries.read(layout.pace(slot)), microseconds, logic=entries.logic)
+        entries.write_if(alive, layout.pace(slot), pace)
         return self._quota(worker, tf.where(worker == 1, pace, paces), begins)
 
     def _by_slot(self) -> list[tf.Tensor]:
-        books = self._ledger.books
-        return self._ledger.by_slot(books.pace, books.begins)
+        layout = self._ledger.layout
+        return self._ledger.by_slot(layout.pace, layout.begins)
 
     def _quota(self, worker: tf.Tensor, paces: tf.Tensor, begins: tf.Tensor) -> tf.Tensor:
         return quota_of(

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.server_ledger import ServerLedger
 
-TOKEN = 1  # says nothing: who gets one looks at the books again
+TOKEN = 1  # says nothing: who gets one looks at the ledger again
 
 
 class TensorVectors:
@@ -41,7 +41,7 @@ class Waiters:
     wait any more; they look again before they go on, so a token too many does no harm.
 
     Args:
-        ledger: the server's books.
+        ledger: the server's ledger.
     """
 
     def __init__(self, ledger: ServerLedger) -> None:
@@ -52,7 +52,7 @@ class Waiters:
 
         # Not a condition for each: two functions more per worker to trace, send and prepare.
         def wake_some() -> tf.Tensor:
-            counts = tf.unstack(released[:, None], num=self._ledger.books.slots)
+            counts = tf.unstack(released[:, None], num=self._ledger.layout.slots)
             for slot, count in enumerate(counts):
                 tokens = tf.fill(count, tf.constant(TOKEN, tf.int64))
                 tf.raw_ops.QueueEnqueueManyV2(handle=self._queue(slot), components=[tokens])
@@ -69,12 +69,12 @@ class Waiters:
             )
             return tf.ensure_shape(token, [])
 
-        slots = range(self._ledger.books.slots)
+        slots = range(self._ledger.layout.slots)
         return tf.switch_case(tf.cast(slot, tf.int32), [lambda s=s: take(s) for s in slots])
 
     def destroy(self) -> None:
         """Free the queues."""
-        for slot in range(self._ledger.books.slots):
+        for slot in range(self._ledger.layout.slots):
             with tf.init_scope(), private.placed_on(self._ledger.device):
                 tf.raw_ops.DestroyResourceOp(resource=self._queue(slot), ignore_lookup_error=True)
 

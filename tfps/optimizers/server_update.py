@@ -197,16 +197,16 @@ class ServerUpdate:
             )
 
     def _apply(
-        self, optimizer: Any, gradients: Mapping[str, tf.Tensor], push: UpdateContext
+        self, optimizer: Any, gradients: Mapping[str, tf.Tensor], context: UpdateContext
     ) -> None:
-        device = push.device
+        device = context.device
         if isinstance(optimizer, Wrapper):
-            self._apply(optimizer.inner_optimizer, gradients, push.within(optimizer))
+            self._apply(optimizer.inner_optimizer, gradients, context.within(optimizer))
             return
         if isinstance(optimizer, MultiOptimizer):
             for inner in optimizer.optimizers:
                 if inner.built and device in devices_of(inner):
-                    self._apply(inner, gradients, push)
+                    self._apply(inner, gradients, context)
             if device == optimizer._iterations._value.device:
                 optimizer._iterations._value.assign_add(1)
             return
@@ -216,8 +216,8 @@ class ServerUpdate:
         present = [unit for unit in units if unit.name in gradients]
         if isinstance(optimizer, LossScaleOptimizer):
             for wrapper in members(optimizer.inner_optimizer)[:-1]:
-                push = push.within(wrapper)
-        rows = _gathered(present, gradients) if push.by_rows else {}
+                context = context.within(wrapper)
+        rows = _gathered(present, gradients) if context.by_rows else {}
         values = [
             gradients[unit.name].values if unit.name in rows else densified(gradients[unit.name])
             for unit in present
@@ -227,16 +227,16 @@ class ServerUpdate:
             for each in (units, present)
         )
         variables = [unit.variable for unit in present]
-        restricted = push.with_rate(self._restricted(leaf, units))
+        restricted = context.with_rate(self._restricted(leaf, units))
         apply = restricted.apply
-        may_be = push.may_be_compiled and may_be_compiled(leaf)
+        may_be = context.may_be_compiled and may_be_compiled(leaf)
         if optimizer is leaf and may_be and _is_worth_compiling(present):
             apply = functools.partial(_apply_compiled, restricted)
         memories = self._memories.get(id(leaf))
         applied: Any = SimpleNamespace(apply=apply)
-        if memories is not None and not memories.are_empty and push.sender is not None:
+        if memories is not None and not memories.are_empty and context.sender is not None:
             applied = Corrected(
-                restricted, apply=apply, memories=memories, units=present, sender=push.sender
+                restricted, apply=apply, memories=memories, units=present, sender=context.sender
             )
         if isinstance(optimizer, LossScaleOptimizer):
             copy = _shallow_copy(optimizer)

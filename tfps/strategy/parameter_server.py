@@ -328,7 +328,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         round_ = self._active_round or self._last_round
         if round_ is None:
             return text
-        begin = self.runtime.ticket_server.books.staleness(0)
+        begin = self.runtime.ticket_server.layout.staleness(0)
         counts = round_.cells[begin : begin + STALENESS_BINS]
         if not counts.sum():
             return text

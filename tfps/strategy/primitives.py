@@ -222,7 +222,7 @@ class Primitives:
         call = self._eagerly(
             ("apply", *key), lambda version, *g: self._push(*compiled(), list(g), version)
         )
-        versions = [server.cells()[server.books.VERSION] for server in self._runtime.servers]
+        versions = [server.cells()[server.layout.VERSION] for server in self._runtime.servers]
         with lost_servers_as_unavailable():
             call(tf.constant(versions, tf.int64), *tensors)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
-from tfps.consistency.ledger import STALENESS_BINS, Books
+from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
 
 PUSH, PULL, WAIT, UPDATE = range(4)
 
@@ -85,35 +85,35 @@ class Stats:
 def take_stats(strategy: Any) -> Stats:
     """Ask every server once."""
     runtime = strategy.runtime
-    books: Books = runtime.ticket_server.books
+    layout: LedgerLayout = runtime.ticket_server.layout
     all_cells = runtime.cells()
     tickets = all_cells[0]
-    slots = range(books.slots)
-    versions = tuple(int(cells[books.VERSION]) for cells in all_cells)
-    steps = tuple(int(tickets[books.steps(slot)]) for slot in slots)
+    slots = range(layout.slots)
+    versions = tuple(int(cells[layout.VERSION]) for cells in all_cells)
+    steps = tuple(int(tickets[layout.steps(slot)]) for slot in slots)
     has_gate = strategy.consistency.bound_steps is not None
-    clocks = [int(tickets[books.clock(slot)]) for slot in slots] if has_gate else steps
-    active = [clocks[slot] for slot in slots if tickets[books.active(slot)]]
+    clocks = [int(tickets[layout.clock(slot)]) for slot in slots] if has_gate else steps
+    active = [clocks[slot] for slot in slots if tickets[layout.active(slot)]]
     return Stats(
         updates_applied=min(versions),
-        gradients_dropped=int(max(cells[books.DROPPED] for cells in all_cells)),
-        examples_seen=int(tickets[books.EXAMPLES]),
-        gradient_staleness_updates=_staleness(books, tickets),
+        gradients_dropped=int(max(cells[layout.DROPPED] for cells in all_cells)),
+        examples_seen=int(tickets[layout.EXAMPLES]),
+        gradient_staleness_updates=_staleness(layout, tickets),
         clock_gap_steps=(
             max(active) - min(active) if active else 0,
-            int(max(cells[books.LARGEST_GAP] for cells in all_cells)) if has_gate else None,
+            int(max(cells[layout.LARGEST_GAP] for cells in all_cells)) if has_gate else None,
         ),
         worker_steps=steps,
-        worker_evaluation_steps=tuple(int(tickets[books.evaluation_steps(s)]) for s in slots),
+        worker_evaluation_steps=tuple(int(tickets[layout.evaluation_steps(s)]) for s in slots),
         steps_per_s=strategy.worker_rates(),
         versions=versions,
-        exchanges=tuple(int(cells[books.EXCHANGES]) for cells in all_cells),
-        bytes_pulled=sum(int(cells[books.BYTES_SENT]) for cells in all_cells),
-        bytes_pushed=sum(int(cells[books.BYTES_RECEIVED]) for cells in all_cells),
-        pull_seconds=_quantiles(books, all_cells, PULL),
-        push_seconds=_quantiles(books, all_cells, PUSH),
-        update_seconds=_quantiles(books, all_cells, UPDATE),
-        wait_seconds=_quantiles(books, all_cells[:1], WAIT),
+        exchanges=tuple(int(cells[layout.EXCHANGES]) for cells in all_cells),
+        bytes_pulled=sum(int(cells[layout.BYTES_SENT]) for cells in all_cells),
+        bytes_pushed=sum(int(cells[layout.BYTES_RECEIVED]) for cells in all_cells),
+        pull_seconds=_quantiles(layout, all_cells, PULL),
+        push_seconds=_quantiles(layout, all_cells, PUSH),
+        update_seconds=_quantiles(layout, all_cells, UPDATE),
+        wait_seconds=_quantiles(layout, all_cells[:1], WAIT),
         carriers=runtime.data_plane.carriers,
         tasks=strategy.tasks,
         incarnations=strategy._worker_lives(),
@@ -121,14 +121,14 @@ def take_stats(strategy: Any) -> Stats:
     )
 
 
-def _staleness(books: Books, cells: np.ndarray[Any, Any]) -> dict[int, int]:
-    begin = books.staleness(0)
+def _staleness(layout: LedgerLayout, cells: np.ndarray[Any, Any]) -> dict[int, int]:
+    begin = layout.staleness(0)
     counts = cells[begin : begin + STALENESS_BINS]
     return {value: int(count) for value, count in enumerate(counts) if count}
 
 
-def _quantiles(books: Books, all_cells: list[np.ndarray[Any, Any]], kind: int) -> Quantiles:
-    begin = books.duration(kind, 0)
+def _quantiles(layout: LedgerLayout, all_cells: list[np.ndarray[Any, Any]], kind: int) -> Quantiles:
+    begin = layout.duration(kind, 0)
     counts = sum(cells[begin : begin + DURATION_BINS] for cells in all_cells)
     values = [int(count) for count in np.asarray(counts)]
     return Quantiles(quantile_seconds(values, 0.5), quantile_seconds(values, 0.99))

@@ -13,7 +13,7 @@ from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 
 logger = logging.getLogger(__name__)
 
-WAIT = 2  # the histogram of the books
+WAIT = 2  # the histogram of the ledger
 
 
 class InputReport(keras.callbacks.Callback):
@@ -45,7 +45,7 @@ class InputReport(keras.callbacks.Callback):
 
     def _waits(self) -> np.ndarray[Any, Any]:
         server = self._strategy.runtime.ticket_server
-        begin = server.books.duration(WAIT, 0)
+        begin = server.layout.duration(WAIT, 0)
         return np.asarray(server.cells()[begin : begin + DURATION_BINS])
 
     def _say(self, line: str) -> None:

@@ -68,7 +68,7 @@ class Round:
         self._steps = UNLIMITED_TICKETS if tickets is None else tickets
         self._end = self.first + self._periods(self._steps)
         self.cells = server.cells()
-        self._completed_before = int(self.cells[server.books.COMPLETED])
+        self._completed_before = int(self.cells[server.layout.COMPLETED])
         self._began_s = self._sampled_s = time.monotonic()
         self.rate = StepRate(self._began_s)
         self.completed = 0
@@ -165,8 +165,8 @@ class Round:
         """Whether there are batches left, now that no worker found any, and tickets for them."""
         if shards.exhausted:
             return self._has_returned()
-        books = self._runtime.ticket_server.books
-        if self.cells[books.RETURNED] or self.cells[books.NEXT] < self._limit:
+        layout = self._runtime.ticket_server.layout
+        if self.cells[layout.RETURNED] or self.cells[layout.NEXT] < self._limit:
             return True
         if self._limit < self._end:  # periods were cut short where a shard ends
             self._limit = min(self._end, self._limit + self._periods(steps - self.completed))
@@ -179,10 +179,10 @@ class Round:
 
         Once all shards are used up, those without one go: they would be drawn before it.
         """
-        shards, books = self._compiled.source.shards, self._runtime.ticket_server.books
+        shards, layout = self._compiled.source.shards, self._runtime.ticket_server.layout
         if shards is None:
             return False
-        returned = {int(self.cells[books.returned(k)]) for k in range(self.cells[books.RETURNED])}
+        returned = {int(self.cells[layout.returned(k)]) for k in range(self.cells[layout.RETURNED])}
         steps = self._compiled.program.schedule.period_steps
         placed = {t for t in returned if shards.has_place((t - self.first) * steps)}
         if placed and shards.exhausted:
@@ -195,9 +195,9 @@ class Round:
         self.cells, self.metrics, self.outputs = self._compiled.report()
         self.samples += 1
         self._sampled_s = time.monotonic()
-        books = self._runtime.ticket_server.books
-        self.completed = int(self.cells[books.COMPLETED]) - self._completed_before
-        by_worker = [int(self.cells[books.steps(slot)]) for slot in range(books.slots)]
+        layout = self._runtime.ticket_server.layout
+        self.completed = int(self.cells[layout.COMPLETED]) - self._completed_before
+        by_worker = [int(self.cells[layout.steps(slot)]) for slot in range(layout.slots)]
         self.rate.count(self.completed, now_s=self._sampled_s, by_worker=by_worker)
 
     def _period_s(self, remaining_steps: int) -> float:
@@ -222,9 +222,9 @@ class Round:
     def interrupt(self) -> None:
         """Come to rest for another round; the next `run_to` goes on where this one has stopped."""
         self.pause()
-        books, before = self._runtime.ticket_server.books, -1
+        layout, before = self._runtime.ticket_server.layout, -1
         # Those that lost workers held; what lies behind the end of the data comes back each time.
-        while self.cells[books.RETURNED] and (self.completed > before or self._has_returned()):
+        while self.cells[layout.RETURNED] and (self.completed > before or self._has_returned()):
             before, self.running = self.completed, True
             self._schedule(self._runtime.workers)
             self.pause()
@@ -235,10 +235,10 @@ class Round:
         self._interrupted = False
         server = self._runtime.ticket_server
         cells = server.cells()
-        taken = server.open_tickets(0) - int(self.cells[server.books.NEXT])
+        taken = server.open_tickets(0) - int(self.cells[server.layout.NEXT])
         self.first, self._end, self._limit = self.first + taken, self._end + taken, self.first
         self._completed_before += int(
-            cells[server.books.COMPLETED] - self.cells[server.books.COMPLETED]
+            cells[server.layout.COMPLETED] - self.cells[server.layout.COMPLETED]
         )
 
     def give_up(self) -> None:

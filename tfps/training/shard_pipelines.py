@@ -39,7 +39,7 @@ class ShardPass:
 class ShardPipelines:
     """Pipelines that workers build for the shards that they hold a lease of.
 
-    The chief keeps the books: it is asked, in each step, which batch of which shard a ticket stands
+    The chief keeps the book: it is asked, in each step, which batch of which shard a ticket stands
     for, and a ticket that came back from a lost worker stands for the same one. Whoever takes it
     over builds the shard's pipeline anew and draws until it is there, so all workers must see a
     shard's batches in one order: what the function leaves to chance is settled, and is another one

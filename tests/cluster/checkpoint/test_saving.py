@@ -155,7 +155,7 @@ def test_attempts_that_arrive_late_do_nothing(
         with restoring(servers, lines=lines, shared=[True, True]) as parts:
             pass
         fill(contents, manager.checkpoints[0], tmp_path / "checkpoint-000001", servers=parts)
-        version = strategy.runtime.ticket_server.books.VERSION
+        version = strategy.runtime.ticket_server.layout.VERSION
         parts[0].write_cells({version: 10**6})
     assert updates_of(model) == 2
     assert strategy.stats().versions[0] < 10**6

@@ -165,7 +165,7 @@ def test_what_a_fit_tells_of_its_exchanges(strategy: tfps.ParameterServerStrateg
 def _told(strategy: tfps.ParameterServerStrategy) -> np.ndarray[Any, Any]:
     """How many durations of each kind the first server has been told of."""
     server = strategy.runtime.ticket_server
-    begin = server.books.duration(0, 0)
+    begin = server.layout.duration(0, 0)
     return server.cells()[begin:].reshape(4, DURATION_BINS).sum(1)
 
 

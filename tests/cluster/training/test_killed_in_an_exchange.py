@@ -40,7 +40,7 @@ def torn_pushes(job: CountingJob) -> int:
     Such a ticket comes again, and only one of the two has seen it before.
     """
     servers = job.strategy.runtime.servers
-    first, second = (server.cells()[server.books.DUPLICATES] for server in servers)
+    first, second = (server.cells()[server.layout.DUPLICATES] for server in servers)
     return abs(int(first) - int(second))
 
 

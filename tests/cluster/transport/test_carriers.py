@@ -82,7 +82,7 @@ class EchoServer:
 
 
 def ledger_version(entries: decide.Entries) -> tf.Tensor:
-    return entries.read(entries.books.VERSION)
+    return entries.read(entries.layout.VERSION)
 
 
 def _request(

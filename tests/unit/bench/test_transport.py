@@ -38,7 +38,7 @@ def results() -> Results:
             for position, carrier in enumerate(CARRIERS)
         ]
         measured.add(turn)
-        measured.add([entry("adam", "unix", MLP_BYTES, 3.0), entry("books", "unix", MLP_BYTES, 2)])
+        measured.add([entry("adam", "unix", MLP_BYTES, 3.0), entry("ledger", "unix", MLP_BYTES, 2)])
     return measured
 
 
@@ -64,7 +64,7 @@ def test_measurements_of_a_case_are_samples_of_one_exchange(results: Results) ->
 
 
 def test_the_work_of_a_server_stands_from_the_bare_exchange_to_all_of_it(results: Results) -> None:
-    assert [case.row for case in results.steps] == ["echo", "books", "adam"]
+    assert [case.row for case in results.steps] == ["echo", "ledger", "adam"]
     assert {case.carrier for case in results.steps} == {"unix"}
     assert [case.ms.median for case in results.steps][1:] == pytest.approx([2.0, 3.0])
 

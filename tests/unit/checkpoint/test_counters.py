@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tfps.checkpoint.counters import counters_of, entries_of
-from tfps.consistency.ledger import Books
+from tfps.consistency.ledger import LedgerLayout
 
-BOOKS = Books(slots=2)
+BOOKS = LedgerLayout(slots=2)
 
 
 def _cells(version: int, dropped: int, staleness: dict[int, int]) -> np.ndarray[Any, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import NO_TICKET, Books, Entries, Status
+from tfps.consistency.ledger import NO_TICKET, Entries, LedgerLayout, Status
 from tfps.consistency.logic import PlainLogic
 from tfps.runtime.server.admission import Arrival, ByTicket, PushVerdict, Terms, judge
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
@@ -59,7 +59,7 @@ class Answer:
 
 
 class ServerModel:
-    """One server: its books, the keys that it applied, and a record of what really happened.
+    """One server: its ledger, the keys that it applied, and a record of what really happened.
 
     Args:
         index: server 0 hands out tickets.
@@ -80,11 +80,11 @@ class ServerModel:
         drop_above: int | None = None,
         several: bool = False,
     ) -> None:
-        self.index, self.books, self.stages = index, Books(slots), stages
+        self.index, self.layout, self.stages = index, LedgerLayout(slots), stages
         self.pipelined, self.drop_above, self.several = pipelined, drop_above, several
         self.dropped: list[tuple[int, int]] = []  # (ticket, stage)
         self.refused = 0  # pushes of workers that were let out
-        self.cells = self.books.blank()
+        self.cells = self.layout.blank()
         self.applied_keys: dict[int, int] = {}
         self.applications: Counter[tuple[int, int]] = Counter()
         self.batches: dict[int, int] = {}  # of an applied ticket
@@ -101,21 +101,21 @@ class ServerModel:
         return self.cells[cell]
 
     def entries(self) -> Entries:
-        return Entries(books=self.books, read=self._read, logic=PlainLogic())
+        return Entries(layout=self.layout, read=self._read, logic=PlainLogic())
 
     def _read(self, cell: int) -> int:
-        assert 0 <= cell < self.books.size
+        assert 0 <= cell < self.layout.size
         return self.cells[cell]
 
     def post(self, entries: Entries) -> None:
         """Write all entries at once: the order of a scatter is not defined, so none may collide."""
-        written = [cell for cell, _ in entries.writes if cell != Books.SCRATCH]
+        written = [cell for cell, _ in entries.writes if cell != LedgerLayout.SCRATCH]
         assert len(set(written)) == len(written), f"a cell was written twice: {written}"
         for cell, value in entries.writes:
-            assert 0 <= cell < self.books.size
+            assert 0 <= cell < self.layout.size
             self.cells[cell] = value
         for condition, cell, amount in entries.additions:
-            assert 0 <= cell < self.books.size
+            assert 0 <= cell < self.layout.size
             assert cell not in written, f"a cell was written and added to: {cell}"
             self.cells[cell] += amount if condition else 0
 
@@ -153,7 +153,7 @@ class ServerModel:
 
     def _join(self, wire: Wire) -> Answer:
         entries = self.entries()
-        newer = wire.incarnation > entries.read(self.books.incarnation(wire.slot))
+        newer = wire.incarnation > entries.read(self.layout.incarnation(wire.slot))
         decide.dismiss(entries, slot=wire.slot, leaves=newer, closed=False)
         self.post(entries)
         entries = self.entries()
@@ -163,7 +163,7 @@ class ServerModel:
         ticket, batches = NO_TICKET, 1
         if self.hands_out_tickets:
             ticket, batches = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
-        version = entries.read(self.books.VERSION)
+        version = entries.read(self.layout.VERSION)
         self.post(entries)
         ahead = NO_TICKET
         if self.hands_out_tickets and self.pipelined:
@@ -206,10 +206,10 @@ class ServerModel:
         self.refused += pushed.status == Status.EVICTED
         self.post(entries)
         if not self.several:
-            assert pushed.version == self[Books.VERSION]
+            assert pushed.version == self[LedgerLayout.VERSION]
         return Answer(
             Status(pushed.status),
-            self[Books.VERSION],
+            self[LedgerLayout.VERSION],
             pushed.grant.ticket,
             batches=pushed.grant.batches,
         )
@@ -229,9 +229,9 @@ class ServerModel:
             ),
         )
         if not self.several:
-            assert verdict.staleness == entries.read(self.books.VERSION) - wire.base_version
+            assert verdict.staleness == entries.read(self.layout.VERSION) - wire.base_version
         elif terms.is_update:  # here each contribution is a round
-            entries.count_if(verdict.fresh, self.books.VERSION)
+            entries.count_if(verdict.fresh, self.layout.VERSION)
         return verdict
 
     def _note_closed(self, wire: Wire) -> None:
@@ -247,7 +247,7 @@ class ServerModel:
             self.finished.append(wire.ticket)
         ticket: int = issuing.issue(entries, alive=alive, slot=wire.slot, pushed=NO_TICKET)
         self._note_issued(ticket, 1)
-        version = entries.read(self.books.VERSION)
+        version = entries.read(self.layout.VERSION)
         self.post(entries)
         return Answer(Status.OK if alive else Status.EVICTED, version, ticket)
 
@@ -258,7 +258,7 @@ class ServerModel:
         if self.hands_out_tickets:
             closed = self._close(entries, alive=alive, wire=wire)
         decide.dismiss(entries, slot=wire.slot, leaves=alive, closed=closed)
-        version = entries.read(self.books.VERSION)
+        version = entries.read(self.layout.VERSION)
         self.post(entries)
         return Answer(Status.OK if alive else Status.EVICTED, version)
 
@@ -289,20 +289,21 @@ class ServerModel:
 
     def set_limit(self, limit: int) -> None:
         entries = self.entries()
-        entries.write(self.books.LIMIT, limit if limit >= 0 else entries.read(self.books.NEXT))
+        entries.write(self.layout.LIMIT, limit if limit >= 0 else entries.read(self.layout.NEXT))
         self.post(entries)
 
     def accounts(self) -> list[int]:
         """The tickets that are out or came back."""
-        books, slots = self.books, range(self.books.slots)
-        cells = [(books.held(s), books.held_batches(s)) for s in slots]
-        cells += [(books.unclosed(s), books.unclosed_batches(s)) for s in slots]
+        layout, slots = self.layout, range(self.layout.slots)
+        cells = [(layout.held(s), layout.held_batches(s)) for s in slots]
+        cells += [(layout.unclosed(s), layout.unclosed_batches(s)) for s in slots]
         cells += [
-            (books.returned(k), books.returned_batches(k)) for k in range(self[Books.RETURNED])
+            (layout.returned(k), layout.returned_batches(k))
+            for k in range(self[LedgerLayout.RETURNED])
         ]
         tickets = [(self[ticket], self[batches]) for ticket, batches in cells]
         if not self.several:
-            tickets += [(self[books.ahead(s)], 1) for s in slots]
+            tickets += [(self[layout.ahead(s)], 1) for s in slots]
             tickets = [(ticket, 1) for ticket, _ in tickets]
         return [
             ticket + number

@@ -1,4 +1,4 @@
-"""The gates on books that are resources, traced into functions as a server runs them."""
+"""The gates on ledger that are resources, traced into functions as a server runs them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def served(ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[..., int],
 
     def enter(slot: tf.Tensor) -> list[tf.Tensor]:
         with ledger.locked():
-            ledger.write(ledger.books.active(slot), tf.constant(1, tf.int64))
+            ledger.write(ledger.layout.active(slot), tf.constant(1, tf.int64))
             gate.enter(slot, tf.constant(True))
-            clock = ledger.entries().read(ledger.books.clock(slot))
+            clock = ledger.entries().read(ledger.layout.clock(slot))
         return [clock]
 
     def push(slot: tf.Tensor, clock: tf.Tensor) -> list[tf.Tensor]:
@@ -52,7 +52,7 @@ def served(ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[..., int],
 
 
 def largest_gap(ledger: ServerLedger) -> int:
-    return int(ledger.cells()[ledger.books.LARGEST_GAP])
+    return int(ledger.cells()[ledger.layout.LARGEST_GAP])
 
 
 def test_who_waits_goes_on_when_the_slowest_has_pushed(ledger: ServerLedger) -> None:
@@ -86,11 +86,11 @@ def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(ledger: ServerLed
     for clock in (4, 5, 6):
         assert push(SLOW, clock) == 0
     assert wait(FAST) == FAST
-    pushed = [int(cell) for cell in ledger.by_slot(ledger.books.pushed)[0]]
+    pushed = [int(cell) for cell in ledger.by_slot(ledger.layout.pushed)[0]]
     assert all(begun <= microseconds / 1e6 <= time.time() for microseconds in pushed)
     # Nothing is known of one that comes anew, and so nothing granted.
     enter(FAST)
-    books = ledger.books
-    known = ledger.by_slot(books.pushed, books.pushed_before, books.granted)
+    layout = ledger.layout
+    known = ledger.by_slot(layout.pushed, layout.pushed_before, layout.granted)
     assert [int(cells[FAST]) for cells in known] == [0, 0, 0]
     gate.destroy()

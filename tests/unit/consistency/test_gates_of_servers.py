@@ -21,7 +21,7 @@ def nothing(slots: int) -> np.ndarray:
 
 
 class Server:
-    """One server's books, as its gate keeps them."""
+    """One server's ledger, as its gate keeps them."""
 
     def __init__(self, slots: int, limits: Limits) -> None:
         self.limits, self.slots = limits, slots

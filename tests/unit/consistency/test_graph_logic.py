@@ -13,14 +13,14 @@ from hypothesis import given, settings
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import MAX_STAGES, STALENESS_BINS, Books, Entries
+from tfps.consistency.ledger import MAX_STAGES, STALENESS_BINS, Entries, LedgerLayout
 from tfps.consistency.logic import PlainLogic
 from tfps.consistency.server_ledger import ServerEntries, additions, writes
 from tfps.runtime.server.admission import Anyone, Arrival, ByMember, ByTicket, Terms, judge
 from tfps.transport.message import REQUEST_FIELDS, Request
 
 SLOTS = 2
-BOOKS = Books(SLOTS)
+BOOKS = LedgerLayout(SLOTS)
 SLOT = st.integers(0, SLOTS - 1)
 TRUTH = st.integers(0, 1)
 # Few values, so that tickets, incarnations and versions often agree.
@@ -133,7 +133,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
 
 @st.composite
 def _books(draw: st.DrawFn) -> list[int]:
-    """Any books: not only those that a run can reach."""
+    """Any ledger: not only those that a run can reach."""
     cells = BOOKS.blank()
     singly = range(1, BOOKS.GLOBALS + 8 * SLOTS)
     several = range(BOOKS.held_batches(0), BOOKS.pace(0) + SLOTS)
@@ -146,7 +146,7 @@ def _books(draw: st.DrawFn) -> list[int]:
 
 
 def _on_integers(decision: Decision, cells: list[int], arguments: Arguments) -> list[int]:
-    entries = Entries(books=BOOKS, read=lambda cell: cells[cell], logic=PlainLogic())
+    entries = Entries(layout=BOOKS, read=lambda cell: cells[cell], logic=PlainLogic())
     answers = decision(entries, dict(arguments))
     after = list(cells)
     for cell, value in entries.writes:

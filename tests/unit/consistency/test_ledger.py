@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.unit.consistency.ledger_model import Input, ServerModel, WorkerModel
-from tfps.consistency.ledger import NO_TICKET, STALENESS_BINS, Books
+from tfps.consistency.ledger import NO_TICKET, STALENESS_BINS, LedgerLayout
 
 UNLIMITED = 1 << 60
 DROPS = st.sampled_from([None, None, 0, 2])
@@ -71,7 +71,7 @@ class TicketMachine(RuleBasedStateMachine):
             ServerModel(index=p, slots=slots, stages=stages, drop_above=drop_above)
             for p in range(servers)
         ]
-        self.books = self.servers[0].books
+        self.layout = self.servers[0].layout
         self.open_round(batches=8, is_length_known=is_length_known, trains=True)
 
     # What the coordinator does.
@@ -228,14 +228,14 @@ class TicketMachine(RuleBasedStateMachine):
     def _no_ticket_is_lost_or_held_twice(self) -> None:
         server = self.servers[0]
         closed = [ticket for ticket, _ in server.closed]
-        handed_out = list(range(self.data.first, server[Books.NEXT]))
+        handed_out = list(range(self.data.first, server[LedgerLayout.NEXT]))
         known = [*server.accounts(), *closed, *server.void, *server.finished]
         assert sorted(known) == handed_out
-        assert server[Books.NEXT] <= self.end or not self.end
+        assert server[LedgerLayout.NEXT] <= self.end or not self.end
         assert set(server.issued) == set(handed_out)
-        assert 0 <= server[Books.RETURNED] <= self.books.most_returned
+        assert 0 <= server[LedgerLayout.RETURNED] <= self.layout.most_returned
         if self.halted:
-            assert server[Books.NEXT] == server[Books.LIMIT]
+            assert server[LedgerLayout.NEXT] == server[LedgerLayout.LIMIT]
 
     def _tickets_are_applied_once_and_before_they_are_closed(self) -> None:
         closed = [ticket for ticket, _ in self.servers[0].closed]
@@ -251,38 +251,38 @@ class TicketMachine(RuleBasedStateMachine):
         slots = range(self.slots)
         for server in self.servers:
             updates = [stage for _, stage in server.applications if self.stages[stage]]
-            assert server[Books.VERSION] == len(updates)
-            assert server[Books.DROPPED] == len(server.dropped) + server.refused
-            first_bin = self.books.staleness(0)
+            assert server[LedgerLayout.VERSION] == len(updates)
+            assert server[LedgerLayout.DROPPED] == len(server.dropped) + server.refused
+            first_bin = self.layout.staleness(0)
             assert sum(server.cells[first_bin : first_bin + STALENESS_BINS]) == len(updates)
-            active = [server[self.books.active(slot)] for slot in slots]
-            assert server[Books.ACTIVE_WORKERS] == sum(active)
+            active = [server[self.layout.active(slot)] for slot in slots]
+            assert server[LedgerLayout.ACTIVE_WORKERS] == sum(active)
         for server in self.servers[1:]:
             assert server.accounts() == []
-            assert server[Books.NEXT] == server[Books.COMPLETED] == 0
+            assert server[LedgerLayout.NEXT] == server[LedgerLayout.COMPLETED] == 0
         server = self.servers[0]
         trained = self.trained_before + len(server.closed)
         evaluated = self.evaluated_before + len(server.finished)
-        assert sum(server[self.books.steps(slot)] for slot in slots) == trained
-        assert sum(server[self.books.evaluation_steps(slot)] for slot in slots) == evaluated
-        assert server[Books.COMPLETED] == trained + evaluated
+        assert sum(server[self.layout.steps(slot)] for slot in slots) == trained
+        assert sum(server[self.layout.evaluation_steps(slot)] for slot in slots) == evaluated
+        assert server[LedgerLayout.COMPLETED] == trained + evaluated
         examples = sum(self.data.examples(ticket) for ticket, _ in server.closed)
-        assert server[Books.EXAMPLES] == self.examples_before + examples
+        assert server[LedgerLayout.EXAMPLES] == self.examples_before + examples
 
     def _all_is_done(self) -> None:
         server = self.servers[0]
         done = sorted([*(ticket for ticket, _ in server.closed), *server.finished])
         upto = self.data.first + self.data.batches
         if self.halted:
-            upto = min(upto, server[Books.NEXT])
+            upto = min(upto, server[LedgerLayout.NEXT])
         assert done == list(range(self.data.first, upto))
         trained = self.trained_before + len(server.closed)
         for record in self.servers:
-            assert record[Books.ACTIVE_WORKERS] == 0
+            assert record[LedgerLayout.ACTIVE_WORKERS] == 0
             if self.several:
                 continue
             assert len(record.applications) + len(record.dropped) == trained * len(self.stages)
-            assert record[Books.VERSION] + len(record.dropped) == trained * sum(self.stages)
+            assert record[LedgerLayout.VERSION] + len(record.dropped) == trained * sum(self.stages)
 
 
 TestTickets = TicketMachine.TestCase
@@ -310,7 +310,7 @@ def test_a_lost_worker_that_has_not_joined_yet_stays_out() -> None:
     server.open_tickets(2)
     server.evict(0, 1)
     assert _joined(server, 0, 1, Input(first=0, batches=2)).ticket == NO_TICKET
-    assert server[Books.ACTIVE_WORKERS] == 0
+    assert server[LedgerLayout.ACTIVE_WORKERS] == 0
     assert _joined(server, 0, 2, Input(first=0, batches=2)).ticket == 0
 
 

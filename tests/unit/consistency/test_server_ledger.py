@@ -1,4 +1,4 @@
-"""The books as resources, opened by name in traced functions, follow the model step by step."""
+"""The ledger as resources, opened by name in traced functions, follow the model step by step."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_follows_the_model(ledger: ServerLedger) -> None:
         wire = Wire(Kind.JOIN, slot, incarnation)
         assert join(slot, incarnation) == [model.answer(wire).next_ticket]
     for slot, incarnation, ticket, closes in pushes:
-        version = model[model.books.VERSION]
+        version = model[model.layout.VERSION]
         wire = Wire(
             Kind.PUSH, slot, incarnation, ticket, base_version=version, closes=closes, examples=7
         )
@@ -113,8 +113,8 @@ def test_follows_the_model(ledger: ServerLedger) -> None:
         found = push(slot, incarnation, ticket, closes)
         assert found == [int(answer.status), answer.next_ticket], wire
         assert cells()[1:] == model.cells[1:], wire
-    assert model[model.books.VERSION] == 3
-    assert model[model.books.DROPPED] == model[model.books.DUPLICATES] == 1
+    assert model[model.layout.VERSION] == 3
+    assert model[model.layout.DROPPED] == model[model.layout.DUPLICATES] == 1
 
 
 def test_a_ticket_is_remembered_until_the_window_comes_round(ledger: ServerLedger) -> None:
@@ -142,7 +142,7 @@ def test_durations_fall_into_the_bins_of_the_histogram(ledger: ServerLedger) -> 
     def count(measured: tf.Tensor) -> list[tf.Tensor]:
         with ledger.locked():
             entries = ledger.entries()
-            entries.count_if(True, ledger.books.EXCHANGES)
+            entries.count_if(True, ledger.layout.EXCHANGES)
             ledger.count_durations(entries, 1, tf.stack([measured, -1]))
             ledger.post(entries)
             ledger.count_seconds(3, tf.cast(tf.maximum(measured, 0), tf.float64) / 1e6)
@@ -152,7 +152,7 @@ def test_durations_fall_into_the_bins_of_the_histogram(ledger: ServerLedger) -> 
     for value in values:
         counted(value)
     cells: Any = np.array(_cells(ledger)())
-    begin = ledger.books.duration(0, 0)
+    begin = ledger.layout.duration(0, 0)
     bins = cells[begin : begin + 4 * DURATION_BINS].reshape(4, DURATION_BINS)
     expected = np.bincount([bin_of(value) for value in values[1:]], minlength=DURATION_BINS)
     assert bins[1].tolist() == expected.tolist()
@@ -167,4 +167,4 @@ def test_destroyed_books_are_blank_when_made_again(ledger: ServerLedger) -> None
     _join(ledger)(0, 4)
     ledger.destroy()
     again = ServerLedger(device=DEVICE, container=ledger._cells._tfps_container, slots=SLOTS)
-    assert _cells(again)() == again.books.blank()
+    assert _cells(again)() == again.layout.blank()

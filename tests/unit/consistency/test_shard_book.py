@@ -11,7 +11,7 @@ from hypothesis import given
 
 from tests.unit.consistency.ledger_model import MOST_SEVERAL, Input, ServerModel, WorkerModel
 from tfps.consistency import issuing
-from tfps.consistency.ledger import Books
+from tfps.consistency.ledger import LedgerLayout
 from tfps.consistency.shard_book import Place, ShardBook
 from tfps.transport.message import Kind
 
@@ -190,11 +190,11 @@ class _Job:
 
     def left_out(self) -> int:
         """As `Round` decides it when all closures have ended."""
-        server, books = self.server, self.server.books
+        server, layout = self.server, self.server.layout
         present = self._slots - len(self._lost)
-        returned = {server[books.returned(k)] for k in range(server[Books.RETURNED])}
+        returned = {server[layout.returned(k)] for k in range(server[LedgerLayout.RETURNED])}
         if not self.book.exhausted:
-            has_tickets = returned or server[Books.NEXT] < server[Books.LIMIT]
+            has_tickets = returned or server[LedgerLayout.NEXT] < server[LedgerLayout.LIMIT]
             return present if has_tickets else 0
         placed = {ticket for ticket in returned if self.book.has_place(ticket)}
         if not placed:

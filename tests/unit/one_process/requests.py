@@ -156,4 +156,4 @@ class Requests:
     def counted(self, name: str, *, server: int = 0) -> int:
         """A number of a server's ledger, by its name there."""
         cells = self.runtime.servers[server].cells()
-        return int(cells[getattr(self.runtime.servers[server].books, name)])
+        return int(cells[getattr(self.runtime.servers[server].layout, name)])

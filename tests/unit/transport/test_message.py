@@ -32,7 +32,7 @@ def test_a_header_begins_with_what_a_server_checks_first() -> None:
 
 
 def test_durations_lie_side_by_side() -> None:
-    """A server counts them as one slice, in the order of the books' histograms."""
+    """A server counts them as one slice, in the order of the ledger' histograms."""
     first = Request.PUSH_MICROSECONDS
     measured = list(Request)[first : Request.WAIT_MICROSECONDS + 1]
     assert measured == [

@@ -3,7 +3,7 @@
 Carriers take turns within each size. TLS is a setting of a whole task, so it has a cluster of its
 own; its turns come between those of the other. Beside the bare exchange ("echo": the server sends
 back what it gets), two rows at the size of the MLP of `tfps bench throughput` say what a server's
-work costs. They are steps of a real `fit` over `direct` whose model computes nothing: "+ books"
+work costs. They are steps of a real `fit` over `direct` whose model computes nothing: "+ ledger"
 adds the mutex, version, ticket check, histograms of staleness and durations and the metrics of a
 push, and the worker's loop around it; "+ Adam update" adds the optimizer. The CPU of the parameter
 server tells what of that is the server's.
@@ -100,7 +100,7 @@ class _Site:
         order = {
             "carriers": self.carriers,
             "sizes_bytes": settings.sizes_bytes,
-            "books": not self.encrypts,
+            "ledger": not self.encrypts,
             "rounds": settings.rounds,
             "measured_s": settings.measured_s,
             "groups": {role: processes(self.cluster, role) for role in ("worker", "ps")},

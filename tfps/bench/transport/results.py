@@ -33,7 +33,7 @@ CARRIERS = {
     "grpc": CarrierKind("grpc"),
 }
 # What a server does with a message.
-ROWS = {"echo": "echo", "books": "+ books", "adam": "+ Adam update"}
+ROWS = {"echo": "echo", "ledger": "+ ledger", "adam": "+ Adam update"}
 
 
 @dataclass

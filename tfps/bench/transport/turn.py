@@ -40,7 +40,7 @@ class Order:
     Args:
         carriers: keys of `CARRIERS`; all of one cluster.
         sizes_bytes: of the payload, up and down.
-        books: measure whole steps that compute nothing, too.
+        ledger: measure whole steps that compute nothing, too.
         rounds: of each case; carriers take turns within them.
         measured_s: how long one measurement should take.
         groups: the cluster's process numbers by role.
@@ -48,7 +48,7 @@ class Order:
 
     carriers: Sequence[str]
     sizes_bytes: Sequence[int]
-    books: bool
+    layout: bool
     rounds: int
     measured_s: float
     groups: Mapping[str, Sequence[int]]
@@ -72,8 +72,8 @@ def measure(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
         for name, samples in _take_turns(runs, order, trial=TRIAL_EXCHANGES).items():
             found += [_entry("echo", name, size_bytes, sample) for sample in samples]
         echo.forget(order.carriers, size_bytes)
-    if order.books:
-        fits = {row: still_fit(strategy, updates=row == "adam") for row in ("books", "adam")}
+    if order.layout:
+        fits = {row: still_fit(strategy, updates=row == "adam") for row in ("ledger", "adam")}
         for row, samples in _take_turns(fits, order, trial=TRIAL_STEPS).items():
             found += [_entry(row, "unix", MODELS["mlp"].size_bytes, sample) for sample in samples]
     return found

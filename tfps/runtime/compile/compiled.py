@@ -72,7 +72,7 @@ class CompiledProgram:
             self.known_to.clear()
 
     def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
-        """The ticket server's books, metric totals and newest outputs."""
+        """The ticket server's ledger, metric totals and newest outputs."""
         return self.servers[0].report(reset=reset)
 
     def run(self, coordinator: Any, slot: int, *arguments: Any) -> Any:

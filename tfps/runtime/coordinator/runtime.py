@@ -219,7 +219,7 @@ class Runtime(Storage):
                 server.excuse(slot)
 
     def cells(self) -> list[np.ndarray[Any, Any]]:
-        """The books of all servers as they are now."""
+        """The ledger of all servers as they are now."""
         self.refuse_if_closed()
         return [server.cells() for server in self.servers]
 

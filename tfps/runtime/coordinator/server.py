@@ -1,4 +1,4 @@
-"""One parameter server as the coordinator sees it: its books and the calls that steer them."""
+"""One parameter server as the coordinator sees it: its ledger and the calls that steer them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.dynamic_gate import DynamicGate
 from tfps.consistency.extra_steps import Limits
 from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, OpenGate
-from tfps.consistency.ledger import Books
+from tfps.consistency.ledger import LedgerLayout
 from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import ServerLedger
@@ -90,8 +90,8 @@ class Server:
         return line
 
     @property
-    def books(self) -> Books:
-        return self.ledger.books
+    def layout(self) -> LedgerLayout:
+        return self.ledger.layout
 
     @property
     def lost(self) -> str | None:
@@ -148,7 +148,7 @@ class Server:
             self.lost = error.message
 
     def cells(self) -> np.ndarray[Any, Any]:
-        """The books as they are now."""
+        """The ledger as they are now."""
         return self._sample()[0]
 
     def _trace_open(self, count: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -161,8 +161,8 @@ class Server:
     def _trace_limit(self, limit: tf.Tensor) -> Sequence[tf.Tensor]:
         with self.ledger.locked():
             entries = self.ledger.entries()
-            upcoming = entries.read(self.books.NEXT)
-            entries.write(self.books.LIMIT, tf.where(limit >= 0, limit, upcoming))
+            upcoming = entries.read(self.layout.NEXT)
+            entries.write(self.layout.LIMIT, tf.where(limit >= 0, limit, upcoming))
             self.ledger.post(entries)
         return [upcoming]
 
@@ -191,7 +191,7 @@ class Server:
         """Not one that has joined meanwhile."""
         assert self.rounds is not None
         with self.ledger.locked():
-            is_away = self.ledger.entries().read(self.books.active(slot)) == 0
+            is_away = self.ledger.entries().read(self.layout.active(slot)) == 0
             self.rounds.leave(slot, is_away)
         return [tf.cast(is_away, tf.int64)]
 

@@ -1,4 +1,4 @@
-"""What a push does to a server's books, from admission to the next ticket. Pure: no TensorFlow."""
+"""What a push does to a server's ledger, from admission to the next ticket. Pure: no TensorFlow."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Arrival:
 
     Args:
         header: of the request, field by field.
-        slot: the worker, as the books want it.
+        slot: the worker, as the ledger want it.
         is_ours: whether the request was made for this server function.
         alive: whether the sender takes part; True where it need not.
         in_time: whether its parameters came from the round at hand; True where there are none.
@@ -166,11 +166,11 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
     """Admit a push, close the ticket before it, hand out the next, and count.
 
     Args:
-        entries: the server's books.
+        entries: the server's ledger.
         terms: of the function that was called.
         arrival: the push.
     """
-    logic, books, header = entries.logic, entries.books, arrival.header
+    logic, layout, header = entries.logic, entries.layout, arrival.header
     base_version = header[Request.BASE_VERSION]
     key = terms.admission.key(header[Request.TICKET])
     is_new = True if key is None else key > arrival.applied_key
@@ -178,7 +178,7 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
         staleness = (arrival.position - base_version) // decide.MAX_STAGES
         version, in_time, staleness_bin = arrival.position, arrival.in_time, 0
     else:
-        version = entries.read(books.VERSION)
+        version = entries.read(layout.VERSION)
         staleness, in_time = version - base_version, arrival.in_time
         staleness_bin = logic.smaller(staleness, STALENESS_BINS - 1)
     if terms.drop_above is not None:
@@ -202,6 +202,6 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
         fresh=admitted.fresh,
         closed=closed,
         grant=grant,
-        workers=books.slots if key is None else entries.read(books.ACTIVE_WORKERS),
+        workers=layout.slots if key is None else entries.read(layout.ACTIVE_WORKERS),
         remembered=None if key is None else logic.choose(admitted.known, key, arrival.applied_key),
     )

@@ -20,9 +20,9 @@ def enter_if_new(server: Server, plan: PlanHeader, header: tf.Tensor) -> tf.Tens
         plan: of the request.
         header: of the request.
     """
-    ledger, books = server.ledger, server.ledger.books
+    ledger, layout = server.ledger, server.ledger.layout
     slot, incarnation = header[Request.SLOT], header[Request.INCARNATION]
-    newer = incarnation > ledger.entries().read(books.incarnation(slot))
+    newer = incarnation > ledger.entries().read(layout.incarnation(slot))
     is_new = tf.logical_and(plan.is_ours(header), newer)
 
     def enter() -> tf.Tensor:

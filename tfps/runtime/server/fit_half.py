@@ -108,7 +108,7 @@ class FitHalf(ServerHalf):
         return self.server.control.function(self._reports.read, arguments=1)
 
     def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
-        """The books, the metric totals and the newest outputs; optionally set back to zero."""
+        """The ledger, the metric totals and the newest outputs; optionally set back to zero."""
         cells, metrics, outputs = self._report(int(reset))
         return cells, metrics, outputs
 
@@ -131,4 +131,4 @@ class FitHalf(ServerHalf):
     def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
         """The header of an answer with rows."""
         status = self.plan.status(header, alive=self.plan.is_alive(header, entries))
-        return ReplyHeader(entries.read(self.server.ledger.books.VERSION), status).tensor()
+        return ReplyHeader(entries.read(self.server.ledger.layout.VERSION), status).tensor()

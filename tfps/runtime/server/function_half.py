@@ -119,4 +119,4 @@ class FunctionHalf(ServerHalf):
 
     def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
         """The header of an answer with rows."""
-        return ReplyHeader(entries.read(self.server.ledger.books.VERSION)).tensor()
+        return ReplyHeader(entries.read(self.server.ledger.layout.VERSION)).tensor()

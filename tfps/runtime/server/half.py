@@ -193,7 +193,7 @@ class ServerHalf:
         )
 
     def offer_look_ups(self, reply: Callable[[tf.Tensor, Entries], tf.Tensor]) -> None:
-        """Offer rows of tables, with a header that is made from a request's and the books."""
+        """Offer rows of tables, with a header that is made from a request's and the ledger."""
         device = self.server.device
         found: dict[int, LookUp] = look_ups(
             self.program.schedule.tables, device=device, ledger=self.server.ledger, reply=reply

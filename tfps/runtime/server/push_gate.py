@@ -83,7 +83,7 @@ class ClockGate:
 
     def wait(self, header: Fields, place: Standing, read: Read) -> list[tf.Tensor]:
         def read_again() -> list[tf.Tensor]:
-            return read(self.ledger.entries().read(self.ledger.books.VERSION))
+            return read(self.ledger.entries().read(self.ledger.layout.VERSION))
 
         return list(self.gate.wait(header[Request.SLOT], read_again))
 
@@ -148,5 +148,5 @@ class RoundBarrier:
         """The update of a complete round, which counts as one."""
         done = self.contributions.apply(completes, compiled=compiled)
         if self.contributions.is_update:
-            self.ledger.add(self.ledger.books.VERSION, tf.cast(completes, tf.int64))
+            self.ledger.add(self.ledger.layout.VERSION, tf.cast(completes, tf.int64))
         return done

@@ -73,7 +73,7 @@ class Reports:
             self._outputs.assign(tf.where(counts, tensors[OUTPUTS], newest))
 
     def read(self, reset: tf.Tensor) -> list[tf.Tensor]:
-        """Trace reading the books, the totals and the outputs; optionally set back to nothing."""
+        """Trace reading the ledger, the totals and the outputs; optionally set back to nothing."""
         with self._server.ledger.locked():
             cells = self._server.ledger.cells()
             metrics = tf.identity(self._metrics.read_value())

@@ -94,10 +94,10 @@ class Join(LockedRequest):
         self._rounds = rounds
 
     def decide(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
-        slot, books = header[Request.SLOT], self.ledger.books
+        slot, layout = header[Request.SLOT], self.ledger.layout
         accepted = enter_if_new(self.server, self.plan, header)
         entries = self.ledger.entries()
-        version, clock = entries.read(books.VERSION), entries.read(books.clock(slot))
+        version, clock = entries.read(layout.VERSION), entries.read(layout.clock(slot))
         grant = self._first_tickets(entries, accepted, slot)
         self.count_reply(entries)
         self.ledger.post(entries)
@@ -147,10 +147,10 @@ class Pull(LockedRequest):
 
     def decide(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
         entries = self.ledger.entries()
-        entries.count(self.ledger.books.EXCHANGES)
+        entries.count(self.ledger.layout.EXCHANGES)
         self.count_reply(entries)
         self.ledger.post(entries)
-        return ReplyHeader(entries.read(self.ledger.books.VERSION))
+        return ReplyHeader(entries.read(self.ledger.layout.VERSION))
 
     def follow(self, header: tf.Tensor, reply: ReplyHeader) -> None:
         is_worker = header[Request.TICKET] != COORDINATOR
@@ -166,7 +166,7 @@ class MemberPull(Pull):
         reply, entries = super().decide(header, payload), self.ledger.entries()
         self._alive = self.plan.is_alive(header, entries)
         status = self.plan.status(header, alive=self._alive)
-        clock = entries.read(self.ledger.books.clock(header[Request.SLOT]))
+        clock = entries.read(self.ledger.layout.clock(header[Request.SLOT]))
         return ReplyHeader(reply.version, status, clock=clock)
 
     def follow(self, header: tf.Tensor, reply: ReplyHeader) -> None:
@@ -181,7 +181,7 @@ class SlotPull(LockedRequest):
         entries = self.ledger.entries()
         self.count_reply(entries)
         self.ledger.post(entries)
-        return ReplyHeader(entries.read(self.ledger.books.VERSION))
+        return ReplyHeader(entries.read(self.ledger.layout.VERSION))
 
 
 class Finish(LockedRequest):
@@ -204,7 +204,7 @@ class Finish(LockedRequest):
         done = decide.finish(entries, alive=alive, slot=slot, ticket=header[Request.TICKET])
         self._reports.count(done, report)
         ticket = issuing.issue(entries, alive=alive, slot=slot, pushed=NO_TICKET)
-        version = entries.read(self.ledger.books.VERSION)
+        version = entries.read(self.ledger.layout.VERSION)
         self.ledger.post(entries)
         status = self.plan.status(header, alive=alive)
         return ReplyHeader(version, status, grant=TicketGrant(ticket))
@@ -232,7 +232,7 @@ class Leave(LockedRequest):
             closed = self._reports.close(entries, alive, header, report)
         decide.dismiss(entries, slot=slot, leaves=alive, closed=closed)
         count_durations(self.server, entries, header)
-        version = entries.read(self.ledger.books.VERSION)
+        version = entries.read(self.ledger.layout.VERSION)
         self.ledger.post(entries)
         self.server.membership.leave(slot, alive)
         return ReplyHeader(version, self.plan.status(header, alive=alive))
@@ -255,7 +255,7 @@ class WriteBack(LockedRequest):
         self._state, self._layout = state, layout
 
     def decide(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
-        changes, workers = unpack(self._layout, payload), self.ledger.books.slots
+        changes, workers = unpack(self._layout, payload), self.ledger.layout.slots
         for variable in self._state:
             value, change = variable._value, changes[name_of(variable)]
             if value.dtype.is_bool:
@@ -264,4 +264,4 @@ class WriteBack(LockedRequest):
                 value.assign_add(change / workers, read_value=False)
             else:
                 value.assign_add(change, read_value=False)
-        return ReplyHeader(self.ledger.entries().read(self.ledger.books.VERSION))
+        return ReplyHeader(self.ledger.entries().read(self.ledger.layout.VERSION))

@@ -52,7 +52,7 @@ class RoundPull:
             incarnation = self.plan.incarnation(header)
             alive = entries.is_alive(slot, incarnation)
             if self.joins:
-                entries.count(ledger.books.EXCHANGES)
+                entries.count(ledger.layout.EXCHANGES)
                 entries.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
                 ledger.post(entries)
             has_to_wait = ask(slot, alive, header[Request.BASE_VERSION])

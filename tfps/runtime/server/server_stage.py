@@ -14,7 +14,7 @@ from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.wire import StageWire, gradient_of, name_of
 from tfps.transport.message import Request
 
-# The books' histograms of durations; the first three lie in a request's header in this order.
+# The ledger' histograms of durations; the first three lie in a request's header in this order.
 PUSH, PULL, WAIT, UPDATE = range(4)
 DURATIONS = (Request.PUSH_MICROSECONDS, Request.PULL_MICROSECONDS, Request.WAIT_MICROSECONDS)
 
@@ -142,7 +142,7 @@ def when_done(trace: Callable[[], None]) -> tf.Tensor:
 
 
 def count_durations(server: Server, entries: Entries, header: tf.Tensor) -> None:
-    """Count what a worker has measured; called after all other changes of the books."""
+    """Count what a worker has measured; called after all other changes of the ledger."""
     measured = header[DURATIONS[0] : DURATIONS[-1] + 1]
     server.ledger.count_durations(entries, PUSH, measured)
 

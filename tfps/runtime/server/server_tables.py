@@ -92,7 +92,7 @@ class LookUp:
     Args:
         pieces: of the table, on this server.
         ledger: of the server.
-        reply: the header of the answer to a request's, from the books.
+        reply: the header of the answer to a request's, from the ledger.
     """
 
     def __init__(
