@@ -192,8 +192,9 @@ def test_an_evaluation_closes_tickets_without_a_push(jobs: Callable[..., Job]) -
     job = jobs(tfps.Asynchronous(), 2)
     data = np.zeros([2 * BATCH, 1], "float32")
     job.model.evaluate(data, data, batch_size=BATCH, verbose=0)
-    requests = Requests(job.strategy, has=Kind.FINISH)
-    assert Kind.PUSH not in requests.kinds(0)
+    requests = Requests(job.strategy, has=Kind.JOIN)
+    assert requests.kinds(0) == {Kind.JOIN, Kind.FINISH, Kind.LEAVE}
+    assert requests.kinds(1) == {Kind.JOIN, Kind.LEAVE}  # it hands out no tickets
     first, incarnation = requests.open_tickets(2), requests.incarnation(0)
     joined = requests.ask(Kind.JOIN, worker=0, incarnation=incarnation)
     assert (joined.status, joined.ticket) == (Status.OK, first)
