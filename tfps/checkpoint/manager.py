@@ -269,7 +269,7 @@ class CheckpointManager:
             update = strategy._update_of(self._model.optimizer)
             update.refresh_mirrors()
             update.forget_workers()
-            runtime.kept_slots.free()
+            runtime.local_slots.free()
         return manifest
 
     def _asked(self, servers: int) -> list[bool] | None:

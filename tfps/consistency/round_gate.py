@@ -26,7 +26,7 @@ class Contribution:
         alive: whether it is the one that the server knows.
         position: that its gradient was computed at.
         next_position: that follows in its round.
-        unit: that it is for; see `rounds`.
+        call_id: that it is for; see `rounds`.
     """
 
     slot: tf.Tensor
@@ -34,7 +34,7 @@ class Contribution:
     alive: tf.Tensor
     position: tf.Tensor
     next_position: tf.Tensor
-    unit: int = 1
+    call_id: int = 1
 
 
 class RoundGate:
@@ -108,7 +108,7 @@ class RoundGate:
             accepted=tf.cast(accepted, tf.int64),
             alive=tf.cast(made.alive, tf.int64),
             next_position=made.next_position,
-            unit=made.unit,
+            call_id=made.call_id,
             vectors=self._vectors,
         )
         turn = self._decide(state, made, may_apply=tf.cast(accepted, tf.int64))
@@ -130,7 +130,7 @@ class RoundGate:
             with tf.control_dependencies([token]), self._ledger.locked():
                 state = self._state()
                 may_apply = state.can_apply(
-                    worker, made.position, unit=made.unit, vectors=self._vectors
+                    worker, made.position, call_id=made.call_id, vectors=self._vectors
                 )
                 turn = self._decide(state, made, may_apply=may_apply)
                 self._store_after(turn, apply)
@@ -187,7 +187,7 @@ class RoundGate:
             required=self._required,
             next_position=made.next_position,
             may_apply=may_apply,
-            unit=made.unit,
+            call_id=made.call_id,
             vectors=self._vectors,
         )
 

@@ -8,10 +8,11 @@ A worker takes part from a round on that it has agreed with all servers, so a ro
 members everywhere. Nobody need say how many rounds there are: who has no ticket left leaves, and
 the others' round is complete without it.
 
-What a worker contributes to has a number, its *unit*: an optimizer with the variables that it is
-given gradients of. `fit` has one. Where scheduled functions contribute to several in one round, no
-request can apply all of them. Such a round is *closed* when it is complete: nothing is added any
-more, and for each unit one of its contributors applies the mean. The next round begins after that.
+What a worker contributes to is an *optimizer call*: an optimizer with the variables that it is
+given gradients of, which has a number. `fit` has one. Where scheduled functions contribute to
+several in one round, no request can apply all of them. Such a round is *closed* when it is
+complete: nothing is added any more, and for each call one of its contributors applies the mean. The
+next round begins after that.
 
 Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop, for backup
 workers.
@@ -33,8 +34,8 @@ class Rounds:
     Args:
         position: of the server, a scalar.
         begins: the first round that the worker takes part in.
-        contributed: the unit that its gradient has been counted for at this position; 0 if it has
-            not; below 0 if the round is closed and the unit has still to be applied.
+        contributed: the optimizer call that its gradient has been counted for at this position; 0
+            if it has not; below 0 if the round is closed and the call has still to be applied.
         wanted: the position that it waits for.
     """
 
@@ -54,7 +55,7 @@ class Rounds:
         return (self.position + MAX_STAGES - 1) // MAX_STAGES
 
     def is_closed(self, *, vectors: Vectors) -> Any:
-        """1 while units of the round at hand are applied one after the other."""
+        """1 while optimizer calls of the round at hand are applied one after the other."""
         return vectors.where(vectors.smallest(self.contributed) < 0, 1, 0)
 
     def members(self, *, vectors: Vectors) -> Any:
@@ -96,7 +97,7 @@ class Rounds:
     def left(self, slots: Any, *, vectors: Vectors) -> Rounds:
         """Workers take no part any more. What they have contributed stays in its round.
 
-        Except that of a unit of a closed round that nobody else can apply.
+        Except that of an optimizer call of a closed round that nobody else can apply.
         """
         begins = vectors.where(slots == 1, NEVER, self.begins)
         return self._without(slots, begins=begins, vectors=vectors)
@@ -123,17 +124,17 @@ class Rounds:
         in_time = vectors.where(position == self.position, 1, 0)
         return in_time * takes_part * (1 - self.is_closed(vectors=vectors))
 
-    def can_apply(self, slots: Any, position: Any, *, unit: int = 1, vectors: Vectors) -> Any:
-        """Whether a worker that waits can apply a unit: it has contributed to it, nobody has.
+    def can_apply(self, slots: Any, position: Any, *, call_id: int = 1, vectors: Vectors) -> Any:
+        """Whether a worker that waits can apply a call: it has contributed to it, nobody has.
 
         Args:
             slots: 1 for the worker.
             position: that its parameters came from.
-            unit: that its function can apply.
+            call_id: that its function can apply.
             vectors: operations.
         """
         is_closed = self.is_closed(vectors=vectors)
-        mine = vectors.where(is_closed == 1, -unit, unit)
+        mine = vectors.where(is_closed == 1, -call_id, call_id)
         is_there = vectors.where(self.position == position + is_closed, 1, 0)
         return is_there * vectors.largest(slots * vectors.where(self.contributed == mine, 1, 0))
 
@@ -144,7 +145,7 @@ class Rounds:
         accepted: Any,
         alive: Any,
         next_position: Any,
-        unit: int = 1,
+        call_id: int = 1,
         vectors: Vectors,
     ) -> Rounds:
         """A worker has pushed, and goes on when the position that it needs is reached.
@@ -154,13 +155,13 @@ class Rounds:
             accepted: 1 if it counts; if it came too late, the worker goes on at once.
             alive: 1 if the worker is the one that the server knows.
             next_position: that follows the stage that it was for, in its round.
-            unit: that it was for.
+            call_id: that it was for.
             vectors: operations.
         """
         wanted = vectors.where(accepted == 1, next_position, NOTHING)
         return replace(
             self,
-            contributed=vectors.where(slots * accepted == 1, unit, self.contributed),
+            contributed=vectors.where(slots * accepted == 1, call_id, self.contributed),
             wanted=vectors.where(slots * alive == 1, wanted, self.wanted),
         )
 
@@ -171,7 +172,7 @@ class Turn:
 
     Args:
         after: the rounds, when it has been done.
-        completes: 1 if the sum of the unit's contributions is to be applied, a scalar.
+        completes: 1 if the sum of the optimizer call's contributions is to be applied, a scalar.
         released: 1 for those that waited and can go on.
         able: 1 for those that wait and could complete the round, which nobody has done.
     """
@@ -188,7 +189,7 @@ def decide(
     required: int,
     next_position: Any,
     may_apply: Any,
-    unit: int = 1,
+    call_id: int = 1,
     vectors: Vectors,
 ) -> Turn:
     """Whether the position is complete, and who can go on.
@@ -197,8 +198,8 @@ def decide(
         state: as it is now.
         required: how many contributions are, if so many workers take part.
         next_position: that follows the one at hand.
-        may_apply: 1 if whoever asks can apply what has been contributed to the unit.
-        unit: that whoever asks can apply.
+        may_apply: 1 if whoever asks can apply what has been contributed to the optimizer call.
+        call_id: that whoever asks can apply.
         vectors: operations.
     """
     members = state.members(vectors=vectors)
@@ -212,8 +213,8 @@ def decide(
     counted = vectors.sum(members * has_contributed)
     is_full = vectors.where(counted >= quorum, 1, is_closed)
     completes = may_apply * is_full
-    # What others have to apply; a request without a unit of its own leaves all as it is.
-    own = vectors.where(is_closed == 1, -unit, unit)
+    # What others have to apply; a request without an optimizer call of its own leaves all as it is.
+    own = vectors.where(is_closed == 1, -call_id, call_id)
     others = vectors.where(state.contributed == own, 0, state.contributed)
     is_last = vectors.where(vectors.largest(others * others) == 0, 1, 0)
     closed = vectors.where(others > 0, -others, others)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.optimizers.correction import Correction, Moved
 from tfps.optimizers.remembering import OfSender, Remembering
 from tfps.optimizers.slabs import SlabStorage
-from tfps.optimizers.units import Unit, Units, slot_of_wrapper
+from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets, slot_of_wrapper
 from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
 from tfps.optimizers.wrapped import wrappers_over
 
@@ -21,7 +21,7 @@ class Memories:
     Args:
         optimizer: what the step calls.
         leaf: it, or one of those that it wraps.
-        units: of the leaf.
+        targets: of the leaf.
         workers: how many there are.
         replies: answers of the server that count for a worker (see `WorkerMemory`).
         storage: makes variables on servers.
@@ -31,7 +31,7 @@ class Memories:
         self,
         optimizer: Any,
         leaf: Any,
-        units: Units,
+        targets: UpdateTargets,
         *,
         workers: int,
         replies: int,
@@ -46,8 +46,8 @@ class Memories:
         self.own: WorkerMemory | None = None
         if self.corrections:
             self.handed = WorkerMemory(
-                units.all(),
-                value_of=lambda unit: unit.variable,
+                targets.all(),
+                value_of=lambda target: target.variable,
                 name=optimizer.name,
                 workers=workers,
                 replies=replies,
@@ -57,8 +57,8 @@ class Memories:
         rows = workers - 1 if self._slot_is_of_worker_0 else workers
         if isinstance(leaf, Remembering) and rows:
             self.own = WorkerMemory(
-                units.all(),
-                value_of=lambda unit: unit.slots[leaf.remembered_slot],
+                targets.all(),
+                value_of=lambda target: target.slots[leaf.remembered_slot],
                 name=optimizer.name,
                 workers=rows,
                 replies=replies if leaf.is_handed_out else 1,
@@ -77,13 +77,13 @@ class Memories:
     def are_empty(self) -> bool:
         return self.handed is None and self.own is None
 
-    def of(self, unit: Unit, sender: WorkerAt) -> OfSender | None:
-        """What the optimizer itself has of a unit for a worker."""
+    def of(self, target: UpdateTarget, sender: WorkerAt) -> OfSender | None:
+        """What the optimizer itself has of an update target for a worker."""
         if self.own is None:
             return None
         if self._slot_is_of_worker_0:
             sender = sender._replace(slot=sender.slot - 1)
-        return OfSender(self.own, unit, sender)
+        return OfSender(self.own, target, sender)
 
     def clear(self) -> None:
         """Forget what updates have written; what workers are handed is replaced when they enter."""
@@ -102,10 +102,10 @@ class Corrected:
     """Stands for an optimizer in one push: corrects gradients, then lets the optimizer apply them.
 
     Args:
-        optimizer: a copy that knows the units of one server.
+        optimizer: a copy that knows the update targets of one server.
         apply: its `apply`, or that compiled.
         memories: of the optimizer.
-        units: that the gradients are of, in their order.
+        targets: that the gradients are of, in their order.
         sender: whose gradients they are.
     """
 
@@ -115,13 +115,13 @@ class Corrected:
         *,
         apply: Callable[[list[tf.Tensor], list[Any]], None],
         memories: Memories,
-        units: Sequence[Unit],
+        targets: Sequence[UpdateTarget],
         sender: WorkerAt,
     ) -> None:
         self._optimizer, self._apply = optimizer, apply
-        self._memories, self._units, self._sender = memories, units, sender
+        self._memories, self._units, self._sender = memories, targets, sender
         optimizer.__dict__["of_sender"] = {
-            optimizer._var_key(unit.variable): memories.of(unit, sender) for unit in units
+            optimizer._var_key(target.variable): memories.of(target, sender) for target in targets
         }
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
@@ -131,25 +131,25 @@ class Corrected:
             self._apply(list(grads), list(trainable_variables))
             return
         gradients, noted = self._prepared(grads), []
-        for i, (unit, gradient) in enumerate(zip(self._units, gradients, strict=True)):
-            if unit.variable.overwrite_with_gradient:
+        for i, (target, gradient) in enumerate(zip(self._units, gradients, strict=True)):
+            if target.variable.overwrite_with_gradient:
                 continue  # a value, not a gradient
-            now = tf.convert_to_tensor(unit.variable._value.read_value())
-            then = self._handed(handed, unit, now)
+            now = tf.convert_to_tensor(target.variable._value.read_value())
+            then = self._handed(handed, target, now)
             for number, correction in self._memories.corrections:
                 moved = Moved(
                     now=now,
                     handed=then,
-                    slots=slot_of_wrapper(unit, number),
+                    slots=slot_of_wrapper(target, number),
                     updates=tf.cast(self._optimizer._iterations.value, tf.float32),
                 )
                 gradient = correction.correct(gradient, moved)
                 if correction.watches_steps:
-                    noted.append((correction, unit, moved))
+                    noted.append((correction, target, moved))
             gradients[i] = gradient
         self._apply(gradients, list(trainable_variables))
-        for correction, unit, moved in noted:
-            correction.note_step(unit.variable._value.read_value() - moved.now, moved)
+        for correction, target, moved in noted:
+            correction.note_step(target.variable._value.read_value() - moved.now, moved)
 
     def _prepared(self, gradients: Sequence[Any]) -> list[Any]:
         """Gradients of the loss itself, and clipped; what is corrected is not clipped again."""
@@ -167,7 +167,9 @@ class Corrected:
             prepared[i] = value
         return prepared
 
-    def _handed(self, memory: WorkerMemory, unit: Unit, now: tf.Tensor) -> tf.Tensor:
+    def _handed(self, memory: WorkerMemory, target: UpdateTarget, now: tf.Tensor) -> tf.Tensor:
         if self._sender.is_worker is True:
-            return memory.read(unit, self._sender)
-        return tf.cond(self._sender.is_worker, lambda: memory.read(unit, self._sender), lambda: now)
+            return memory.read(target, self._sender)
+        return tf.cond(
+            self._sender.is_worker, lambda: memory.read(target, self._sender), lambda: now
+        )

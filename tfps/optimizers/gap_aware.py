@@ -33,7 +33,7 @@ class GapAware(Correction):
         optimizer: any optimizer of Keras, or one of your own.
         momentum: of the running mean of the squared steps, whose root is the typical step; from 0,
             below 1. The mean is saved with the model.
-        epsilon: added to the typical step, in units of the parameters.
+        epsilon: added to the typical step, in update targets of the parameters.
         name: of the optimizer.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Some rows of a variable and of its slots as a unit of their own, for an optimizer to update."""
+"""Some rows of a variable and of its slots, as an update target of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import keep_with_server_function
-from tfps.optimizers.units import Unit
+from tfps.optimizers.update_targets import UpdateTarget
 
 
 def densified(gradient: Any) -> Any:
@@ -20,20 +20,20 @@ def densified(gradient: Any) -> Any:
 
 
 class GatheredRows:
-    """Rows of a unit on a server, brought together in variables of the function that is traced.
+    """Rows of a target on a server, brought together in variables of the function being traced.
 
     An optimizer that updates those does what it does to the whole variable, restricted to the rows.
     Nothing else of the variable or its slots is read or written.
 
     Args:
-        whole: the unit; no slab.
+        whole: the update target; no slab.
         places: int64, of the rows in it, each once.
     """
 
-    def __init__(self, whole: Unit, places: tf.Tensor) -> None:
+    def __init__(self, whole: UpdateTarget, places: tf.Tensor) -> None:
         self._write_backs: list[Callable[[], None]] = []
         self._places = places
-        self.unit = whole._replace(
+        self.target = whole._replace(
             variable=self._gathered(whole.variable),
             slots={
                 name: None if slot is None else self._gathered(slot)

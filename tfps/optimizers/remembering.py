@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.optimizers.units import Unit
+from tfps.optimizers.update_targets import UpdateTarget
 from tfps.optimizers.worker_memory import WorkerAt, WorkerMemory
 
 
@@ -15,7 +15,7 @@ class OfSender(NamedTuple):
     """What a server remembers of one variable for the worker that pushes."""
 
     memory: WorkerMemory
-    unit: Unit
+    target: UpdateTarget
     sender: WorkerAt
 
     @property
@@ -25,11 +25,11 @@ class OfSender(NamedTuple):
 
     def read(self) -> tf.Tensor:
         """It, of the variable's shape and dtype."""
-        return self.memory.read(self.unit, self.sender)
+        return self.memory.read(self.target, self.sender)
 
     def write(self, value: tf.Tensor) -> None:
         """Remember something else."""
-        self.memory.write(self.unit, self.sender, value)
+        self.memory.write(self.target, self.sender, value)
 
 
 class Remembering:

@@ -28,7 +28,7 @@ from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.row_updates import RowUpdates
 from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.staleness_aware import StalenessAware
-from tfps.optimizers.units import Unit, Units
+from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of, leaves, members, slot_lists
 from tfps.optimizers.wrapper import Wrapper
@@ -103,7 +103,7 @@ class ServerUpdate:
             member.__dict__["_distribution_strategy"] = strategy
             self._settle(member)
         self._units = {
-            id(leaf): Units(optimizer, leaf, storage=storage)
+            id(leaf): UpdateTargets(optimizer, leaf, storage=storage)
             for leaf in leaves(optimizer)
             if leaf._trainable_variables
         }
@@ -127,7 +127,7 @@ class ServerUpdate:
     def fits(self, optimizer: Any) -> bool:
         """Whether the optimizer still trains the variables that were settled, where they lay."""
         return [id(v) for v in optimizer._trainable_variables] == self._settled and all(
-            units.are_current for units in self._units.values()
+            targets.are_current for targets in self._units.values()
         )
 
     @property
@@ -212,22 +212,24 @@ class ServerUpdate:
             return
         (leaf,) = leaves(optimizer)
         gradients = self._units[id(leaf)].understood(gradients)
-        units = self._units[id(leaf)].on(device, gradients)
-        present = [unit for unit in units if unit.name in gradients]
+        targets = self._units[id(leaf)].on(device, gradients)
+        present = [target for target in targets if target.name in gradients]
         if isinstance(optimizer, LossScaleOptimizer):
             for wrapper in members(optimizer.inner_optimizer)[:-1]:
                 context = context.within(wrapper)
         rows = _gathered(present, gradients) if context.by_rows else {}
         values = [
-            gradients[unit.name].values if unit.name in rows else densified(gradients[unit.name])
-            for unit in present
+            gradients[target.name].values
+            if target.name in rows
+            else densified(gradients[target.name])
+            for target in present
         ]
-        units, present = (
-            [rows[unit.name].unit if unit.name in rows else unit for unit in each]
-            for each in (units, present)
+        targets, present = (
+            [rows[target.name].target if target.name in rows else target for target in each]
+            for each in (targets, present)
         )
-        variables = [unit.variable for unit in present]
-        restricted = context.with_rate(self._restricted(leaf, units))
+        variables = [target.variable for target in present]
+        restricted = context.with_rate(self._restricted(leaf, targets))
         apply = restricted.apply
         may_be = context.may_be_compiled and may_be_compiled(leaf)
         if optimizer is leaf and may_be and _is_worth_compiling(present):
@@ -236,7 +238,7 @@ class ServerUpdate:
         applied: Any = SimpleNamespace(apply=apply)
         if memories is not None and not memories.are_empty and context.sender is not None:
             applied = Corrected(
-                restricted, apply=apply, memories=memories, units=present, sender=context.sender
+                restricted, apply=apply, memories=memories, targets=present, sender=context.sender
             )
         if isinstance(optimizer, LossScaleOptimizer):
             copy = _shallow_copy(optimizer)
@@ -247,20 +249,20 @@ class ServerUpdate:
         for table in rows.values():
             table.write_back()
 
-    def _restricted(self, leaf: Any, units: Sequence[Unit]) -> Any:
-        """A shallow copy that knows one server's units only and shares their slots."""
+    def _restricted(self, leaf: Any, targets: Sequence[UpdateTarget]) -> Any:
+        """A shallow copy that knows one server's update targets only and shares their slots."""
         copy = _shallow_copy(leaf)
         attributes = copy.__dict__
-        keys = [copy._var_key(unit.variable) for unit in units]
-        attributes["_trainable_variables"] = [unit.variable for unit in units]
+        keys = [copy._var_key(target.variable) for target in targets]
+        attributes["_trainable_variables"] = [target.variable for target in targets]
         attributes["_trainable_variables_indices"] = {key: i for i, key in enumerate(keys)}
         attributes["_exclude_from_weight_decay_cache"] = {
-            key: unit.decays for key, unit in zip(keys, units, strict=True)
+            key: target.decays for key, target in zip(keys, targets, strict=True)
         }
         attributes["_distribution_strategy"] = InPlace
         attributes["_all_reduce_sum_gradients"] = list
         for name, _ in slot_lists(leaf):
-            attributes[name] = [unit.slots[name] for unit in units]
+            attributes[name] = [target.slots[name] for target in targets]
         if clips_on_worker(self.optimizer):
             attributes["clipnorm"] = None
         if leaf.global_clipnorm and len(devices_of(leaf)) > 1:
@@ -326,18 +328,20 @@ class ServerUpdate:
                 raise ConfigError(f"optimizer: {together_problem(type(leaf).__name__)}")
 
 
-def _is_worth_compiling(units: Sequence[Unit]) -> bool:
-    if not all(unit.is_slab for unit in units):
+def _is_worth_compiling(targets: Sequence[UpdateTarget]) -> bool:
+    if not all(target.is_slab for target in targets):
         return False
-    return bool(sum(unit.variable.shape.num_elements() for unit in units) >= COMPILED_ITEMS)
+    return bool(sum(target.variable.shape.num_elements() for target in targets) >= COMPILED_ITEMS)
 
 
-def _gathered(units: Sequence[Unit], gradients: Mapping[str, Any]) -> dict[str, GatheredRows]:
-    """By the name of the unit, the rows of those of which only rows of a gradient came."""
+def _gathered(
+    targets: Sequence[UpdateTarget], gradients: Mapping[str, Any]
+) -> dict[str, GatheredRows]:
+    """By the name of the update target, the rows of those of which only rows of a gradient came."""
     return {
-        unit.name: GatheredRows(unit, gradients[unit.name].indices)
-        for unit in units
-        if isinstance(gradients[unit.name], tf.IndexedSlices)
+        target.name: GatheredRows(target, gradients[target.name].indices)
+        for target in targets
+        if isinstance(gradients[target.name], tf.IndexedSlices)
     }
 
 

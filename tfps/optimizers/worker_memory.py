@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge.view_variable import piece_of
 from tfps.optimizers.slabs import SlabStorage
-from tfps.optimizers.units import Unit
+from tfps.optimizers.update_targets import UpdateTarget
 
 
 class WorkerAt(NamedTuple):
@@ -96,8 +96,8 @@ class WorkerMemory:
     """What the server remembers for each worker of all variables of one optimizer.
 
     Args:
-        units: of the optimizer, on all servers: each variable, or the slab that it lies in.
-        value_of: what is remembered of a unit: its variable, or one of its slots.
+        targets: of the optimizer, on all servers: each variable, or the slab that holds it.
+        value_of: what is remembered of an update target: its variable, or one of its slots.
         name: of the optimizer.
         workers: how many there are.
         replies: how many answers of the server a worker may have got since it computed what it
@@ -108,26 +108,26 @@ class WorkerMemory:
 
     def __init__(
         self,
-        units: Sequence[Unit],
+        targets: Sequence[UpdateTarget],
         *,
-        value_of: Callable[[Unit], Any],
+        value_of: Callable[[UpdateTarget], Any],
         name: str,
         workers: int,
         replies: int = 1,
         blank: bool = False,
         storage: SlabStorage,
     ) -> None:
-        self._units, self._value_of = units, value_of
+        self._units, self._value_of = targets, value_of
         self._rows = {
-            unit.name: _Rows(
-                value_of(unit)._value,
+            target.name: _Rows(
+                value_of(target)._value,
                 name=name,
                 workers=workers,
                 replies=replies,
                 blank=blank,
                 storage=storage,
             )
-            for unit in units
+            for target in targets
         }
 
     def clear(self) -> None:
@@ -146,25 +146,25 @@ class WorkerMemory:
             device: the server.
             is_first: it holds nothing older.
         """
-        for unit in self._units:
-            native = self._value_of(unit)._value
-            if native.device == device and _is_among(unit, names):
-                self._rows[unit.name].write(sender, native.read_value(), everywhere=is_first)
+        for target in self._units:
+            native = self._value_of(target)._value
+            if native.device == device and _is_among(target, names):
+                self._rows[target.name].write(sender, native.read_value(), everywhere=is_first)
 
-    def read(self, unit: Unit, sender: WorkerAt) -> tf.Tensor:
-        """What is remembered of a unit, or of a variable in a slab that is one."""
-        if unit.name in self._rows:
-            return self._rows[unit.name].read(sender)
-        native = unit.variable._value
+    def read(self, target: UpdateTarget, sender: WorkerAt) -> tf.Tensor:
+        """What is remembered of an update target, or of a variable in a slab that is one."""
+        if target.name in self._rows:
+            return self._rows[target.name].read(sender)
+        native = target.variable._value
         row = self._rows[native.slab.shared_name].read(sender)
         return tf.reshape(piece_of(row, native.member), native.shape)
 
-    def write(self, unit: Unit, sender: WorkerAt, value: tf.Tensor) -> None:
-        """Remember something else of a unit, or of a variable in a slab that is one."""
-        if unit.name in self._rows:
-            self._rows[unit.name].write(sender, value)
+    def write(self, target: UpdateTarget, sender: WorkerAt, value: tf.Tensor) -> None:
+        """Remember something else of an update target, or of a variable in a slab that is one."""
+        if target.name in self._rows:
+            self._rows[target.name].write(sender, value)
             return
-        native = unit.variable._value
+        native = target.variable._value
         rows, begin = self._rows[native.slab.shared_name], native.member.offset_items
         changed = tf.raw_ops.TensorStridedSliceUpdate(
             input=rows.read(sender),
@@ -176,9 +176,9 @@ class WorkerMemory:
         rows.write(sender, changed)
 
 
-def _is_among(unit: Unit, names: Collection[str]) -> bool:
-    members = unit.variable._value.layout.names if unit.is_slab else ()
-    return unit.name in names or any(member in names for member in members)
+def _is_among(target: UpdateTarget, names: Collection[str]) -> bool:
+    members = target.variable._value.layout.names if target.is_slab else ()
+    return target.name in names or any(member in names for member in members)
 
 
 def _scatter(variable: Any, rows: tf.Tensor, values: tf.Tensor) -> None:

@@ -136,8 +136,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         )
         super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
-        self._active_round: Any = None
-        self._last_round: Any = None
+        self._active_run: Any = None
+        self._last_run: Any = None
         self._latest_rates: dict[str, StepRate] = {}  # of "train" and of "test"
         self._active_follower: Any = None
         self._input_source: Any = None  # of the newest `fit` or `evaluate`
@@ -223,8 +223,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         Called before a weight is read or written, saved or predicted with; the next step of
         `fit` lets them go on.
         """
-        if self._active_round is not None and self._active_round.running:
-            self._active_round.pause()
+        if self._active_run is not None and self._active_run.running:
+            self._active_run.pause()
 
     def _update_of(self, optimizer: Any) -> ServerUpdate:
         """The server-side update of a built optimizer."""
@@ -312,7 +312,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         return None if rate is None else rate.per_second_by_worker
 
     def _step_rate(self, kind: str, *, since_s: float) -> StepRate | None:
-        """Of the newest round of a kind, ``"train"`` or ``"test"``, if it began since a moment."""
+        """Of the newest run of a kind, ``"train"`` or ``"test"``, if it began since a moment."""
         rate = self._latest_rates.get(kind)
         return rate if rate is not None and rate.began_s >= since_s else None
 
@@ -325,11 +325,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     def _describe_pace(self) -> str:
         """For the progress bar: workers alive and mean staleness of all updates so far."""
         text = f"{sum(self.alive_workers())}/{self._num_workers} workers"
-        round_ = self._active_round or self._last_round
-        if round_ is None:
+        run = self._active_run or self._last_run
+        if run is None:
             return text
         begin = self.runtime.ticket_server.layout.staleness(0)
-        counts = round_.cells[begin : begin + STALENESS_BINS]
+        counts = run.cells[begin : begin + STALENESS_BINS]
         if not counts.sum():
             return text
         mean = float((counts * range(STALENESS_BINS)).sum() / counts.sum())

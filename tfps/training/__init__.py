@@ -1,1 +1,1 @@
-"""Keras's training loop on a cluster: where batches come from, rounds of tickets, callbacks."""
+"""Keras's training loop on a cluster: where batches come from, ticket runs, callbacks."""

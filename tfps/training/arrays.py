@@ -104,7 +104,7 @@ class ResidentArrays:
         return ArraysPass(self._order)
 
     def arguments(self, data_pass: ArraysPass, offset_steps: int) -> Any:
-        """What a closure receives: arrays, order, and where in the pass its round begins."""
+        """What a closure receives: arrays, order, and where in the pass its run begins."""
         return (*self._arrays, data_pass.indices, tf.constant(offset_steps, tf.int64))
 
     def argument_specs(self, arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Keras's epoch iterator, giving out steps of a round of tickets instead of batches."""
+"""Keras's epoch iterator, giving out steps of a ticket run instead of batches."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ NOT_EXACT = (
 IDLE = "tfps.Shards: received number=%d with %d workers: %d of them will have nothing to do."
 
 
-class RoundRequest:
-    """What the train or test function receives: run this epoch's round up to a step.
+class TicketRunRequest:
+    """What the train or test function receives: run this epoch's run up to a step.
 
     Attributes:
         source: where batches come from.
@@ -48,7 +48,7 @@ class RoundRequest:
         self.upto_steps = 0
 
     @classmethod
-    def of_one_step(cls, source: Any) -> RoundRequest:
+    def of_one_step(cls, source: Any) -> TicketRunRequest:
         """A request for the only step that a source has a batch for."""
         request = cls(source, None, offset_steps=0, tickets=1)
         request.upto_steps = 1
@@ -60,7 +60,7 @@ class RoundRequest:
 
 
 class TicketIterator(EpochIterator):
-    """Yields (first step, last step, `RoundRequest`); the numbers are those of plain Keras.
+    """Yields (first step, last step, `TicketRunRequest`); the numbers are those of plain Keras.
 
     Args:
         strategy: ours.
@@ -90,7 +90,7 @@ class TicketIterator(EpochIterator):
             period_steps=_most_steps(strategy),
         )
         self._strategy = strategy
-        self._request: RoundRequest | None = None
+        self._request: TicketRunRequest | None = None
 
     @property
     def batch_spec(self) -> Any:
@@ -105,10 +105,10 @@ class TicketIterator(EpochIterator):
         self._offset_steps = steps_before if self.steps_per_epoch else 0
         return super().__iter__()
 
-    def __next__(self) -> tuple[int, int, RoundRequest]:
+    def __next__(self) -> tuple[int, int, TicketRunRequest]:
         begin, end, data_pass = next(self._epoch_iterator)
         if self._request is None:
-            self._request = RoundRequest(
+            self._request = TicketRunRequest(
                 self.source,
                 data_pass.value,
                 offset_steps=self._offset_steps,

@@ -1,4 +1,4 @@
-"""`model.train_function` and `model.test_function`: start a round, follow it, take its results."""
+"""`model.train_function` and `model.test_function`: start a run, follow it, take its results."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tfps.runtime.program.local_training import keep_to
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.training.arrays import ResidentArrays
-from tfps.training.epoch_iterator import RoundRequest
+from tfps.training.epoch_iterator import TicketRunRequest
 from tfps.training.one_batch import OneBatch
-from tfps.training.round import Round
 from tfps.training.seeds import advance_seeds, seed_states
+from tfps.training.ticket_run import TicketRun
 
 logger = logging.getLogger(__name__)
 _numbers = itertools.count()
 
 
 class Follower:
-    """Runs rounds of one of a model's steps and lets Keras's loop follow them.
+    """Runs runs of one of a model's steps and lets Keras's loop follow them.
 
     Keras calls it once per execution, each time asking for some more steps. Workers do not wait
     for that: they take tickets until the epoch's end, and a call returns as soon as its steps are
@@ -50,49 +50,51 @@ class Follower:
         self._model, self._strategy, self._kind = model, strategy, step
         self.lock_step = False
         self._compiled: dict[Any, CompiledProgram] = {}
-        self._round: Round | None = None
-        self._request: RoundRequest | None = None
+        self._run: TicketRun | None = None
+        self._request: TicketRunRequest | None = None
         self._program: Program | None = None
         self._metrics_before: list[np.ndarray[Any, Any]] = []
         self._logs: dict[str, Any] = {}
-        self._taken_samples = 0  # of the round, that the model's metrics have taken over
-        self._outer: tuple[Any, Any] = (None, None)  # the round that this one interrupts
-        self._warmed_up_steps = 0  # of this request, before the round
+        self._taken_samples = 0  # of the run, that the model's metrics have taken over
+        self._outer: tuple[Any, Any] = (None, None)  # the run that this one interrupts
+        self._warmed_up_steps = 0  # of this request, before the run
         self._results_known = False  # whether the results of metrics were computed before
         self._is_new = False  # no step of what was compiled last has ended
 
     def __call__(self, asked: Any) -> Any:
         request = asked
-        if not isinstance(asked, RoundRequest):  # `train_on_batch` hands over a generator of one
-            request = RoundRequest.of_one_step(OneBatch(next(iter(asked))))
+        if not isinstance(
+            asked, TicketRunRequest
+        ):  # `train_on_batch` hands over a generator of one
+            request = TicketRunRequest.of_one_step(OneBatch(next(iter(asked))))
         if request.tickets == 0:
             raise StopIteration  # an empty input is no mistake to Keras
         if request is not self._request:
             self._start(request)
-        round_ = self._round
-        assert round_ is not None
+        run = self._run
+        assert run is not None
         strategy = self._strategy
         try:
             # Whoever asked to stop before the epoch gets the one execution that Keras still runs.
             stops = self._kind == "train" and self._model.stop_training
             asked = max(0, request.upto_steps - self._warmed_up_steps)
             upto = strategy._whole_rounds(asked) if self.lock_step else None
-            round_.run_to(asked if stops and upto is None else upto)
-            strategy._active_round, strategy._active_follower = round_, self
-            strategy._latest_rates[self._kind] = round_.rate
-            reached = round_.wait_for(upto or asked, meanwhile=self._show)
-            reached = reached or round_.completed >= asked
-            self._refuse_metrics(round_)
+            run.run_to(asked if stops and upto is None else upto)
+            strategy._active_run, strategy._active_follower = run, self
+            strategy._latest_rates[self._kind] = run.rate
+            reached = run.wait_for(upto or asked, meanwhile=self._show)
+            reached = reached or run.completed >= asked
+            self._refuse_metrics(run)
             if not reached and request.source.failure is not None:
                 source = request.source
                 explain(source.failure, source.input_graphs, place="in the input, on the chief,")
                 raise source.failure from None
         except BaseException as error:
-            self._abandon(round_, error)
+            self._abandon(run, error)
             raise
         if self.lock_step:
-            round_.pause()
-        if not reached and round_.completed <= asked - self._per_call():
+            run.pause()
+        if not reached and run.completed <= asked - self._per_call():
             self.end_of_epoch()
             raise StopIteration
         if request.is_last or not reached:
@@ -117,51 +119,51 @@ class Follower:
         with self._strategy.scope():
             discover(program, self._strategy)
 
-    def follows(self, request: RoundRequest | None) -> bool:
-        """Whether the round at hand is the one that was asked for."""
+    def follows(self, request: TicketRunRequest | None) -> bool:
+        """Whether the run at hand is the one that was asked for."""
         return request is not None and self._request is request
 
     def end_of_epoch(self) -> None:
-        """Stop the round, wait for every worker, and take its exact results."""
-        round_, self._round = self._round, None
-        if round_ is None:
+        """Stop the run, wait for every worker, and take its exact results."""
+        run, self._run = self._run, None
+        if run is None:
             return
         try:
-            round_.pause()
+            run.pause()
         finally:
             self._leave()
-            self._strategy._last_round = round_
-        self._finish(round_)
+            self._strategy._last_run = run
+        self._finish(run)
 
     def give_up(self, error: BaseException) -> None:
-        """Whoever followed a round has raised an error, such as a hook of the user's."""
-        if self._round is not None:
-            self._abandon(self._round, error)
+        """Whoever followed a run has raised an error, such as a hook of the user's."""
+        if self._run is not None:
+            self._abandon(self._run, error)
 
     def _leave(self) -> None:
-        self._strategy._active_round, self._strategy._active_follower = self._outer
+        self._strategy._active_run, self._strategy._active_follower = self._outer
         self._outer = (None, None)
 
     def _per_call(self) -> int:
         return int(self._model.steps_per_execution)
 
-    def _abandon(self, round_: Round, error: BaseException) -> None:
-        """Nobody waits for this round any more; its workers stop at their next ticket."""
-        self._round = self._request = None
+    def _abandon(self, run: TicketRun, error: BaseException) -> None:
+        """Nobody waits for this run any more; its workers stop at their next ticket."""
+        self._run = self._request = None
         self._leave()
         with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
             if isinstance(error, KeyboardInterrupt):
-                round_.give_up()
+                run.give_up()
             elif private.closure_queue(self._strategy.coordinator).has_failed:
                 self._strategy.coordinator.done()  # cancels what still waits for a lost server
             else:
                 self._strategy.runtime.ticket_server.halt()
 
-    def _start(self, request: RoundRequest) -> None:
+    def _start(self, request: TicketRunRequest) -> None:
         self.end_of_epoch()
-        self._outer = (self._strategy._active_round, self._strategy._active_follower)
-        if self._strategy._active_round is not None:
-            self._strategy._active_round.interrupt()  # a hook of its loop evaluates or trains
+        self._outer = (self._strategy._active_run, self._strategy._active_follower)
+        if self._strategy._active_run is not None:
+            self._strategy._active_run.interrupt()  # a hook of its loop evaluates or trains
         self._strategy._watch_tasks()
         self._strategy.runtime.collect()
         if self._kind == "train" and self._strategy.runtime.warm_up is not None:
@@ -170,13 +172,13 @@ class Follower:
         if self._warms_up(request):
             self._warm_up(request)
         tickets = request.tickets
-        self._round = self._new_round(
+        self._run = self._new_run(
             self._compile(request),
             request,
             tickets=None if tickets is None else tickets - self._warmed_up_steps,
         )
 
-    def _warms_up(self, request: RoundRequest) -> bool:
+    def _warms_up(self, request: TicketRunRequest) -> bool:
         """At the begin of a job, unless it goes on from a checkpoint."""
         strategy = self._strategy
         return (
@@ -186,26 +188,26 @@ class Follower:
             and is_at_begin([self._model.optimizer], strategy=strategy)
         )
 
-    def _warm_up(self, request: RoundRequest) -> None:
+    def _warm_up(self, request: TicketRunRequest) -> None:
         """The first steps of the request: see `tfps.consistency.warm_up`."""
         steps = self._strategy.consistency.warm_up_steps
         tickets = steps * max(1, sum(self._strategy.alive_workers()))
         if request.tickets is not None:
             tickets = min(tickets, request.tickets)
         alone = LocalSteps(steps, synchronous=True)
-        round_ = self._new_round(self._compile(request, alone=alone), request, tickets=tickets)
+        run = self._new_run(self._compile(request, alone=alone), request, tickets=tickets)
         strategy = self._strategy
         try:
-            round_.run_to(None)
-            strategy._active_round, strategy._active_follower = round_, self
-            round_.wait_for(tickets, meanwhile=self._show)
-            round_.pause()
+            run.run_to(None)
+            strategy._active_run, strategy._active_follower = run, self
+            run.wait_for(tickets, meanwhile=self._show)
+            run.pause()
         except BaseException as error:
-            self._abandon(round_, error)
+            self._abandon(run, error)
             raise
-        self._finish(round_)
-        self._warmed_up_steps = round_.completed
-        strategy.runtime.kept_slots.free()  # the optimizer begins as new
+        self._finish(run)
+        self._warmed_up_steps = run.completed
+        strategy.runtime.local_slots.free()  # the optimizer begins as new
 
     def _show(self, completed: int) -> None:
         """Let whoever watches see the steps that are done within an execution, too."""
@@ -232,9 +234,9 @@ class Follower:
         )
         return watched
 
-    def _new_round(
-        self, compiled: CompiledProgram, request: RoundRequest, *, tickets: int | None
-    ) -> Round:
+    def _new_run(
+        self, compiled: CompiledProgram, request: TicketRunRequest, *, tickets: int | None
+    ) -> TicketRun:
         self._program = compiled.program
         for update in self._strategy._updates_of(compiled.program):
             update.refresh_mirrors()
@@ -244,7 +246,7 @@ class Follower:
         self._taken_samples = 0
         offset = request.offset_steps + self._warmed_up_steps
         with self._compiling():
-            return Round(
+            return TicketRun(
                 compiled,
                 runtime=self._strategy.runtime,
                 coordinator=self._strategy.coordinator,
@@ -254,7 +256,7 @@ class Follower:
             )
 
     def _compile(
-        self, request: RoundRequest, *, alone: LocalSteps | None = None
+        self, request: TicketRunRequest, *, alone: LocalSteps | None = None
     ) -> CompiledProgram:
         key = (request.source.key(), self._frozen_state(), self.lock_step, alone)
         if key not in self._compiled or not self._compiled[key].is_current:
@@ -332,36 +334,36 @@ class Follower:
 
     def _bring_home(self) -> None:
         """Metric totals into the model's metrics, and the logs that Keras shows."""
-        program, round_ = self._program, self._round
+        program, run = self._program, self._run
         # A sample may answer for many calls; what it says is written once.
-        if program is None or round_ is None or round_.samples == self._taken_samples:
+        if program is None or run is None or run.samples == self._taken_samples:
             return
-        self._taken_samples = round_.samples
-        self._take(program, round_)
+        self._taken_samples = run.samples
+        self._take(program, run)
 
-    def _finish(self, round_: Round) -> None:
+    def _finish(self, run: TicketRun) -> None:
         program = self._program
         if program is None:
             return
-        self._refuse_metrics(round_)
-        self._take(program, round_)
-        advance_seeds(program, steps=round_.completed)
+        self._refuse_metrics(run)
+        self._take(program, run)
+        advance_seeds(program, steps=run.completed)
 
-    def _refuse_metrics(self, round_: Round) -> None:
+    def _refuse_metrics(self, run: TicketRun) -> None:
         """Stop at once where the states of a metric turned out not to add up."""
-        if self._program is not None and (refused := self._program.totals.refused(round_.metrics)):
+        if self._program is not None and (refused := self._program.totals.refused(run.metrics)):
             raise not_additive(refused[0])
 
-    def _take(self, program: Program, round_: Round) -> None:
-        values = program.totals.values(round_.metrics, self._metrics_before)
+    def _take(self, program: Program, run: TicketRun) -> None:
+        values = program.totals.values(run.metrics, self._metrics_before)
         for variable, value in zip(program.metrics, values, strict=True):
             variable._value.assign(value.astype(variable._dtype))
-        if round_.completed:
+        if run.completed:
             self._logs.clear()
-            self._logs.update(self._read_logs(program, round_))
+            self._logs.update(self._read_logs(program, run))
 
-    def _read_logs(self, program: Program, round_: Round) -> dict[str, Any]:
-        """What the step's logs are for the whole round; other values are those of its last step."""
+    def _read_logs(self, program: Program, run: TicketRun) -> dict[str, Any]:
+        """What the step's logs are for the whole run; other values are those of its last step."""
         outputs, results = program.outputs, program.results
         if not isinstance(outputs, dict) or results is None:
             return dict(self._model.get_metrics_result())
@@ -379,7 +381,7 @@ class Follower:
             value = None
             if id(spec) in reported:
                 size = int(np.prod(spec.shape))
-                value = round_.outputs[offset : offset + size].reshape(spec.shape)
+                value = run.outputs[offset : offset + size].reshape(spec.shape)
                 offset += size
             values.append(known.get(position, value))
         logs = dict(tf.nest.pack_sequence_as(outputs, values))

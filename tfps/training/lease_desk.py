@@ -57,7 +57,7 @@ class LeaseDesk:
         Args:
             name: of the book.
             slot: the worker.
-            position: of the ticket in its round.
+            position: of the ticket in its run.
             goes_back: whether the ticket does, if there is no batch.
             ended: the shard and the index where the worker found nothing just now, or `NOWHERE`.
         """

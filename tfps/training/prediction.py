@@ -16,9 +16,9 @@ from keras.src.backend.tensorflow.trainer import concat
 from tfps.bridge.server_function import server_function
 from tfps.bridge.step_scope import current_step
 from tfps.runtime.program.program import Program
-from tfps.training.epoch_iterator import RoundRequest, TicketIterator
+from tfps.training.epoch_iterator import TicketIterator, TicketRunRequest
 from tfps.training.follower import Follower
-from tfps.training.round import Round
+from tfps.training.ticket_run import TicketRun
 
 # Below, sending out closures costs more than the chief needs to predict itself.
 LEAST_BATCHES_PER_WORKER = 4
@@ -56,7 +56,7 @@ class Outputs:
 
 
 class Predictor(Follower):
-    """Runs rounds of a model's `predict_step`; each step sends its outputs to the chief.
+    """Runs runs of a model's `predict_step`; each step sends its outputs to the chief.
 
     Args:
         model: the model.
@@ -70,8 +70,8 @@ class Predictor(Follower):
 
     @property
     def completed(self) -> int | None:
-        """Steps of the round under way; None while there is none."""
-        return None if self._round is None else self._round.completed
+        """Steps of the run under way; None while there is none."""
+        return None if self._run is None else self._run.completed
 
     def batch(self, components: Sequence[Any]) -> Any:
         """One batch's outputs in the structure that `predict_step` returned."""
@@ -117,7 +117,7 @@ class Predictor(Follower):
         self.outputs.put(int(position), components)
         return np.array(1, np.int64)
 
-    def _take(self, program: Program, round_: Round) -> None:
+    def _take(self, program: Program, run: TicketRun) -> None:
         """A prediction changes no metric."""
 
 
@@ -144,7 +144,7 @@ class PredictionIterator(TicketIterator):
 class _Results:
     """Outputs of one pass, waiting for each in turn."""
 
-    def __init__(self, predictor: Predictor, request: RoundRequest) -> None:
+    def __init__(self, predictor: Predictor, request: TicketRunRequest) -> None:
         self._predictor, self._request = predictor, request
         self._position = 0
         self._ended = False
@@ -168,7 +168,7 @@ class _Results:
         except StopIteration:
             self._ended = True
         else:
-            self._ended = self._predictor.completed is None  # the round is over
+            self._ended = self._predictor.completed is None  # the run is over
 
 
 class Joined:

@@ -99,7 +99,7 @@ class ShardPipelines:
         self._book = data_pass.book
         if data_pass.name is not None:
             self._desk.close(data_pass.name)
-        data_pass.name = self._desk.open(data_pass.book)  # of this round
+        data_pass.name = self._desk.open(data_pass.book)  # of this run
         if not data_pass.on_workers:
             number = next(self._passes)
             data_pass.on_workers = private.create_on_workers(

@@ -297,7 +297,7 @@ def _can_predict_on_workers(model: Any) -> bool:
     """Not within an epoch of `fit`, whose tickets are open, nor what the chief alone can do."""
     strategy = model._distribute_strategy
     return (
-        strategy._active_round is None
+        strategy._active_run is None
         and model.built
         and not model.run_eagerly
         and not overrides_prediction(model)

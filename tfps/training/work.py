@@ -45,7 +45,7 @@ class Work:
         self._runtimes.add(runtime)
 
     def begin(self) -> None:
-        """A round of `fit`, `evaluate` or `predict`, or a function, goes to the workers."""
+        """A run of `fit`, `evaluate` or `predict`, or a function, goes to the workers."""
         self.has_begun = True
 
     @property

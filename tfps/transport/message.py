@@ -36,7 +36,7 @@ class Request(enum.IntEnum):
     TICKET = 6
     STAGE = 7  # which of the step's optimizer calls, 0 for the first
     BASE_VERSION = 8  # of this server, that the gradient was computed from; its round if there are
-    CLOSES = 9  # the previous ticket, now known to be done on all servers
+    ACKED_TICKET = 9  # the previous ticket, now known to be done on all servers
     EXAMPLES = 10  # of the ticket that is closed
     PUSH_MICROSECONDS = 11  # duration of the previous push, measured by the worker; -1: none
     PULL_MICROSECONDS = 12  # duration of the pull before it; -1: none

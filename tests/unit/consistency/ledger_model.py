@@ -31,7 +31,7 @@ class Wire:
     ticket: int = NO_TICKET
     stage: int = 0
     base_version: int = 0
-    closes: int = NO_TICKET
+    acked_ticket: int = NO_TICKET
     closed_steps: int = 1
     examples: int = 0
     batches: int = 1  # that its gradient is the mean of; the header does not say it
@@ -43,7 +43,7 @@ class Wire:
         header[Request.SLOT], header[Request.INCARNATION] = self.slot, self.incarnation
         header[Request.TICKET], header[Request.STAGE] = self.ticket, self.stage
         header[Request.BASE_VERSION] = self.base_version
-        header[Request.CLOSES], header[Request.EXAMPLES] = self.closes, self.examples
+        header[Request.ACKED_TICKET], header[Request.EXAMPLES] = self.acked_ticket, self.examples
         return header
 
 
@@ -235,10 +235,10 @@ class ServerModel:
         return verdict
 
     def _note_closed(self, wire: Wire) -> None:
-        upto = wire.closes + wire.closed_steps
-        self.closed.append((wire.closes, wire.examples))
-        self.closed += [(ticket, 0) for ticket in range(wire.closes + 1, upto)]
-        self.void += range(upto, wire.closes + self.batches.get(wire.closes, 1))
+        upto = wire.acked_ticket + wire.closed_steps
+        self.closed.append((wire.acked_ticket, wire.examples))
+        self.closed += [(ticket, 0) for ticket in range(wire.acked_ticket + 1, upto)]
+        self.void += range(upto, wire.acked_ticket + self.batches.get(wire.acked_ticket, 1))
 
     def _finish(self, wire: Wire) -> Answer:
         entries = self.entries()
@@ -267,7 +267,7 @@ class ServerModel:
             entries,
             alive=alive,
             slot=wire.slot,
-            ticket=wire.closes,
+            ticket=wire.acked_ticket,
             steps=wire.closed_steps,
             examples=wire.examples,
         )
@@ -361,7 +361,7 @@ class WorkerModel:
     batches: int = 1
     visited: list[int] = field(default_factory=list)  # tickets of this step with a batch
     stage: int = 0
-    closes: int = NO_TICKET
+    acked_ticket: int = NO_TICKET
     closed_steps: int = 1
     examples: int = 0
     versions: dict[int, int] = field(default_factory=dict)
@@ -383,7 +383,7 @@ class WorkerModel:
             self._send(Kind.PUSH, range(self.servers))
         else:
             if self.sent is Kind.PUSH:
-                self.closes, self.closed_steps = self.ticket, len(self.visited)
+                self.acked_ticket, self.closed_steps = self.ticket, len(self.visited)
                 self.examples = sum(map(self.data.examples, self.visited))
             self.batches = self.answers[0].batches
             self._take(self._next())
@@ -421,7 +421,7 @@ class WorkerModel:
                 ticket=self.ticket if steps else NO_TICKET,
                 stage=self.stage,
                 base_version=self.versions.get(server, 0),
-                closes=self.closes if kind is not Kind.FINISH else NO_TICKET,
+                acked_ticket=self.acked_ticket if kind is not Kind.FINISH else NO_TICKET,
                 closed_steps=self.closed_steps,
                 batches=self.batches,
                 examples=self.examples,

@@ -34,7 +34,7 @@ Decision = Callable[[Entries, Arguments], list[Any]]
 def _judge(entries: Entries, arguments: Arguments, *, terms: Terms) -> list[Any]:
     header: list[Any] = [0] * REQUEST_FIELDS
     header[Request.CLOSED_STEPS] = 1
-    header[Request.TICKET], header[Request.CLOSES] = arguments["ticket"], arguments["closes"]
+    header[Request.TICKET], header[Request.ACKED_TICKET] = arguments["ticket"], arguments["closes"]
     header[Request.EXAMPLES] = arguments["examples"]
     # By how many updates it is behind, or by how many rounds.
     now = 0 if terms.in_rounds else entries.read(BOOKS.VERSION)

@@ -34,9 +34,9 @@ class SimulatedServer:
         nobody = np.zeros(slots, np.int64)
         self.state = Rounds(0, nobody + NEVER, nobody, nobody + NOTHING)
         self.tokens = [0] * slots
-        # (position, unit) -> incarnations
+        # (position, optimizer call) -> incarnations
         self.sums: dict[tuple[int, int], list[int]] = defaultdict(list)
-        # position, incarnations, members (of the first unit)
+        # position, incarnations, members (of the first optimizer call)
         self.means: list[tuple[int, list[int], int]] = []
         self.dropped = 0
         self.incarnations = list(range(slots))
@@ -57,42 +57,42 @@ class SimulatedServer:
         for slot in np.flatnonzero(released):
             self.tokens[slot] += 1
 
-    def take(self, turn: Turn, position: int, unit: int) -> None:
+    def take(self, turn: Turn, position: int, call_id: int) -> None:
         if turn.completes:
             free = (self.state.wanted < 0) | (self.state.contributed > 0)
             members = int((self.state.members(vectors=VECTORS) * free).sum())
             assert self.state.position in (position, position + 1)
-            self.means.append((position, self.sums.pop((position, unit)), members))
+            self.means.append((position, self.sums.pop((position, call_id)), members))
         self.state = turn.after
         self.wake(turn.released + turn.able)
 
-    def push(self, slot: int, position: int, unit: int) -> None:
+    def push(self, slot: int, position: int, call_id: int) -> None:
         accepted = int(self.state.accepts(self.one(slot), position, vectors=VECTORS))
         if accepted:
-            self.sums[position, unit].append(self.incarnations[slot])
+            self.sums[position, call_id].append(self.incarnations[slot])
         self.dropped += 1 - accepted
         self.state = self.state.after_push(
             self.one(slot),
             accepted=accepted,
             alive=1,
             next_position=self.following(position),
-            unit=unit,
+            call_id=call_id,
             vectors=VECTORS,
         )
-        self.take(self._decide(position, accepted, unit), position, unit)
+        self.take(self._decide(position, accepted, call_id), position, call_id)
 
-    def look_again(self, slot: int, position: int, unit: int) -> None:
+    def look_again(self, slot: int, position: int, call_id: int) -> None:
         self.tokens[slot] -= 1
-        may_apply = self.state.can_apply(self.one(slot), position, unit=unit, vectors=VECTORS)
-        self.take(self._decide(position, int(may_apply), unit), position, unit)
+        may_apply = self.state.can_apply(self.one(slot), position, call_id=call_id, vectors=VECTORS)
+        self.take(self._decide(position, int(may_apply), call_id), position, call_id)
 
-    def _decide(self, position: int, may_apply: int, unit: int) -> Turn:
+    def _decide(self, position: int, may_apply: int, call_id: int) -> Turn:
         return decide(
             self.state,
             required=self.required,
             next_position=self.following(position),
             may_apply=may_apply,
-            unit=unit,
+            call_id=call_id,
             vectors=VECTORS,
         )
 
@@ -109,7 +109,7 @@ class Worker:
     def __init__(self, slot: int, job: Job) -> None:
         self.slot, self.job = slot, job
         self.versions: list[int] = []
-        self.unit = 1
+        self.call_id = 1
 
     def run(self) -> Iterator[Any]:
         servers = self.job.servers
@@ -121,7 +121,7 @@ class Worker:
             self.job.tickets -= 1
             if self.job.units > 1:  # a scheduled function: it pulls, and calls some optimizer
                 yield from self._agree(enters=True)
-                self.unit = self.job.order.randint(1, self.job.units)
+                self.call_id = self.job.order.randint(1, self.job.units)
             for stage in range(self.job.stages):
                 yield from self._exchange(stage)
             yield from self._agree(enters=False)
@@ -157,7 +157,7 @@ class Worker:
         }
         for server, position in positions.items():
             yield None
-            server.push(self.slot, position, self.unit)
+            server.push(self.slot, position, self.call_id)
         yield from self._wait(positions)
 
     def _wait(self, positions: dict[SimulatedServer, int]) -> Iterator[Any]:
@@ -174,7 +174,7 @@ class Worker:
                 )
                 for server in left:
                     if server.tokens[self.slot]:
-                        server.look_again(self.slot, positions[server], self.unit)
+                        server.look_again(self.slot, positions[server], self.call_id)
         self.versions = [found[server] for server in self.job.servers]
 
 
@@ -290,7 +290,7 @@ def test_nobody_waits_for_ever(
             assert len(workers) >= min(slots - backup, members)
 
 
-FUNCTIONS = {**SIZES, "stages": st.just(1), "units": st.integers(2, 3)}
+FUNCTIONS = {**SIZES, "stages": st.just(1), "optimizer calls": st.integers(2, 3)}
 
 
 @settings(deadline=None, max_examples=80)
@@ -336,7 +336,7 @@ def test_nobody_waits_for_ever_for_an_optimizer(
     for server in job.servers:
         assert server.state.position % MAX_STAGES == 0
         counts = Counter(position for position, _, _ in server.means)
-        assert max(counts.values(), default=0) <= sizes["units"]
+        assert max(counts.values(), default=0) <= sizes["optimizer calls"]
 
 
 NUMBERS = st.lists(st.integers(0, 3), min_size=3, max_size=3)
@@ -349,10 +349,10 @@ WANTED = st.lists(st.sampled_from([NOTHING, 0, 1, 16, 17, 32]), min_size=3, max_
     position=st.sampled_from([0, 1, 16, 17, 32]),
     vectors_of=st.tuples(NUMBERS, UNITS, WANTED),
     may_apply=st.integers(0, 1),
-    unit=st.integers(1, 2),
+    call_id=st.integers(1, 2),
 )
 def test_tensors_decide_as_arrays(
-    position: int, vectors_of: tuple[list[int], ...], may_apply: int, unit: int
+    position: int, vectors_of: tuple[list[int], ...], may_apply: int, call_id: int
 ) -> None:
     def answers(convert: Any, vectors: Any) -> list[list[int]]:
         state = Rounds(*map(convert, (position, *vectors_of)))
@@ -363,17 +363,17 @@ def test_tensors_decide_as_arrays(
             accepted=accepted,
             alive=convert(1),
             next_position=state.position + 1,
-            unit=unit,
+            call_id=call_id,
             vectors=vectors,
         )
-        able = state.can_apply(worker, state.position, unit=unit, vectors=vectors)
+        able = state.can_apply(worker, state.position, call_id=call_id, vectors=vectors)
         state = state.beginning(convert([0, 0, 1]), convert(1), vectors=vectors)
         turn = decide(
             state,
             required=2,
             next_position=state.position + 1,
             may_apply=convert(may_apply) * accepted,
-            unit=unit,
+            call_id=call_id,
             vectors=vectors,
         )
         after = turn.after.left(convert([1, 0, 0]), vectors=vectors)

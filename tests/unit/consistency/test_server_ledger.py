@@ -57,7 +57,7 @@ def _join(ledger: ServerLedger) -> Callable[..., list[int]]:
 
 def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
     def push(
-        slot: tf.Tensor, incarnation: tf.Tensor, ticket: tf.Tensor, closes: tf.Tensor
+        slot: tf.Tensor, incarnation: tf.Tensor, ticket: tf.Tensor, acked_ticket: tf.Tensor
     ) -> list[tf.Tensor]:
         key, cell = decide.key_of(ticket, 0), ledger.window_cell(ticket)
         with ledger.locked():
@@ -65,7 +65,7 @@ def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
             alive = entries.is_alive(slot, incarnation)
             claim = PushClaim(alive=alive, is_new=key > applied, in_time=True)
             admission = admit(entries, claim, counts_update=True, staleness_bin=0)
-            decide.close(entries, alive=alive, slot=slot, ticket=closes, steps=1, examples=7)
+            decide.close(entries, alive=alive, slot=slot, ticket=acked_ticket, steps=1, examples=7)
             following = issuing.issue(entries, alive=alive, slot=slot, pushed=ticket)
             ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
             ledger.post(entries)
@@ -104,13 +104,19 @@ def test_follows_the_model(ledger: ServerLedger) -> None:
     for slot, incarnation in [(0, 1), (1, 2), (1, 1)]:
         wire = Wire(Kind.JOIN, slot, incarnation)
         assert join(slot, incarnation) == [model.answer(wire).next_ticket]
-    for slot, incarnation, ticket, closes in pushes:
+    for slot, incarnation, ticket, acked_ticket in pushes:
         version = model[model.layout.VERSION]
         wire = Wire(
-            Kind.PUSH, slot, incarnation, ticket, base_version=version, closes=closes, examples=7
+            Kind.PUSH,
+            slot,
+            incarnation,
+            ticket,
+            base_version=version,
+            acked_ticket=acked_ticket,
+            examples=7,
         )
         answer = model.answer(wire)
-        found = push(slot, incarnation, ticket, closes)
+        found = push(slot, incarnation, ticket, acked_ticket)
         assert found == [int(answer.status), answer.next_ticket], wire
         assert cells()[1:] == model.cells[1:], wire
     assert model[model.layout.VERSION] == 3

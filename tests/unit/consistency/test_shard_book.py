@@ -128,7 +128,7 @@ def test_every_batch_is_used_once(
 
 
 class _Job:
-    """Rounds of closures, as `tfps.training.round` sends them out, until no batch is left."""
+    """Rounds of closures, as `tfps.training.ticket_run` sends them out, until no batch is left."""
 
     def __init__(self, data: Any, *, kind: str, slots: int, lengths: list[int]) -> None:
         self._data, self._kind, self._slots, self._lengths = data, kind, slots, lengths
@@ -189,7 +189,7 @@ class _Job:
         return sorted(set(range(self._slots)) - taken)
 
     def left_out(self) -> int:
-        """As `Round` decides it when all closures have ended."""
+        """As `TicketRun` decides it when all closures have ended."""
         server, layout = self.server, self.server.layout
         present = self._slots - len(self._lost)
         returned = {server[layout.returned(k)] for k in range(server[LedgerLayout.RETURNED])}

@@ -22,7 +22,7 @@ FIELDS = {
     "incarnation": Request.INCARNATION,
     "ticket": Request.TICKET,
     "base_version": Request.BASE_VERSION,
-    "acked_ticket": Request.CLOSES,
+    "acked_ticket": Request.ACKED_TICKET,
     "examples": Request.EXAMPLES,
     "closed_steps": Request.CLOSED_STEPS,
     "clock": Request.CLOCK,
@@ -117,7 +117,7 @@ class Requests:
         header[Request.PROTOCOL], header[Request.JOB] = PROTOCOL, self.runtime.job_id
         header[Request.PLAN] = self._plans[server]
         header[Request.KIND], header[Request.STAGE] = kind, call
-        header[Request.CLOSES] = -1
+        header[Request.ACKED_TICKET] = -1
         for name, value in fields.items():
             header[FIELDS[name]] = value
         ids = [len(rows), *rows] if rows else []

@@ -48,7 +48,7 @@ def test_a_header_says_nothing_of_what_is_left_out() -> None:
         Request.KIND: Kind.PULL,
         Request.STAGE: SLOTS,
         Request.CLOSED_STEPS: 1,
-        Request.CLOSES: NO_TICKET,
+        Request.ACKED_TICKET: NO_TICKET,
     }
     durations = {field: NOT_MEASURED for field in Request if field.name.endswith("MICROSECONDS")}
     assert fields == {**dict.fromkeys(Request, 0), **said, **durations}

@@ -48,7 +48,7 @@ class CompiledProgram:
         ]
         self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
         if program.schedule.local is not None:
-            runtime.kept_slots.note(program.schedule.local.slots)
+            runtime.local_slots.note(program.schedule.local.slots)
         loop = REGIMES[program.schedule.regime].loop
         self._functions = {
             carrier: loop(program, servers=self.servers, carrier=carrier).compile(source)

@@ -18,12 +18,12 @@ from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.placement.policy import Newcomer, Placement
 from tfps.runtime.coordinator.attendance import Attendance
+from tfps.runtime.coordinator.call_ids import OptimizerCallIds
 from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
-from tfps.runtime.coordinator.kept_slots import KeptSlots
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.storage import Storage
-from tfps.runtime.coordinator.units import Units
+from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 from tfps.transport.carrier import Carrier
 
 LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
@@ -77,8 +77,8 @@ class Runtime(Storage):
             connections.control(("worker", slot), to_any_incarnation=True)
             for slot in range(self.workers)
         ]
-        self.kept_slots = KeptSlots(container=self.container, lines=self.worker_lines)
-        self.kept_times = KeptSlots(container=self.container, lines=self.worker_lines)
+        self.local_slots = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
+        self.local_times = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.warm_up: WarmUp | None = None  # of scheduled functions, in the modes that have one
         self.data_plane = connections.routes(
             job_id=self.job_id,
@@ -97,7 +97,7 @@ class Runtime(Storage):
         self.fallback_steps = 0
         self.closed_because = ""  # the reason, once it is closed
         self.attendance = Attendance(self)
-        self.units = Units()
+        self.call_ids = OptimizerCallIds()
         self._lock = threading.Lock()
         self._incarnations = itertools.count(1)
         self._latest_incarnations: dict[int, int] = {}
@@ -259,7 +259,7 @@ class Runtime(Storage):
         self.collect()
         for resource in list(self._resources.values()):
             self._free(resource)
-        kept = [self.kept_slots, self.kept_times]
+        kept = [self.local_slots, self.local_times]
         if self.warm_up is not None:
             kept.append(self.warm_up.kept)
         if any(each.has_names for each in kept):

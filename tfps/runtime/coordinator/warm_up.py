@@ -15,7 +15,7 @@ from tfps.bridge.attendance import Attendance
 from tfps.bridge.closure_twin import choose, has_choice, prepare_twin
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import outside_the_step
-from tfps.runtime.coordinator.kept_slots import KeptSlots
+from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 
 if TYPE_CHECKING:
     from tfps.bridge.closure_queue import ClosureQueue
@@ -47,7 +47,7 @@ class WarmUp(Attendance):
 
     def __init__(self, runtime: Runtime, *, steps: int) -> None:
         self._of = weakref.ref(runtime)
-        self.kept = KeptSlots(container=runtime.container, lines=runtime.worker_lines)
+        self.kept = WorkerLocalSlots(container=runtime.container, lines=runtime.worker_lines)
         self.steps = steps
         self._phase = _Phase.UNKNOWN
         self._changed = threading.Condition()

@@ -76,7 +76,7 @@ def request_header(
         Request.TICKET: caller.ticket,
         Request.STAGE: stage,
         Request.BASE_VERSION: version,
-        Request.CLOSES: NO_TICKET,
+        Request.ACKED_TICKET: NO_TICKET,
         Request.EXAMPLES: 0,
         Request.PUSH_MICROSECONDS: NOT_MEASURED,
         Request.PULL_MICROSECONDS: NOT_MEASURED,

@@ -63,7 +63,7 @@ class ByTicket:
             entries,
             alive=alive,
             slot=slot,
-            ticket=header[Request.CLOSES],
+            ticket=header[Request.ACKED_TICKET],
             steps=header[Request.CLOSED_STEPS],
             examples=header[Request.EXAMPLES],
         )

@@ -108,14 +108,14 @@ class FunctionHalf(ServerHalf):
 
     def _contributions_of(self, number: int, stage: ServerStage) -> tuple[Contributions, int]:
         """The same for every function that makes the optimizer call."""
-        units, runtime = self.runtime.units, self.runtime
-        unit = units.number(self.program.stages[number], layouts=runtime.layouts)
-        sums = units.sums(
-            unit,
+        call_ids, runtime = self.runtime.call_ids, self.runtime
+        call_id = call_ids.number(self.program.stages[number], layouts=runtime.layouts)
+        sums = call_ids.sums(
+            call_id,
             self.server.index,
             lambda: Contributions(stage, runtime=runtime),
         )
-        return sums, unit
+        return sums, call_id
 
     def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
         """The header of an answer with rows."""

@@ -268,7 +268,7 @@ class ServerHalf:
         Args:
             stage: what it changes.
             admission: whose pushes count.
-            contributions: to the rounds of the call, and the unit that they are of.
+            contributions: to the rounds of the call, and the optimizer call that they are of.
             reports: where the step before is counted; None: not with this push.
             quotas: how many tickets a worker gets next; None: one, or none with this push.
         """
@@ -279,7 +279,7 @@ class ServerHalf:
         gate: PushGate = ClockGate(clock, self.server.ledger)
         updates, rounds = self.updates if self.records_pushes else (), self.rounds
         if rounds is not None:
-            sums, unit = contributions()
+            sums, call_id = contributions()
             self._contributions.append(sums)
             application = IntoRound(sums, weighs_examples=admission.has_keys)
             gate = RoundBarrier(
@@ -288,7 +288,7 @@ class ServerHalf:
                 self.server.ledger,
                 number=stage.number,
                 is_last=stage.is_last,
-                unit=unit,
+                call_id=call_id,
             )
             updates = ()  # a round's update asks nobody what he knew
         drops = stage.is_update and rounds is None

@@ -100,7 +100,7 @@ class RoundBarrier:
         ledger: of the server.
         number: of the call in the step.
         is_last: whether the step ends with it.
-        unit: see `consistency.rounds`.
+        call_id: see `consistency.rounds`.
     """
 
     rounds: RoundGate
@@ -108,7 +108,7 @@ class RoundBarrier:
     ledger: ServerLedger
     number: int
     is_last: bool
-    unit: int = 1
+    call_id: int = 1
 
     def arrive(self, header: Fields, alive: Any) -> Standing:
         position = header[Request.BASE_VERSION]
@@ -121,7 +121,7 @@ class RoundBarrier:
             alive=alive,
             position=tf.where(fits, position, NOTHING),
             next_position=following,
-            unit=self.unit,
+            call_id=self.call_id,
         )
         in_time, state = self.rounds.accepts(made)
         return Standing(in_time, state.position, made, state)

@@ -55,7 +55,7 @@ class Reports:
             entries,
             alive=alive,
             slot=header[Request.SLOT],
-            ticket=header[Request.CLOSES],
+            ticket=header[Request.ACKED_TICKET],
             steps=header[Request.CLOSED_STEPS],
             examples=header[Request.EXAMPLES],
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfps.bridge.kept_variable import KeptTensor
+from tfps.bridge.worker_local_variable import KeptTensor
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.request_header import NOT_MEASURED
 from tfps.transport.message import Request
@@ -24,7 +24,7 @@ class ExchangeTimes:
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        runtime.kept_times.note_name(NAME)
+        runtime.local_times.note_name(NAME)
         self._latest = KeptTensor(NAME, container=runtime.container, shape=(2,), dtype=tf.int64)
 
     def fields(self) -> dict[Request, tf.Tensor]:

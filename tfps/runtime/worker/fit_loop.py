@@ -149,17 +149,17 @@ class FitLoop:
             )
             if self.program.trains:
                 next_ticket, push = step.next_ticket, step.push_microseconds
-                closes = tf.where(step.accepted, ticket, NO_TICKET)
+                acked_ticket = tf.where(step.accepted, ticket, NO_TICKET)
             else:
                 next_ticket = step.finish(ticket, report)
-                closes, push, examples = state["closes"], state["push"], state["examples"]
+                acked_ticket, push, examples = state["closes"], state["push"], state["examples"]
             return (
                 {
                     **visit.fetch(next_ticket),
                     "versions": tf.stack(step.versions),
                     "metrics": report[METRICS],
                     "outputs": report[OUTPUTS],
-                    "closes": closes,
+                    "closes": acked_ticket,
                     "closed_steps": state["closed_steps"],
                     "examples": examples,
                     "push": push,
@@ -232,7 +232,7 @@ class Visit:
 def fields_of(state: Mapping[str, Any]) -> dict[Request, tf.Tensor]:
     """What a request says about the step before."""
     return {
-        Request.CLOSES: state["closes"],
+        Request.ACKED_TICKET: state["closes"],
         Request.CLOSED_STEPS: state["closed_steps"],
         Request.EXAMPLES: state["examples"],
         Request.PUSH_MICROSECONDS: state["push"],

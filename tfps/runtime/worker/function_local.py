@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.runtime.coordinator.kept_slots import KeptSlots
 from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.function_member import RoundStep
@@ -32,14 +32,14 @@ class LocalCalls(LocalUpdates, FunctionStep):
         self, program: Program, *, servers: Sequence[FunctionHalf], runtime: Runtime
     ) -> None:
         super().__init__(program, servers=servers, runtime=runtime)
-        self.kept_slots.note(self.local.slots, role=self.role)
+        self.local_slots.note(self.local.slots, role=self.role)
         self._counts_at_begin = WorkerCopies(self.optimizers.counts, devices=[None])
         self._calls = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
 
     @property
-    def kept_slots(self) -> KeptSlots:
+    def local_slots(self) -> WorkerLocalSlots:
         """Where it is noted what the worker keeps."""
-        return self.runtime.kept_slots
+        return self.runtime.local_slots
 
     def _weights_to_follow(self) -> Sequence[Any]:
         (end,) = self.program.stages

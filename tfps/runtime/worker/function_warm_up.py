@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.kept_variable import KeptVariable
-from tfps.runtime.coordinator.kept_slots import KeptSlots
+from tfps.bridge.worker_local_variable import WorkerLocalVariable
+from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 from tfps.runtime.message.request_header import Caller
 from tfps.runtime.worker.function_local import LocalCalls
 from tfps.transport.carrier import Message
@@ -24,7 +24,7 @@ class WarmUpStep(LocalCalls):
     least_calls = 0  # it may have assigned something
 
     @property
-    def kept_slots(self) -> KeptSlots:
+    def local_slots(self) -> WorkerLocalSlots:
         assert self.runtime.warm_up is not None
         return self.runtime.warm_up.kept
 
@@ -34,7 +34,7 @@ class WarmUpStep(LocalCalls):
     def begin_with(self, variable: Any, value: tf.Tensor) -> None:
         own = self.optimizers.kept(variable)
         if own is None:  # another function may train it
-            own = KeptVariable(variable, container=self.runtime.container, role=self.role)
+            own = WorkerLocalVariable(variable, container=self.runtime.container, role=self.role)
         super().begin_with(variable, tf.cond(own.is_kept, own.read_value, lambda: value))
 
     def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.kept_variable import ON_WORKER
+from tfps.bridge.worker_local_variable import ON_WORKER
 from tfps.runtime.message.payload import decode
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import count_name, gradient_name
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.shares import gradients_together
 from tfps.runtime.worker.exchange import payloads_of
-from tfps.runtime.worker.kept_optimizers import KeptOptimizers
 from tfps.runtime.worker.step import Step
+from tfps.runtime.worker.worker_local_optimizers import WorkerLocalOptimizers
 from tfps.transport.message import Kind
 
 
@@ -29,14 +29,14 @@ class LocalUpdates(Step):
         options: of the step.
     """
 
-    role = ON_WORKER  # see `bridge.kept_variable.kept_name`
+    role = ON_WORKER  # see `bridge.worker_local_variable.worker_local_name`
 
     def __init__(self, program: Program, **options: Any) -> None:
         super().__init__(program, **options)
         local = program.schedule.local
         assert local is not None
         self.local = local
-        self.optimizers = KeptOptimizers(
+        self.optimizers = WorkerLocalOptimizers(
             local,
             copies=self.copies,
             container=self.servers[0].server.ledger.container,

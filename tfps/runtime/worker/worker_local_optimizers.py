@@ -7,20 +7,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.kept_variable import ON_WORKER, KeptVariable
+from tfps.bridge.worker_local_variable import ON_WORKER, WorkerLocalVariable
 from tfps.optimizers.local_update import apply_locally
 from tfps.runtime.program.schedule import LocalTraining
 from tfps.runtime.worker.worker_copies import WorkerCopies
 
 
-class KeptOptimizers:
+class WorkerLocalOptimizers:
     """Optimizers whose slots and counts stay on the worker from one closure to the next.
 
     Args:
         local: which they are.
         copies: the worker's, of the weights, the counts and the learning rates.
         container: of the job.
-        role: what is kept, see `bridge.kept_variable.kept_name`.
+        role: what is kept, see `bridge.worker_local_variable.worker_local_name`.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class KeptOptimizers:
         self.counts = local.counts
         self._copies = copies
         self._kept = {
-            id(variable): KeptVariable(variable, container=container, role=role)
+            id(variable): WorkerLocalVariable(variable, container=container, role=role)
             for variable in local.slots
         }
 
@@ -58,7 +58,7 @@ class KeptOptimizers:
         is_known = tf.reduce_all([variable.is_kept for variable in self._kept.values()])
         tf.cond(is_known, lambda: tf.constant(0), load)
 
-    def kept(self, variable: Any) -> KeptVariable | None:
+    def kept(self, variable: Any) -> WorkerLocalVariable | None:
         """What is kept of a variable; one object, by which TensorFlow orders reads and writes."""
         return self._kept.get(id(variable))
 

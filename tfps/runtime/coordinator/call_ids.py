@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Units:
+class OptimizerCallIds:
     """Numbers optimizer calls: the same optimizer and variables, the same number.
 
     Two functions that call an optimizer, or two traces of one function, add to the same sums, so
@@ -32,9 +32,9 @@ class Units:
         """
         return self._known.setdefault((call.identity, layouts), next(self._next))
 
-    def sums(self, unit: int, server: int, make: Callable[[], Any]) -> Any:
-        """The sums of a unit on a server, made when nobody has them."""
-        found = self._sums.get((unit, server))
+    def sums(self, call_id: int, server: int, make: Callable[[], Any]) -> Any:
+        """The sums of an optimizer call on a server, made when nobody has them."""
+        found = self._sums.get((call_id, server))
         if found is None:
-            self._sums[unit, server] = found = make()
+            self._sums[call_id, server] = found = make()
         return found

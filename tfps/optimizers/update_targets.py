@@ -16,7 +16,7 @@ from tfps.optimizers.slabs import SlabStorage, can_share, owned_pieces
 from tfps.optimizers.wrapped import is_decayed, slot_lists, wrappers_over
 
 
-class Unit(NamedTuple):
+class UpdateTarget(NamedTuple):
     """A Keras variable to an optimizer: one of the model's, its shard, or one over a slab.
 
     Args:
@@ -37,12 +37,12 @@ class Unit(NamedTuple):
         return str(self.variable._value.shared_name)
 
 
-def slot_of_wrapper(unit: Unit, number: int) -> dict[str, Any]:
-    """The state that a wrapper has for a unit, by attribute; wrappers count from the outside."""
+def slot_of_wrapper(target: UpdateTarget, number: int) -> dict[str, Any]:
+    """The state that a wrapper has for a target, by attribute; wrappers count from the outside."""
     prefix = _prefix(number)
     return {
         name.removeprefix(prefix): slot
-        for name, slot in unit.slots.items()
+        for name, slot in target.slots.items()
         if name.startswith(prefix)
     }
 
@@ -51,8 +51,8 @@ def _prefix(number: int) -> str:
     return f"wrapper_{number}."
 
 
-class Units:
-    """The units of one optimizer without wrapper; its slots are laid out like its variables.
+class UpdateTargets:
+    """What one optimizer without wrapper updates; its slots are laid out like its variables.
 
     Args:
         optimizer: what the step calls, so a wrapper where there is one.
@@ -74,7 +74,7 @@ class Units:
                 slots = [by_name[owner._value.shared_name] for owner in owners]
                 self._slots[_prefix(number) + name] = _in_pieces(slots, owners)
         self._positions = {piece._value.shared_name: i for i, piece in enumerate(self._pieces)}
-        self._slabs: dict[str, Unit] = {}
+        self._slabs: dict[str, UpdateTarget] = {}
         if may_share_slabs(optimizer, leaf):
             slabs = {v._value.slab.shared_name: v._value.slab for v in self._views()}
             for name, slab in slabs.items():
@@ -87,34 +87,34 @@ class Units:
         pieces = self._pieces
         return all(p._value is native() for p, native in zip(pieces, self._natives, strict=True))
 
-    def all(self) -> list[Unit]:
+    def all(self) -> list[UpdateTarget]:
         """Every piece once, those of a slab that the optimizer sees whole together."""
-        units = [self._slabs.get(_slab_name(p) or "") or self._single(p) for p in self._pieces]
-        return list({unit.name: unit for unit in units}.values())
+        targets = [self._slabs.get(_slab_name(p) or "") or self._single(p) for p in self._pieces]
+        return list({target.name: target for target in targets}.values())
 
-    def on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[Unit]:
-        """The units of a server for a call that brings gradients for some of them.
+    def on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[UpdateTarget]:
+        """The update targets of a server for a call that brings gradients for some of them.
 
         Args:
             device: the server.
             gradients: by the name of a variable, or of a slab if all of its variables have one.
         """
-        units: dict[str, Unit] = {}
+        targets: dict[str, UpdateTarget] = {}
         for piece in self._pieces:
             if piece._value.device != device:
                 continue
-            unit = self._single(piece)
+            target = self._single(piece)
             slab = piece._value.slab
             if slab is not None:
                 whole = self._slabs.get(slab.shared_name)
                 parts = any(name in gradients for name in slab.layout.names)
                 if whole is not None and not parts:
-                    unit = whole
-            units[unit.name] = unit
-        return list(units.values())
+                    target = whole
+            targets[target.name] = target
+        return list(targets.values())
 
     def understood(self, gradients: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Gradients of the units: a slab's is cut up where the optimizer does not see it whole."""
+        """Gradients of the targets: a slab's is cut up if the optimizer does not see it whole."""
         known = dict(gradients)
         for variable in self._views():
             native = variable._value
@@ -127,10 +127,10 @@ class Units:
     def _views(self) -> list[Any]:
         return [piece for piece in self._pieces if piece._value.slab is not None]
 
-    def _single(self, piece: Any) -> Unit:
+    def _single(self, piece: Any) -> UpdateTarget:
         position = self._positions[piece._value.shared_name]
         slots = {name: values[position] for name, values in self._slots.items()}
-        return Unit(piece, slots, self._decays(position), is_slab=False)
+        return UpdateTarget(piece, slots, self._decays(position), is_slab=False)
 
     def _decays(self, position: int) -> bool:
         owner = self._owners[position]
@@ -154,7 +154,7 @@ class Units:
             )
         )
 
-    def _unit_of(self, slab: SlabVariable, storage: SlabStorage) -> Unit:
+    def _unit_of(self, slab: SlabVariable, storage: SlabStorage) -> UpdateTarget:
         members = [self._positions[name] for name in slab.layout.names]
         slots = {
             name: _over(
@@ -168,7 +168,7 @@ class Units:
             for name, values in self._slots.items()
         }
         first = self._single(self._pieces[members[0]])
-        return Unit(_over(slab), slots, first.decays, is_slab=True)
+        return UpdateTarget(_over(slab), slots, first.decays, is_slab=True)
 
 
 def _in_pieces(slots: Sequence[Any], owners: Sequence[Any]) -> list[Any]:

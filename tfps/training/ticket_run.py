@@ -1,4 +1,4 @@
-"""One round of tickets: a training epoch or an evaluation, from the first ticket to the last."""
+"""One ticket run: a training epoch or an evaluation, from the first ticket to the last."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ SAMPLE_PERIOD_S = 0.02
 LONGEST_SAMPLE_PERIOD_S = 0.2
 
 
-class Round:
+class TicketRun:
     """Workers take tickets of one program until none are left.
 
     Args:
         compiled: the program, compiled for servers and workers.
         runtime: the job.
         coordinator: schedules the closures, one per worker.
-        arguments: of the batch source, for this round.
+        arguments: of the batch source, for this run.
         tickets: how many steps, or None for as many as the input has.
         seeds: int64 [generators, 2], the seed generators' states at the first ticket.
     """
@@ -82,10 +82,10 @@ class Round:
         self._recalled = False
         self._interrupted = False
         self._invited = Invitations(runtime)
-        self._visited: set[int] = set()  # slots that ran a closure to its end in this round
+        self._visited: set[int] = set()  # slots that ran a closure to its end in this run
 
     def run_to(self, steps: int | None) -> None:
-        """Let workers take tickets up to a number of steps of this round (None: all)."""
+        """Let workers take tickets up to a number of steps of this run (None: all)."""
         if self._interrupted:
             self._resume()
         limit = self._end if steps is None else min(self._end, self.first + self._periods(steps))
@@ -117,10 +117,10 @@ class Round:
             private.schedule_callable(self._coordinator, self._closure)
 
     def wait_for(self, steps: int, *, meanwhile: Callable[[int], None]) -> bool:
-        """Sample until so many steps are done; False if the round ended before.
+        """Sample until so many steps are done; False if the run ended before.
 
         Args:
-            steps: of this round.
+            steps: of this run.
             meanwhile: called with the steps that are done, after each sample.
 
         Raises:
@@ -220,7 +220,7 @@ class Round:
             self.sample()
 
     def interrupt(self) -> None:
-        """Come to rest for another round; the next `run_to` goes on where this one has stopped."""
+        """Come to rest for another run; the next `run_to` goes on where this one has stopped."""
         self.pause()
         layout, before = self._runtime.ticket_server.layout, -1
         # Those that lost workers held; what lies behind the end of the data comes back each time.
@@ -242,7 +242,7 @@ class Round:
         )
 
     def give_up(self) -> None:
-        """End the round for good; no worker need be there to begin what is left of it."""
+        """End the run for good; no worker need be there to begin what is left of it."""
         self._runtime.ticket_server.halt()
         while not self._queue.wait(timeout=SAMPLE_PERIOD_S):
             self._queue.discard_queued()
@@ -267,7 +267,7 @@ class Round:
                     self._runtime.evict(slot, incarnation)
                 raise
             if self._runtime.closed:
-                return  # with its connections; nobody waits for this round any more
+                return  # with its connections; nobody waits for this run any more
             # The connection to a server broke. If the server is there, the worker enters anew.
             self._runtime.evict(slot, incarnation)
             logger.warning(

@@ -12,7 +12,7 @@ from tfps.bridge import tensorflow_private as private
 ON_WORKER = "on_worker"
 
 
-def kept_name(keras_variable: Any, role: str = ON_WORKER) -> str:
+def worker_local_name(keras_variable: Any, role: str = ON_WORKER) -> str:
     """The name of what a worker keeps for a Keras variable.
 
     Args:
@@ -83,13 +83,13 @@ class KeptTensor(private.BaseResourceVariable):
         tf.cond(self.is_kept, lambda: tf.constant(0), load)
 
 
-class KeptVariable(KeptTensor):
+class WorkerLocalVariable(KeptTensor):
     """One in the place of a Keras variable that lives on a server.
 
     Args:
         keras_variable: the variable that it stands for; optimizers find it by the same key.
         container: of the job.
-        role: what it keeps, see `kept_name`.
+        role: what it keeps, see `worker_local_name`.
         shape: None: the variable's.
         dtype: None: the variable's.
     """
@@ -104,7 +104,7 @@ class KeptVariable(KeptTensor):
         dtype: Any = None,
     ) -> None:
         super().__init__(
-            kept_name(keras_variable, role),
+            worker_local_name(keras_variable, role),
             container=container,
             shape=tuple(keras_variable.shape) if shape is None else shape,
             dtype=keras_variable._dtype if dtype is None else dtype,

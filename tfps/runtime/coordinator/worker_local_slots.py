@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.kept_variable import ON_WORKER, kept_name
+from tfps.bridge.worker_local_variable import ON_WORKER, worker_local_name
 from tfps.runtime.coordinator.connections import ControlLine
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 PATIENCE_S = 3.0
 
 
-class KeptSlots:
+class WorkerLocalSlots:
     """The job's variables that lie on every worker.
 
     Args:
@@ -36,10 +36,10 @@ class KeptSlots:
 
         Args:
             variables: of Keras.
-            role: what of them, see `bridge.kept_variable.kept_name`.
+            role: what of them, see `bridge.worker_local_variable.worker_local_name`.
         """
         for variable in variables:
-            self.note_name(kept_name(variable, role))
+            self.note_name(worker_local_name(variable, role))
 
     def note_name(self, name: str) -> None:
         """Workers may make a resource of this name from now on."""

@@ -1,0 +1,37 @@
+"""Which optimizer calls of scheduled functions add to the same sums."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tfps.runtime.coordinator.call_ids import OptimizerCallIds
+from tfps.runtime.program.local_training import Deltas, PeriodEnd
+from tfps.runtime.program.schedule import Stage
+
+ADAM, SGD = SimpleNamespace(), SimpleNamespace()
+WEIGHTS = (SimpleNamespace(), SimpleNamespace())
+
+
+def test_traces_of_a_call_are_one_unit() -> None:
+    call_ids = OptimizerCallIds()
+    number = call_ids.number(Stage(ADAM, WEIGHTS), layouts=0)
+    assert call_ids.number(Stage(ADAM, tuple(WEIGHTS)), layouts=0) == number
+    others = [
+        call_ids.number(Stage(SGD, WEIGHTS), layouts=0),
+        call_ids.number(Stage(ADAM, WEIGHTS[:1]), layouts=0),
+        call_ids.number(Stage(ADAM, WEIGHTS), layouts=1),
+    ]
+    assert len({number, *others}) == 4
+
+
+def test_traces_of_a_period_are_one_unit() -> None:
+    """What stands for the optimizers is made anew with each trace."""
+    call_ids = OptimizerCallIds()
+    number = call_ids.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS), layouts=0)
+    assert call_ids.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS), layouts=0) == number
+    others = [
+        call_ids.number(PeriodEnd(Deltas(None, (ADAM,)), WEIGHTS), layouts=0),
+        call_ids.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS[:1]), layouts=0),
+        call_ids.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS), layouts=1),
+    ]
+    assert len({number, *others}) == 4
