@@ -131,16 +131,16 @@ def _execute(
         Exception: what the coordinator shall be told.
     """
     queue, index = worker._cluster.closure_queue, worker.worker_index
-    attendance = queue.attendance
+    membership = queue.membership
     try:
-        attendance.takes(index, closure)
+        membership.on_start(index, closure)
         traced = getattr(closure, "_concrete_function", None)
         if traced is not None:
             watch.prepare(index, traced)
         with lost_servers_as_unavailable():
             original(closure, worker)
     except Exception as error:
-        attendance.fails(index)
+        membership.on_error(index)
         if may_repeat and tells_of_an_unread_request(error) and not queue.is_recalled():
             worker.executor.clear_error()
             return False
@@ -153,7 +153,7 @@ def _execute(
             raise told from None
         raise
     finally:
-        attendance.ends(index)
+        membership.on_end(index)
     return True
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.attendance import Attendance
+from tfps.bridge.closure_membership import ClosureMembership
 from tfps.bridge.lives import Lives
 
 # Within this a program schedules the next closure, if it does so without pause.
@@ -38,7 +38,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     Likewise `fail` lets an error reach whoever waits although no closure has raised one.
 
-    `on_failure` is called with the index of a worker on which a closure failed. `attendance` is
+    `on_failure` is called with the index of a worker on which a closure failed. `membership` is
     told who works. A member that finds the queue empty leaves: at once if somebody waits in `join`,
     so that nothing more will come, and else after `LINGER_S`.
     """
@@ -51,24 +51,24 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._admitted = threading.Condition(self._queue_lock)
         self._own = threading.local()  # `worker`: the index of the worker whose thread this is
         self._standing_error: Callable[[], Exception] | None = None
-        self.attendance = Attendance()
+        self.membership = ClosureMembership()
         self._asking: set[Any] = set()  # the workers whose threads are in `get`
         self._joining = 0  # how many threads wait for all closures
         self._lives = Lives()
         self.on_failure: Callable[[int], None] = lambda _worker: None
 
-    def watch(self, attendance: Attendance) -> None:
+    def watch(self, membership: ClosureMembership) -> None:
         """Tell somebody from now on who comes and goes."""
         with self._queue_lock:
-            self.attendance, asking = attendance, list(self._asking)
+            self.membership, asking = membership, list(self._asking)
         for worker in asking:
-            attendance.comes_home(worker)
+            membership.on_idle(worker)
 
     def put(self, closure: Any, tag: Any = None) -> None:
         if tag is None:
             with self._queue_lock:
                 at_rest = self._queue.empty() and self._inflight_closure_count == 0
-            if self.attendance.scheduled(closure, at_rest=at_rest):
+            if self.membership.scheduled(closure, at_rest=at_rest):
                 self.look_again()  # who is a member now lingers
         super().put(closure, tag)
 
@@ -81,7 +81,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def get(self, timeout: float | None = None, tag: Any = None) -> Any:
         with self._queue_lock:
             self._asking.add(tag)
-        self.attendance.comes_home(tag)
+        self.membership.on_idle(tag)
         while True:
             closure, leaves = self._next(timeout, tag)
             if not leaves:
@@ -90,13 +90,13 @@ class ClosureQueue(private.CoordinatedClosureQueue):
                     if closure is not None:
                         self._lives.works(tag)
                 return closure
-            self.attendance.leaves(tag)
+            self.membership.on_leave(tag)
 
     def _next(self, timeout: float | None, tag: Any) -> tuple[Any, bool]:
         """A closure or None, and whether the worker shall leave before it asks again."""
         with self._queue_lock:
             while self._should_process_closures:
-                is_member = self.attendance.is_member(tag)
+                is_member = self.membership.is_member(tag)
                 if tag in self._barred:
                     if is_member:
                         return None, True
@@ -128,12 +128,12 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             super().mark_finished()
 
     def mark_failed(self, e: Exception) -> None:
-        self.attendance.fails(self._own.worker)  # first: another one may wait for this worker
+        self.membership.on_error(self._own.worker)  # first: another one may wait for this worker
         if not self._was_recalled():
             super().mark_failed(e)
 
     def put_back(self, closure: Any) -> None:
-        self.attendance.fails(self._own.worker)
+        self.membership.on_error(self._own.worker)
         self.on_failure(self._own.worker)
         if not self._was_recalled():
             super().put_back(closure)
@@ -162,7 +162,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             if run.recalled:
                 self._requeue(run)
         if run.recalled:
-            self.attendance.leaves(self._own.worker)
+            self.membership.on_leave(self._own.worker)
         return bool(run.recalled)
 
     def _requeue(self, run: _Run) -> None:

@@ -252,7 +252,7 @@ class CheckpointManager:
         runtime = strategy.runtime
         if runtime.warm_up is not None:
             runtime.warm_up.end()
-        runtime.attendance.dismiss()  # who comes back reads everything anew
+        runtime.membership.evict_all()  # who comes back reads everything anew
         with lines_to(runtime.servers) as lines:
             shared = self._asked(len(lines)) or who_sees(
                 folder / MARKER, (folder / MARKER).read_bytes(), lines=lines

@@ -241,7 +241,7 @@ def close(
 def enter(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
     """Let a worker in; an older incarnation than the one known stays out.
 
-    Its account must be empty: `dismiss` runs first, in a request of its own.
+    Its account must be empty: `remove` runs first, in a request of its own.
     """
     layout, logic = entries.layout, entries.logic
     newer = incarnation > entries.read(layout.incarnation(slot))
@@ -253,7 +253,7 @@ def enter(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
     return newer
 
 
-def dismiss(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
+def remove(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
     """Let a worker out; tickets left on its account go back to be handed out again.
 
     Args:
@@ -292,7 +292,7 @@ def evict(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
     layout = entries.layout
     known = entries.read(layout.incarnation(slot))
     applies = incarnation >= known
-    dismiss(entries, slot=slot, leaves=applies, closed=incarnation < 0)
+    remove(entries, slot=slot, leaves=applies, closed=incarnation < 0)
     entries.write_if(applies, layout.incarnation(slot), incarnation)
     return applies
 

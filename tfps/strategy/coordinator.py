@@ -10,13 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.attendance import Attendance
 from tfps.bridge.closure_error import (
     ClosureObserver,
     is_task_failure,
     tells_of_a_lost_server,
     watch_closures,
 )
+from tfps.bridge.closure_membership import ClosureMembership
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.keras_patches import traceback_filtered
 from tfps.bridge.worker_return import (
@@ -83,14 +83,14 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     def _attend(self, strategy: Any) -> None:
         """Say who comes and goes to those parts of the strategy that count on it."""
         queue, runtime = private.closure_queue(self), strategy.runtime
-        attendance: Attendance = Attendance()
+        membership: ClosureMembership = ClosureMembership()
         if lets_workers_wait(strategy.consistency):
-            attendance = runtime.attendance
-            rest_while_workers_return(self, runtime.attendance.rest)
+            membership = runtime.membership
+            rest_while_workers_return(self, runtime.membership.rest)
         if runtime.warm_up is not None:
-            runtime.warm_up.stand_before(attendance, queue=queue)
-            attendance = runtime.warm_up
-        queue.watch(attendance)
+            runtime.warm_up.stand_before(membership, queue=queue)
+            membership = runtime.warm_up
+        queue.watch(membership)
         tell_of_return(self, queue.comes_back)
 
     def schedule(

@@ -34,7 +34,7 @@ class Invitations:
         with self._lock:
             for slot in self._open & slots:
                 self._open.remove(slot)
-                self._runtime.excuse(slot)
+                self._runtime.cancel_expected(slot)
 
     def take(self, slot: int) -> None:
         """A worker has begun its closure, and joins now."""
@@ -42,4 +42,4 @@ class Invitations:
             if slot in self._open:
                 self._open.remove(slot)
             elif self._open:
-                self._runtime.excuse(self._open.pop())
+                self._runtime.cancel_expected(self._open.pop())

@@ -106,7 +106,7 @@ class TicketRun:
         self._compiled.source.settle()
         if self._compiled.program.schedule.in_rounds:
             alive = private.alive_workers(self._coordinator)
-            self._runtime.attendance.dismiss()  # those of scheduled functions just before
+            self._runtime.membership.evict_all()  # those of scheduled functions just before
             away = self._queue.barred | self._queue.recalled
             self._invited.renew([there and i not in away for i, there in enumerate(alive)])
         self._runtime.ticket_server.set_limit(self._limit)
@@ -255,7 +255,7 @@ class TicketRun:
         for attempt in range(1, ATTEMPTS + 1):
             incarnation = self._runtime.next_incarnation(slot)
             if self._queue.is_recalled():
-                self._runtime.excuse(slot)
+                self._runtime.cancel_expected(slot)
                 return  # whoever recalled it may have evicted the incarnation before this one only
             try:
                 if self._run_as(slot, incarnation):

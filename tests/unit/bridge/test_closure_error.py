@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.attendance import Attendance
 from tfps.bridge.closure_error import (
     ATTEMPTS,
     ClosureObserver,
     tells_of_an_unread_request,
     watch_closures,
 )
+from tfps.bridge.closure_membership import ClosureMembership
 
 UNREAD = tf.errors.InternalError(
     None,
@@ -38,9 +38,9 @@ class _Cluster:
     """As much of TensorFlow's as a closure needs to be executed."""
 
     def __init__(self, *, recalled: bool = False) -> None:
-        self.attendance = _Attendance()
+        self.membership = _Attendance()
         self.closure_queue = SimpleNamespace(
-            attendance=self.attendance, is_recalled=lambda: recalled
+            membership=self.membership, is_recalled=lambda: recalled
         )
         self.told: list[Exception] = []
         self.worker = SimpleNamespace(
@@ -66,17 +66,17 @@ class _Cluster:
         return error
 
 
-class _Attendance(Attendance):
+class _Attendance(ClosureMembership):
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def takes(self, worker: int, closure: Any) -> None:
+    def on_start(self, worker: int, closure: Any) -> None:
         self.events.append("takes")
 
-    def fails(self, worker: int) -> None:
+    def on_error(self, worker: int) -> None:
         self.events.append("fails")
 
-    def ends(self, worker: int) -> None:
+    def on_end(self, worker: int) -> None:
         self.events.append("ends")
 
 
@@ -106,7 +106,7 @@ def test_a_closure_with_an_unread_request_is_run_again(
     assert function.calls == 3
     assert cluster.told == []
     # Whoever waits for the worker hears that it begins anew.
-    assert cluster.attendance.events == 2 * ["takes", "fails", "ends"] + ["takes", "ends"]
+    assert cluster.membership.events == 2 * ["takes", "fails", "ends"] + ["takes", "ends"]
     assert [record.message for record in caplog.records] == [
         "a request of worker 3 did not arrive whole; it runs its function again "
         f"(attempt {attempt} of {ATTEMPTS})"

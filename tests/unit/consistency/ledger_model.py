@@ -154,7 +154,7 @@ class ServerModel:
     def _join(self, wire: Wire) -> Answer:
         entries = self.entries()
         newer = wire.incarnation > entries.read(self.layout.incarnation(wire.slot))
-        decide.dismiss(entries, slot=wire.slot, leaves=newer, closed=False)
+        decide.remove(entries, slot=wire.slot, leaves=newer, closed=False)
         self.post(entries)
         entries = self.entries()
         accepted = decide.enter(
@@ -257,7 +257,7 @@ class ServerModel:
         closed = False
         if self.hands_out_tickets:
             closed = self._close(entries, alive=alive, wire=wire)
-        decide.dismiss(entries, slot=wire.slot, leaves=alive, closed=closed)
+        decide.remove(entries, slot=wire.slot, leaves=alive, closed=closed)
         version = entries.read(self.layout.VERSION)
         self.post(entries)
         return Answer(Status.OK if alive else Status.EVICTED, version)

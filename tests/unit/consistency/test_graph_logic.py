@@ -60,7 +60,7 @@ def _judge(entries: Entries, arguments: Arguments, *, terms: Terms) -> list[Any]
 
 def _dismiss(entries: Entries, arguments: Arguments) -> list[Any]:
     truths = {name: arguments.pop(name) == 1 for name in ("leaves", "closed")}
-    decide.dismiss(entries, **arguments, **truths)
+    decide.remove(entries, **arguments, **truths)
     return [0]  # it answers nothing
 
 

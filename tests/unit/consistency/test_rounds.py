@@ -119,9 +119,9 @@ class Worker:
         yield from self._agree(enters=True)
         while self.job.tickets:
             self.job.tickets -= 1
-            if self.job.units > 1:  # a scheduled function: it pulls, and calls some optimizer
+            if self.job.call_ids > 1:  # a scheduled function: it pulls, and calls some optimizer
                 yield from self._agree(enters=True)
-                self.call_id = self.job.order.randint(1, self.job.units)
+                self.call_id = self.job.order.randint(1, self.job.call_ids)
             for stage in range(self.job.stages):
                 yield from self._exchange(stage)
             yield from self._agree(enters=False)
@@ -189,10 +189,10 @@ class Job:
         servers: int,
         backup: int,
         stages: int = 1,
-        units: int = 1,
+        call_ids: int = 1,
     ) -> None:
         self.order, self.slots, self.stages, self.tickets = order, slots, stages, 0
-        self.units = units
+        self.call_ids = call_ids
         required = slots - backup
         self.servers = [
             SimulatedServer(slots, required=required, stages=stages) for _ in range(servers)
@@ -290,7 +290,7 @@ def test_nobody_waits_for_ever(
             assert len(workers) >= min(slots - backup, members)
 
 
-FUNCTIONS = {**SIZES, "stages": st.just(1), "optimizer calls": st.integers(2, 3)}
+FUNCTIONS = {**SIZES, "stages": st.just(1), "call_ids": st.integers(2, 3)}
 
 
 @settings(deadline=None, max_examples=80)
@@ -336,7 +336,7 @@ def test_nobody_waits_for_ever_for_an_optimizer(
     for server in job.servers:
         assert server.state.position % MAX_STAGES == 0
         counts = Counter(position for position, _, _ in server.means)
-        assert max(counts.values(), default=0) <= sizes["optimizer calls"]
+        assert max(counts.values(), default=0) <= sizes["call_ids"]
 
 
 NUMBERS = st.lists(st.integers(0, 3), min_size=3, max_size=3)

@@ -30,7 +30,7 @@ class Job:
         self.model: Counters = counters(self.strategy, calls=calls)
         schedule(self.strategy, self.model, steps=2)
         # The function's members have nothing more to run, and are let out before others come.
-        self.strategy.runtime.attendance.dismiss()
+        self.strategy.runtime.membership.evict_all()
         self.requests = Requests(self.strategy, has=Kind.PUSH)
         self.ask = self.requests.ask
         self.incarnations = [0, 0]
@@ -220,7 +220,7 @@ def test_two_functions_share_a_round(cluster: OneProcess) -> None:
     models = [counters(strategy) for _ in range(2)]
     for model in models:
         schedule(strategy, model, steps=1)
-    strategy.runtime.attendance.dismiss()
+    strategy.runtime.membership.evict_all()
     asked = [Requests(strategy, has=Kind.PUSH, number=number) for number in range(2)]
     before = [sum(model.counts()) for model in models]  # one of each lies on the server asked
     incarnations = [requests.incarnation(worker) for worker, requests in enumerate(asked)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.attendance import Attendance
+from tfps.bridge.closure_membership import ClosureMembership
 from tfps.runtime.coordinator import warm_up as module
 from tfps.runtime.coordinator.warm_up import WarmUp
 
@@ -47,14 +47,14 @@ class FakeRuntime:
     def collect(self) -> None: ...
 
 
-class Mode(Attendance):
+class Mode(ClosureMembership):
     """What the mode needs; notes what it hears of."""
 
     def __init__(self) -> None:
         self.taken: list[int] = []
         self.absent: list[set[int]] = []
 
-    def takes(self, worker: int, closure: Any) -> None:
+    def on_start(self, worker: int, closure: Any) -> None:
         self.taken.append(worker)
 
     def all_begin(self, *, without: Any) -> None:
@@ -93,21 +93,21 @@ class Job:
     def begins(self, worker: int) -> bool:
         """Let a worker take a function; answers whether it is of the warm-up."""
         closure = self.schedule()
-        self.warm_up.takes(worker, closure)
+        self.warm_up.on_start(worker, closure)
         return bool(closure._concrete_function.graph == "twin")
 
-    def ends(self, worker: int, *, calls: int = 1) -> None:
+    def on_end(self, worker: int, *, calls: int = 1) -> None:
         self.runtime.calls[worker] += calls
-        self.warm_up.ends(worker)
+        self.warm_up.on_end(worker)
 
     def runs(self, worker: int, *, calls: int = 1) -> bool:
         is_warm = self.begins(worker)
-        self.ends(worker, calls=calls if is_warm else 0)
+        self.on_end(worker, calls=calls if is_warm else 0)
         return is_warm
 
     def all_come(self) -> None:
         for worker in range(WORKERS):
-            self.warm_up.comes_home(worker)
+            self.warm_up.on_idle(worker)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_the_mode_begins_when_no_function_of_the_warm_up_runs(job: Job, apart: A
     waits = apart(lambda: job.begins(0))
     with pytest.raises(queue.Empty):
         waits.get(timeout=0.1)
-    job.ends(1)
+    job.on_end(1)
     assert waits.get(timeout=DEADLINE_S) is False
     assert not job.warm_up.twins  # nor what they hold on the servers
 
@@ -167,12 +167,12 @@ def test_a_worker_that_is_away_owes_nothing(job: Job) -> None:
     """And the rest of its steps when it is back in time."""
     for worker in range(2):
         assert job.runs(worker, calls=STEPS)
-    job.warm_up.fails(2)
-    job.warm_up.comes_home(2)
+    job.warm_up.on_error(2)
+    job.warm_up.on_idle(2)
     assert job.runs(0)
     assert job.begins(2)
-    job.warm_up.fails(2)
-    job.warm_up.ends(2)
+    job.warm_up.on_error(2)
+    job.warm_up.on_end(2)
     assert not job.runs(0)
 
 

@@ -17,10 +17,10 @@ from tfps.cluster import ClusterSpec
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.placement.policy import Newcomer, Placement
-from tfps.runtime.coordinator.attendance import Attendance
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
 from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
+from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
@@ -96,7 +96,7 @@ class Runtime(Storage):
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
         self.closed_because = ""  # the reason, once it is closed
-        self.attendance = Attendance(self)
+        self.membership = FunctionMembership(self)
         self.call_ids = OptimizerCallIds()
         self._lock = threading.Lock()
         self._incarnations = itertools.count(1)
@@ -212,11 +212,11 @@ class Runtime(Storage):
         for server in self.servers:
             server.expect(there)
 
-    def excuse(self, slot: int) -> None:
+    def cancel_expected(self, slot: int) -> None:
         """A worker that was expected will not join now."""
         for server in self.servers:
             if server.lost is None:
-                server.excuse(slot)
+                server.cancel_expected(slot)
 
     def cells(self) -> list[np.ndarray[Any, Any]]:
         """The ledger of all servers as they are now."""

@@ -75,7 +75,7 @@ class Server:
         self._evict = self.control.function(self._trace_evict, arguments=2)
         if self.rounds is not None:
             self._expect = self.control.function(self._trace_expect, arguments=slots)
-            self._excuse = self.control.function(self._trace_excuse, arguments=1)
+            self._cancel_expected = self.control.function(self._trace_cancel_expected, arguments=1)
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
     def open_line(self, *, longest_attempt_s: float | None = None) -> ControlLine:
@@ -133,10 +133,10 @@ class Server:
         if self.rounds is not None:
             self._expect(*map(int, there))
 
-    def excuse(self, slot: int) -> None:
+    def cancel_expected(self, slot: int) -> None:
         """A worker that was expected will not join now."""
         if self.rounds is not None:
-            self._excuse(slot)
+            self._cancel_expected(slot)
 
     def look(self) -> None:
         """Find out whether the server still answers, for who must not wait for it in TensorFlow."""
@@ -187,7 +187,7 @@ class Server:
             self.rounds.expect(tf.stack(there))
         return [tf.constant(0, tf.int64)]
 
-    def _trace_excuse(self, slot: tf.Tensor) -> Sequence[tf.Tensor]:
+    def _trace_cancel_expected(self, slot: tf.Tensor) -> Sequence[tf.Tensor]:
         """Not one that has joined meanwhile."""
         assert self.rounds is not None
         with self.ledger.locked():

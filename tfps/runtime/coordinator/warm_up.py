@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.attendance import Attendance
+from tfps.bridge.closure_membership import ClosureMembership
 from tfps.bridge.closure_twin import choose, has_choice, prepare_twin
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import outside_the_step
@@ -31,14 +31,14 @@ class _Phase(enum.Enum):
     OVER = "over, or there was none"
 
 
-class WarmUp(Attendance):
+class WarmUp(ClosureMembership):
     """Decides for each function that trains, when a worker takes it, whether it is of the warm-up.
 
     It is until every worker that asks for functions has called optimizers often enough; a worker
     that is lost, or hangs, is not counted while it is. Then functions of the mode begin as soon as
     those of the warm-up that still run have ended: workers wait for each other this once.
 
-    It stands before the attendance that the mode needs, which hears of the latter only.
+    It stands before the membership that the mode needs, which hears of the latter only.
 
     Args:
         runtime: the job.
@@ -53,14 +53,14 @@ class WarmUp(Attendance):
         self._changed = threading.Condition()
         self._running: set[int] = set()  # workers that run a function of the warm-up
         self._there: set[int] = set()  # workers that ask for functions
-        self._inner = Attendance()
+        self._inner = ClosureMembership()
         self._queue: ClosureQueue | None = None
         # Of each function, by its graph, the trace that is of the warm-up.
         self.twins: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._variables: dict[str, ServerVariable] = {}
         self._calls: Callable[[], list[np.ndarray[Any, Any]]] | None = None  # of each worker
 
-    def stand_before(self, inner: Attendance, *, queue: ClosureQueue) -> None:
+    def stand_before(self, inner: ClosureMembership, *, queue: ClosureQueue) -> None:
         """Lead the functions of a coordinator.
 
         Args:
@@ -117,30 +117,30 @@ class WarmUp(Attendance):
         prepare_twin(closure, self.twins, queue=self._queue)
         return False
 
-    def comes_home(self, worker: int) -> None:
+    def on_idle(self, worker: int) -> None:
         self._there.add(worker)
-        self._inner.comes_home(worker)
+        self._inner.on_idle(worker)
 
-    def takes(self, worker: int, closure: Any) -> None:
+    def on_start(self, worker: int, closure: Any) -> None:
         if has_choice(closure):
             is_warm = self._goes_on(worker)
             choose(closure, twin=is_warm)
             if is_warm:
                 return
-        self._inner.takes(worker, closure)
+        self._inner.on_start(worker, closure)
 
-    def ends(self, worker: int) -> None:
+    def on_end(self, worker: int) -> None:
         with self._changed:
             self._running.discard(worker)
             self._changed.notify_all()
-        self._inner.ends(worker)
+        self._inner.on_end(worker)
 
-    def fails(self, worker: int) -> None:
+    def on_error(self, worker: int) -> None:
         self._there.discard(worker)
-        self._inner.fails(worker)
+        self._inner.on_error(worker)
 
-    def leaves(self, worker: int) -> None:
-        self._inner.leaves(worker)
+    def on_leave(self, worker: int) -> None:
+        self._inner.on_leave(worker)
 
     def _goes_on(self, worker: int) -> bool:
         """Whether what a worker takes now is of the warm-up; else waits for its end."""

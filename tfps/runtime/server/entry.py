@@ -27,7 +27,7 @@ def enter_if_new(server: Server, plan: PlanHeader, header: tf.Tensor) -> tf.Tens
 
     def enter() -> tf.Tensor:
         entries = ledger.entries()
-        decide.dismiss(entries, slot=slot, leaves=is_new, closed=tf.constant(False))
+        decide.remove(entries, slot=slot, leaves=is_new, closed=tf.constant(False))
         ledger.post(entries)
         entries = ledger.entries()
         accepted = decide.enter(entries, slot=slot, incarnation=incarnation)

@@ -230,7 +230,7 @@ class Leave(LockedRequest):
         if self._reports is not None:
             report = unpack(self._reports.layout, payload)
             closed = self._reports.close(entries, alive, header, report)
-        decide.dismiss(entries, slot=slot, leaves=alive, closed=closed)
+        decide.remove(entries, slot=slot, leaves=alive, closed=closed)
         count_durations(self.server, entries, header)
         version = entries.read(self.ledger.layout.VERSION)
         self.ledger.post(entries)

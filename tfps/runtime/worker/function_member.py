@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.runtime.coordinator.attendance import member_of_call
+from tfps.runtime.coordinator.function_membership import member_of_call
 from tfps.runtime.message.request_header import Caller
 from tfps.runtime.worker.exchange import column_of
 from tfps.runtime.worker.function_step import FunctionStep
@@ -20,7 +20,7 @@ class MemberStep(FunctionStep):
     """A run that others may wait for: its requests say which incarnation of the worker it is."""
 
     def _who_calls(self) -> Caller:
-        return Caller(*tf.unstack(member_of_call(self.runtime.attendance)))
+        return Caller(*tf.unstack(member_of_call(self.runtime.membership)))
 
 
 class BoundedStep(MemberStep):

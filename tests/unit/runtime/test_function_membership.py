@@ -14,8 +14,8 @@ import tensorflow as tf
 from tfps.consistency.mode import Mode
 from tfps.consistency.modes import BoundedStaleness
 from tfps.consistency.synchronous import Synchronous
-from tfps.runtime.coordinator import attendance as module
-from tfps.runtime.coordinator.attendance import Attendance
+from tfps.runtime.coordinator import function_membership as module
+from tfps.runtime.coordinator.function_membership import FunctionMembership
 
 WORKERS = 3
 DEADLINE_S = 30.0
@@ -57,107 +57,107 @@ def runtime(request: pytest.FixtureRequest) -> FakeRuntime:
     return FakeRuntime(getattr(request, "param", Synchronous()))
 
 
-def _attendance(runtime: FakeRuntime, there: range = range(WORKERS)) -> Attendance:
-    attendance = Attendance(runtime)  # type: ignore[arg-type]
+def _membership(runtime: FakeRuntime, there: range = range(WORKERS)) -> FunctionMembership:
+    membership = FunctionMembership(runtime)  # type: ignore[arg-type]
     for worker in there:
-        attendance.comes_home(worker)
-    return attendance
+        membership.on_idle(worker)
+    return membership
 
 
 def test_all_that_are_there_are_expected_when_work_begins(runtime: FakeRuntime) -> None:
-    attendance = _attendance(runtime, range(2))
-    assert not attendance.scheduled(_closure(trains=False), at_rest=True)
-    assert attendance.scheduled(_closure(), at_rest=True)
+    membership = _membership(runtime, range(2))
+    assert not membership.scheduled(_closure(trains=False), at_rest=True)
+    assert membership.scheduled(_closure(), at_rest=True)
     assert runtime.told == [("expect", [True, True, False])]
-    assert not attendance.scheduled(_closure(), at_rest=False)
-    assert attendance.member(0) == (0, 1)
-    assert not attendance.is_member(2)
-    attendance.takes(2, _closure())
-    assert attendance.member(2) == (2, 3)
+    assert not membership.scheduled(_closure(), at_rest=False)
+    assert membership.member(0) == (0, 1)
+    assert not membership.is_member(2)
+    membership.on_start(2, _closure())
+    assert membership.member(2) == (2, 3)
     assert len(runtime.told) == 1
 
 
 def test_an_incarnation_lasts_until_there_is_nothing_to_run(runtime: FakeRuntime) -> None:
-    attendance = _attendance(runtime)
-    attendance.takes(0, _closure())
-    attendance.comes_home(0)
-    attendance.takes(0, _closure(tag=0, trains=False))  # makes a dataset for it
-    attendance.takes(0, _closure())
-    assert attendance.member(0) == (0, 1)
+    membership = _membership(runtime)
+    membership.on_start(0, _closure())
+    membership.on_idle(0)
+    membership.on_start(0, _closure(tag=0, trains=False))  # makes a dataset for it
+    membership.on_start(0, _closure())
+    assert membership.member(0) == (0, 1)
     assert runtime.told == []
-    attendance.leaves(0)
-    attendance.leaves(0)
+    membership.on_leave(0)
+    membership.on_leave(0)
     assert runtime.told == [("evict", 0, 1)]
-    attendance.takes(0, _closure())
-    assert attendance.member(0) == (0, 2)
-    attendance.takes(0, _closure(trains=False))
+    membership.on_start(0, _closure())
+    assert membership.member(0) == (0, 2)
+    membership.on_start(0, _closure(trains=False))
     assert runtime.told[-1] == ("evict", 0, 2)
 
 
 def test_who_has_failed_is_not_expected(runtime: FakeRuntime) -> None:
     """Its thread may wait for the worker's return, and could not let it out."""
-    attendance = _attendance(runtime)
-    attendance.takes(1, _closure())
-    attendance.fails(1)
-    assert attendance.scheduled(_closure(), at_rest=True)
+    membership = _membership(runtime)
+    membership.on_start(1, _closure())
+    membership.on_error(1)
+    assert membership.scheduled(_closure(), at_rest=True)
     assert runtime.told == [("evict", 1, 1), ("expect", [True, False, True])]
-    attendance.dismiss()
+    membership.evict_all()
     assert runtime.told[2:] == [("evict", 0, 2), ("evict", 2, 3)]
-    attendance.comes_home(1)
-    attendance.scheduled(_closure(), at_rest=True)
+    membership.on_idle(1)
+    membership.scheduled(_closure(), at_rest=True)
     assert runtime.told[-1] == ("expect", [True, True, True])
 
 
 @pytest.mark.parametrize("runtime", [BoundedStaleness(1)], indirect=True)
 def test_a_clock_expects_nobody(runtime: FakeRuntime) -> None:
-    attendance = _attendance(runtime)
-    assert not attendance.scheduled(_closure(), at_rest=True)
-    attendance.takes(0, _closure())
-    assert attendance.is_member(0)
+    membership = _membership(runtime)
+    assert not membership.scheduled(_closure(), at_rest=True)
+    membership.on_start(0, _closure())
+    assert membership.is_member(0)
     assert runtime.told == []
 
 
 def test_nothing_begins_while_workers_return(runtime: FakeRuntime) -> None:
-    attendance = _attendance(runtime)
-    attendance.takes(0, _closure())
-    attendance.takes(1, _closure())
-    attendance.ends(1)
+    membership = _membership(runtime)
+    membership.on_start(0, _closure())
+    membership.on_start(1, _closure())
+    membership.on_end(1)
     resting, goes_on = threading.Event(), threading.Event()
 
     def take_in() -> None:
-        with attendance.rest():
+        with membership.rest():
             resting.set()
             assert goes_on.wait(DEADLINE_S)
 
     threads = [threading.Thread(target=take_in)]
     threads[0].start()
-    attendance.takes(1, _closure())  # nobody rests before the last one is back
-    attendance.ends(1)
+    membership.on_start(1, _closure())  # nobody rests before the last one is back
+    membership.on_end(1)
     runtime.is_back.set()
     ends_at = time.monotonic() + DEADLINE_S
-    while not attendance._resting:
+    while not membership._resting:
         assert time.monotonic() < ends_at
-    threads.append(threading.Thread(target=attendance.takes, args=[1, _closure()]))
+    threads.append(threading.Thread(target=membership.on_start, args=[1, _closure()]))
     threads[1].start()
     assert not resting.wait(0.1)  # 0 still runs, and may wait for 1, which therefore leaves
     assert runtime.told == [("evict", 1, 2)]
-    attendance.ends(0)
+    membership.on_end(0)
     assert resting.wait(DEADLINE_S)
-    assert not attendance.is_member(1)
+    assert not membership.is_member(1)
     goes_on.set()
     for thread in threads:
         thread.join(DEADLINE_S)
-    assert attendance.member(1) == (1, 3)
+    assert membership.member(1) == (1, 3)
 
 
 def test_nothing_is_said_to_a_closed_strategy(runtime: FakeRuntime) -> None:
-    attendance = _attendance(runtime)
-    attendance.takes(0, _closure())
+    membership = _membership(runtime)
+    membership.on_start(0, _closure())
     runtime.closed = True
-    attendance.leaves(0)
+    membership.on_leave(0)
     assert runtime.told == []
     with pytest.raises(tf.errors.CancelledError, match="closed"):
-        attendance.takes(0, _closure())
+        membership.on_start(0, _closure())
 
 
 def test_a_lost_server_cannot_be_told(
@@ -166,8 +166,8 @@ def test_a_lost_server_cannot_be_told(
     def lost(slot: int, incarnation: int) -> None:
         raise tf.errors.UnavailableError(None, None, "lost")
 
-    attendance = _attendance(runtime)
-    attendance.takes(0, _closure())
+    membership = _membership(runtime)
+    membership.on_start(0, _closure())
     monkeypatch.setattr(runtime, "evict", lost)
-    attendance.leaves(0)
-    assert not attendance.is_member(0)
+    membership.on_leave(0)
+    assert not membership.is_member(0)

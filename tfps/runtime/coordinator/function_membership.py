@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tfps.bridge import attendance as bridge
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.chief_constant import chief_constant
+from tfps.bridge.closure_membership import ClosureMembership
 
 if TYPE_CHECKING:
     from tfps.runtime.coordinator.runtime import Runtime
@@ -22,7 +22,7 @@ LOOK_EVERY_S = 0.2
 _MEMBER = tf.TensorSpec([2], tf.int64)
 
 
-class Attendance(bridge.Attendance):
+class FunctionMembership(ClosureMembership):
     """Lets workers take part while they have functions to run that train.
 
     A worker gets an incarnation when it begins such a function, and joins the servers with the
@@ -74,43 +74,43 @@ class Attendance(bridge.Attendance):
                 runtime.expect([worker in expected for worker in range(runtime.workers)])
         return bool(expected)
 
-    def comes_home(self, worker: int) -> None:
+    def on_idle(self, worker: int) -> None:
         with self._lock:
             self._there.add(worker)
 
-    def takes(self, worker: int, closure: Any) -> None:
+    def on_start(self, worker: int, closure: Any) -> None:
         if closure.tag is not None:
             return  # makes a resource for the functions that follow
         if not trains(closure):
-            self.fails(worker)
+            self.on_error(worker)
             return
         with self._changed:
             while self._resting:
-                self._let_out(worker)
+                self._evict(worker)
                 self._changed.wait()
             if worker not in self._members:
                 self._members[worker] = self._runtime().next_incarnation(worker)
             self._running.add(worker)
 
-    def ends(self, worker: int) -> None:
+    def on_end(self, worker: int) -> None:
         with self._changed:
             self._running.discard(worker)
             self._changed.notify_all()
 
-    def fails(self, worker: int) -> None:
+    def on_error(self, worker: int) -> None:
         with self._lock:
             self._there.discard(worker)
-        self.leaves(worker)
+        self.on_leave(worker)
 
-    def leaves(self, worker: int) -> None:
+    def on_leave(self, worker: int) -> None:
         with self._lock:
-            self._let_out(worker)
+            self._evict(worker)
 
-    def dismiss(self) -> None:
+    def evict_all(self) -> None:
         """Let everybody out, before something else begins that workers wait for each other in."""
         with self._lock:
             for worker in list(self._members):
-                self._let_out(worker)
+                self._evict(worker)
 
     @contextlib.contextmanager
     def rest(self) -> Iterator[None]:
@@ -139,7 +139,7 @@ class Attendance(bridge.Attendance):
         lines = self._runtime().worker_lines
         return all(line.is_reachable(timeout_s=LOOK_EVERY_S) for line in lines)
 
-    def _let_out(self, worker: int) -> None:
+    def _evict(self, worker: int) -> None:
         incarnation = self._members.pop(worker, None)
         # A lost server cannot be told; it ends whatever waits for it. So does a closed strategy.
         with contextlib.suppress(tf.errors.OpError, RuntimeError):
@@ -162,16 +162,16 @@ def trains(closure: Any) -> bool:
     return any(getattr(server, "takes_part", False) for servers in kept for server in servers)
 
 
-def member_of_call(attendance: Attendance) -> tf.Tensor:
+def member_of_call(membership: FunctionMembership) -> tf.Tensor:
     """Slot and incarnation of the worker that a scheduled function runs on, int64 [2].
 
     Args:
-        attendance: of the function's strategy.
+        membership: of the function's strategy.
     """
     graph: Any = private.current_graph()
 
     def at_call() -> tf.Tensor:
-        return chief_constant(attendance.member(private.worker_index()), tf.int64)
+        return chief_constant(membership.member(private.worker_index()), tf.int64)
 
     member: tf.Tensor = graph.capture_call_time_value(at_call, _MEMBER, key="tfps_member")
     return member

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 
-class Attendance:
+class ClosureMembership:
     """Keeps no count: for coordinators whose workers never wait for each other.
 
     All but `is_member` are called without the queue's lock, most of them on the thread of the
@@ -26,19 +26,19 @@ class Attendance:
         """
         return False
 
-    def comes_home(self, worker: int) -> None:
+    def on_idle(self, worker: int) -> None:
         """A worker asks for a closure."""
 
-    def takes(self, worker: int, closure: Any) -> None:
+    def on_start(self, worker: int, closure: Any) -> None:
         """A worker begins a closure."""
 
-    def ends(self, worker: int) -> None:
+    def on_end(self, worker: int) -> None:
         """A worker's closure has ended, well or not."""
 
-    def fails(self, worker: int) -> None:
+    def on_error(self, worker: int) -> None:
         """A worker's closure has raised an error, or the worker is lost."""
 
-    def leaves(self, worker: int) -> None:
+    def on_leave(self, worker: int) -> None:
         """A worker has nothing to run, or what it ran was given to another one."""
 
     def all_begin(self, *, without: Collection[int]) -> None:

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from tests.unit.bridge.closure_threads import DEADLINE_S, Cluster
 from tfps.bridge import closure_queue
-from tfps.bridge.attendance import Attendance
+from tfps.bridge.closure_membership import ClosureMembership
 
 
-class Diary(Attendance):
+class Diary(ClosureMembership):
     """Everybody is a member from the first closure on; notes who comes and goes."""
 
     def __init__(self) -> None:
@@ -39,14 +39,14 @@ class Diary(Attendance):
         self.members |= self.invited
         return bool(self.invited)
 
-    def comes_home(self, worker: int) -> None:
+    def on_idle(self, worker: int) -> None:
         self.there.add(worker)
 
-    def fails(self, worker: int) -> None:
+    def on_error(self, worker: int) -> None:
         self.members.discard(worker)
         self._note("fails", worker)
 
-    def leaves(self, worker: int) -> None:
+    def on_leave(self, worker: int) -> None:
         self.members.discard(worker)
         self._note("leaves", worker)
 
