@@ -44,7 +44,7 @@ class FunctionTables:
     for which there may be too little room.
 
     Args:
-        workers: slot -> device of the workers whose tables shall have room, beside this process's
+        workers: index -> device of the workers whose tables shall have room, beside this process's
             own.
         server: the device of a task that all of them can call.
         servers: how many servers there are.
@@ -72,19 +72,19 @@ class FunctionTables:
         if self._workers:
             self._fill(list(self._workers.values()), self._fewest)
 
-    def prepare(self, slot: int, function: Any) -> None:
+    def prepare(self, worker: int, function: Any) -> None:
         """Let a worker's table have room for a function's calls, just before it runs there.
 
         Called on the worker's thread: nothing else runs on it. A worker that hangs keeps this
         thread here, and no other one.
 
         Args:
-            slot: the worker.
+            worker: the worker.
             function: a concrete function.
         """
-        if slot not in self._workers:
+        if worker not in self._workers:
             return
-        device, known = self._workers[slot], self._known_on(slot)
+        device, known = self._workers[worker], self._known_on(worker)
         if function in known:
             return
         calls = self._calls_of(function)
@@ -93,7 +93,7 @@ class FunctionTables:
         self._rooms_of([device])[0].use(calls)
         known.add(function)
 
-    def _known_on(self, slot: int) -> weakref.WeakSet[Any]:
+    def _known_on(self, worker: int) -> weakref.WeakSet[Any]:
         """The functions that have their entries.
 
         When a task comes back, every worker is connected anew, and takes new ones.
@@ -102,7 +102,7 @@ class FunctionTables:
         with self._lock:
             if connected != self._connected:
                 self._connected, self._known = connected, {}
-            return self._known.setdefault(slot, weakref.WeakSet())
+            return self._known.setdefault(worker, weakref.WeakSet())
 
     def _calls_of(self, function: Any) -> int:
         """At most so many entries a function takes: TensorFlow's own path calls every server."""

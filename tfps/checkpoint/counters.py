@@ -24,7 +24,7 @@ def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]])
         staleness=tuple(_staleness(layout, cells) for cells in all_cells),
         gradients_dropped=tuple(int(cells[layout.DROPPED]) for cells in all_cells),
         examples_seen=int(tickets[layout.EXAMPLES]),
-        worker_steps=tuple(int(tickets[layout.steps(slot)]) for slot in range(layout.slots)),
+        worker_steps=tuple(int(tickets[layout.steps(worker)]) for worker in range(layout.workers)),
         next_ticket=int(tickets[layout.NEXT]),
     )
 

@@ -26,7 +26,7 @@ NEVER = 1 << 60
 
 @dataclass(frozen=True)
 class Clocks:
-    """What a server knows of its workers, one item for each slot.
+    """What a server knows of its workers, one item for each worker.
 
     Args:
         clocks: completed steps.
@@ -42,7 +42,7 @@ class Clocks:
         """A worker takes part from now on; it starts beside the slowest.
 
         Args:
-            is_new: 1 at its slot.
+            is_new: 1 for the worker.
             vectors: operations.
         """
         others = vectors.where(self.active * (1 - is_new) == 1, self.clocks, NEVER)
@@ -54,15 +54,15 @@ class Clocks:
             waiting=self.waiting * (1 - is_new),
         )
 
-    def ticked(self, worker: Any, clock: Any, *, vectors: Vectors) -> Clocks:
+    def ticked(self, mask: Any, clock: Any, *, vectors: Vectors) -> Clocks:
         """A worker has completed a step.
 
         Args:
-            worker: 1 at its slot.
+            mask: 1 at the worker that has moved.
             clock: its own count of steps, with this one.
             vectors: operations.
         """
-        moved = vectors.where(self.active * worker == 1, clock, self.clocks)
+        moved = vectors.where(self.active * mask == 1, clock, self.clocks)
         return Clocks(moved, self.active, self.waiting)
 
     def gaps(self, *, vectors: Vectors) -> Any:
@@ -94,7 +94,7 @@ def decide(state: Clocks, *, asking: Any, bound_steps: Any, vectors: Vectors) ->
     Args:
         state: the clocks as they are now.
         asking: 1 for those that would start.
-        bound_steps: how far ahead of the slowest a worker may start; a number, or one by slot.
+        bound_steps: how far ahead of the slowest a worker may start; a number, or one by worker.
         vectors: operations.
     """
     gaps = state.gaps(vectors=vectors)

@@ -23,16 +23,16 @@ class DynamicGate(BoundedGate):
         super().__init__(ledger, bound_steps=limits.bound_steps)
         self._limits = limits
 
-    def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
-        is_new = self._ledger.one_hot(slot) * tf.cast(accepted, tf.int64)
+    def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
+        is_new = self._ledger.one_hot(worker) * tf.cast(accepted, tf.int64)
         self._keep(self._pace().entered(is_new))
-        super().enter(slot, accepted)
+        super().enter(worker, accepted)
 
-    def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor:
-        worker = self._ledger.one_hot(slot) * tf.cast(counts, tf.int64)
+    def end_step(self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor:
+        mask = self._ledger.one_hot(worker) * tf.cast(counts, tf.int64)
         now = tf.cast(tf.timestamp() * 1e6, tf.int64)
-        self._keep(self._pace().ticked(worker, now, vectors=self._vectors))
-        return super().end_step(slot, counts=counts, clock=clock)
+        self._keep(self._pace().ticked(mask, now, vectors=self._vectors))
+        return super().end_step(worker, counts=counts, clock=clock)
 
     def _rule(self, state: Clocks, asking: tf.Tensor) -> Decision:
         decision, pace = extra_steps.decide(
@@ -43,11 +43,11 @@ class DynamicGate(BoundedGate):
 
     def _pace(self) -> Pace:
         layout = self._ledger.layout
-        return Pace(*self._ledger.by_slot(layout.pushed, layout.pushed_before, layout.granted))
+        return Pace(*self._ledger.by_worker(layout.pushed, layout.pushed_before, layout.granted))
 
     def _keep(self, pace: Pace) -> None:
         layout = self._ledger.layout
-        self._ledger.write_by_slot(
+        self._ledger.write_by_worker(
             {
                 layout.pushed: pace.pushed,
                 layout.pushed_before: pace.pushed_before,

@@ -24,7 +24,7 @@ from tfps.consistency.vectors import Vectors
 
 @dataclass(frozen=True)
 class Pace:
-    """When workers have pushed, and how far they may go; one item for each slot.
+    """When workers have pushed, and how far they may go; one item for each worker.
 
     Args:
         pushed: when the last step ended, in microseconds; 0: none has since the worker came.
@@ -40,23 +40,23 @@ class Pace:
         """A worker takes part from now on, and nothing is known of it.
 
         Args:
-            is_new: 1 at its slot.
+            is_new: 1 for the worker.
         """
         stays = 1 - is_new
         return Pace(self.pushed * stays, self.pushed_before * stays, self.granted * stays)
 
-    def ticked(self, worker: Any, now: Any, *, vectors: Vectors) -> Pace:
+    def ticked(self, mask: Any, now: Any, *, vectors: Vectors) -> Pace:
         """A worker has ended a step.
 
         Args:
-            worker: 1 at its slot.
+            mask: 1 at the worker that has moved.
             now: in microseconds.
             vectors: operations.
         """
         return replace(
             self,
-            pushed=vectors.where(worker == 1, now, self.pushed),
-            pushed_before=vectors.where(worker == 1, self.pushed, self.pushed_before),
+            pushed=vectors.where(mask == 1, now, self.pushed),
+            pushed_before=vectors.where(mask == 1, self.pushed, self.pushed_before),
         )
 
 

@@ -15,10 +15,10 @@ from tfps.consistency.waiters import TensorVectors, Waiters
 class Membership(Protocol):
     """What follows when workers come and go; under the server's mutex, but for `destroy`."""
 
-    def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
+    def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Trace what a worker's entry changes."""
 
-    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
+    def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         """Trace what follows when somebody has left, of itself or not."""
 
     def destroy(self) -> None:
@@ -35,13 +35,13 @@ class Memberships:
     def __init__(self, places: Sequence[Membership]) -> None:
         self._places = places
 
-    def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
+    def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         for place in self._places:
-            place.enter(slot, accepted)
+            place.enter(worker, accepted)
 
-    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
+    def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         for place in self._places:
-            place.leave(slot, leaves)
+            place.leave(worker, leaves)
 
     def destroy(self) -> None:
         for place in self._places:
@@ -51,20 +51,24 @@ class Memberships:
 class Gate(Membership, Protocol):
     """When a server that applies gradients at once answers a worker's push."""
 
-    def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor | None:
+    def end_step(
+        self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor
+    ) -> tf.Tensor | None:
         """Trace the end of a worker's step; answers whether it has to wait, None: never.
 
         Args:
-            slot: the worker.
+            worker: the worker.
             counts: whether the step does; one that was refused does not.
             clock: steps that the worker has completed with it, the same on all servers.
         """
 
-    def wait(self, slot: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]) -> Sequence[tf.Tensor]:
+    def wait(
+        self, worker: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]
+    ) -> Sequence[tf.Tensor]:
         """Trace waiting until the worker may go on; answers what is read then.
 
         Args:
-            slot: the worker.
+            worker: the worker.
             read: called under the mutex.
         """
 
@@ -72,19 +76,21 @@ class Gate(Membership, Protocol):
 class OpenGate:
     """Nobody waits."""
 
-    def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
+    def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Nothing follows."""
 
-    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
+    def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         """Nothing follows."""
 
-    def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> None:
+    def end_step(self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> None:
         """Nobody has to wait."""
 
     def destroy(self) -> None:
         """Nothing is held."""
 
-    def wait(self, slot: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]) -> Sequence[tf.Tensor]:
+    def wait(
+        self, worker: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]
+    ) -> Sequence[tf.Tensor]:
         return read()
 
 
@@ -100,26 +106,28 @@ class BoundedGate:
         self._ledger, self._bound_steps = ledger, bound_steps
         self._waiters, self._vectors = Waiters(ledger), TensorVectors()
 
-    def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
-        is_new = self._ledger.one_hot(slot) * tf.cast(accepted, tf.int64)
+    def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
+        is_new = self._ledger.one_hot(worker) * tf.cast(accepted, tf.int64)
         state = self._state().entered(is_new, vectors=self._vectors)
         self._decide(state, asking=tf.zeros_like(is_new))
 
-    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
-        self._decide(self._state(), asking=tf.zeros([self._ledger.layout.slots], tf.int64))
+    def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
+        self._decide(self._state(), asking=tf.zeros([self._ledger.layout.workers], tf.int64))
 
-    def end_step(self, slot: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor:
-        worker = self._ledger.one_hot(slot) * tf.cast(counts, tf.int64)
-        state = self._state().ticked(worker, clock, vectors=self._vectors)
-        return self._is_blocked(self._decide(state, asking=worker))
+    def end_step(self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> tf.Tensor:
+        mask = self._ledger.one_hot(worker) * tf.cast(counts, tf.int64)
+        state = self._state().ticked(mask, clock, vectors=self._vectors)
+        return self._is_blocked(self._decide(state, asking=mask))
 
-    def wait(self, slot: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]) -> Sequence[tf.Tensor]:
-        worker = self._ledger.one_hot(slot)
+    def wait(
+        self, worker: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]
+    ) -> Sequence[tf.Tensor]:
+        mask = self._ledger.one_hot(worker)
 
         def look_again(_: tf.Tensor) -> tuple[tf.Tensor]:
-            token = self._waiters.take_token(slot)
+            token = self._waiters.take_token(worker)
             with tf.control_dependencies([token]), self._ledger.locked():
-                decision = self._decide(self._state(), asking=worker)
+                decision = self._decide(self._state(), asking=mask)
             return (self._is_blocked(decision),)
 
         (end,) = tf.while_loop(lambda blocked: blocked, look_again, (tf.constant(True),))
@@ -136,7 +144,7 @@ class BoundedGate:
 
     def _state(self) -> Clocks:
         layout = self._ledger.layout
-        return Clocks(*self._ledger.by_slot(layout.clock, layout.active, layout.waiting))
+        return Clocks(*self._ledger.by_worker(layout.clock, layout.active, layout.waiting))
 
     def _rule(self, state: Clocks, asking: tf.Tensor) -> Decision:
         """Who of those that ask may start."""
@@ -147,7 +155,7 @@ class BoundedGate:
         layout = self._ledger.layout
         decision = self._rule(state, asking)
         after = decision.after
-        self._ledger.write_by_slot({layout.clock: after.clocks, layout.waiting: after.waiting})
+        self._ledger.write_by_worker({layout.clock: after.clocks, layout.waiting: after.waiting})
         self._ledger.raise_to(layout.LARGEST_GAP, decision.gap)
         self._waiters.wake(decision.released)
         return decision

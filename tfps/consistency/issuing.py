@@ -53,7 +53,9 @@ def _draw(entries: Entries, alive: Any) -> _Drawn:
     return _Drawn(ticket, is_new, came_back, position, last)
 
 
-def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any, pipelined: bool = False) -> Any:
+def issue(
+    entries: Entries, *, alive: Any, worker: Any, pushed: Any, pipelined: bool = False
+) -> Any:
     """Hand the next ticket to a worker: one that came back, else a new one, else none.
 
     Of those that came back the smallest goes first. Where the data end before the tickets do, a
@@ -62,7 +64,7 @@ def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any, pipelined: bo
     Args:
         entries: the ticket server's ledger.
         alive: whether the worker may have one.
-        slot: the worker.
+        worker: the worker.
         pushed: the ticket that it pushed with this request and that stays on its account.
         pipelined: the worker computes a step while the one before is on its way, so it may have
             another ticket already; the new one comes after that.
@@ -72,18 +74,18 @@ def issue(entries: Entries, *, alive: Any, slot: Any, pushed: Any, pipelined: bo
     entries.count_if(drawn.is_new, layout.NEXT)
     ticket = held = drawn.ticket
     if pipelined:
-        held_before = entries.read(layout.held(slot))
-        rest = logic.choose(held_before == pushed, entries.read(layout.ahead(slot)), held_before)
+        held_before = entries.read(layout.held(worker))
+        rest = logic.choose(held_before == pushed, entries.read(layout.ahead(worker)), held_before)
         held = logic.choose(rest >= 0, rest, ticket)
         ahead = logic.choose(rest >= 0, ticket, NO_TICKET)
-        entries.write_if(alive, layout.ahead(slot), ahead)
-    entries.write_if(alive, layout.held(slot), held)
-    entries.write_if(alive, layout.unclosed(slot), pushed)
+        entries.write_if(alive, layout.ahead(worker), ahead)
+    entries.write_if(alive, layout.held(worker), held)
+    entries.write_if(alive, layout.unclosed(worker), pushed)
     return ticket
 
 
 def issue_several(
-    entries: Entries, *, alive: Any, slot: Any, pushed: Any, quota: Any
+    entries: Entries, *, alive: Any, worker: Any, pushed: Any, quota: Any
 ) -> tuple[Any, Any]:
     """Hand several consecutive tickets to a worker: the first, and how many.
 
@@ -93,7 +95,7 @@ def issue_several(
     Args:
         entries: the ticket server's ledger.
         alive: whether the worker may have any.
-        slot: the worker.
+        worker: the worker.
         pushed: the first ticket of those that it pushed with this request.
         quota: how many new ones it may have.
     """
@@ -106,10 +108,12 @@ def issue_several(
     count = logic.choose(drawn.came_back, returned, logic.choose(drawn.is_new, fresh, 0))
     moved = entries.read(layout.returned_batches(drawn.last))
     entries.write_if(drawn.came_back, layout.returned_batches(drawn.position), moved)
-    entries.write_if(alive, layout.unclosed_batches(slot), entries.read(layout.held_batches(slot)))
-    entries.write_if(alive, layout.held_batches(slot), count)
-    entries.write_if(alive, layout.held(slot), drawn.ticket)
-    entries.write_if(alive, layout.unclosed(slot), pushed)
+    entries.write_if(
+        alive, layout.unclosed_batches(worker), entries.read(layout.held_batches(worker))
+    )
+    entries.write_if(alive, layout.held_batches(worker), count)
+    entries.write_if(alive, layout.held(worker), drawn.ticket)
+    entries.write_if(alive, layout.unclosed(worker), pushed)
     return drawn.ticket, count
 
 

@@ -50,10 +50,10 @@ class LedgerLayout:
     """Where each account lies in the vector.
 
     Args:
-        slots: how many workers can take part.
+        workers: how many workers can take part.
     """
 
-    slots: int
+    workers: int
 
     SCRATCH = 0  # takes the writes that a condition forbids
     VERSION = 1  # updates applied
@@ -73,89 +73,89 @@ class LedgerLayout:
     FENCE = 15  # the newest snapshot or restore; what is left of an older one does nothing
     GLOBALS = 16
 
-    def active(self, slot: Any) -> Any:
-        return self.GLOBALS + slot
+    def active(self, worker: Any) -> Any:
+        return self.GLOBALS + worker
 
-    def incarnation(self, slot: Any) -> Any:
-        return self.GLOBALS + self.slots + slot
+    def incarnation(self, worker: Any) -> Any:
+        return self.GLOBALS + self.workers + worker
 
-    def held(self, slot: Any) -> Any:
+    def held(self, worker: Any) -> Any:
         """The ticket that the worker computes."""
-        return self.GLOBALS + 2 * self.slots + slot
+        return self.GLOBALS + 2 * self.workers + worker
 
-    def unclosed(self, slot: Any) -> Any:
+    def unclosed(self, worker: Any) -> Any:
         """The ticket that it pushed last."""
-        return self.GLOBALS + 3 * self.slots + slot
+        return self.GLOBALS + 3 * self.workers + worker
 
-    def ahead(self, slot: Any) -> Any:
+    def ahead(self, worker: Any) -> Any:
         """The ticket that it computes next, while the held one is on its way (pipelining)."""
-        return self.GLOBALS + 4 * self.slots + slot
+        return self.GLOBALS + 4 * self.workers + worker
 
-    def steps(self, slot: Any) -> Any:
-        return self.GLOBALS + 5 * self.slots + slot
+    def steps(self, worker: Any) -> Any:
+        return self.GLOBALS + 5 * self.workers + worker
 
-    def evaluation_steps(self, slot: Any) -> Any:
-        return self.GLOBALS + 6 * self.slots + slot
+    def evaluation_steps(self, worker: Any) -> Any:
+        return self.GLOBALS + 6 * self.workers + worker
 
     def returned(self, position: Any) -> Any:
-        return self.GLOBALS + 7 * self.slots + position
+        return self.GLOBALS + 7 * self.workers + position
 
     @property
     def most_returned(self) -> int:
         """How many tickets can have come back: a worker's account holds three at most."""
-        return 3 * self.slots
+        return 3 * self.workers
 
-    def clock(self, slot: Any) -> Any:
+    def clock(self, worker: Any) -> Any:
         """Steps that the worker has completed, as the gate counts them."""
-        return self.GLOBALS + 10 * self.slots + slot
+        return self.GLOBALS + 10 * self.workers + worker
 
-    def waiting(self, slot: Any) -> Any:
+    def waiting(self, worker: Any) -> Any:
         """1 while the worker waits at the gate."""
-        return self.GLOBALS + 11 * self.slots + slot
+        return self.GLOBALS + 11 * self.workers + worker
 
-    def begins(self, slot: Any) -> Any:
+    def begins(self, worker: Any) -> Any:
         """The first round that the worker takes part in."""
-        return self.GLOBALS + 12 * self.slots + slot
+        return self.GLOBALS + 12 * self.workers + worker
 
-    def contributed(self, slot: Any) -> Any:
+    def contributed(self, worker: Any) -> Any:
         """1 while the worker's gradient is in the round at hand."""
-        return self.GLOBALS + 13 * self.slots + slot
+        return self.GLOBALS + 13 * self.workers + worker
 
-    def wanted(self, slot: Any) -> Any:
+    def wanted(self, worker: Any) -> Any:
         """The position in the rounds that the worker waits for."""
-        return self.GLOBALS + 14 * self.slots + slot
+        return self.GLOBALS + 14 * self.workers + worker
 
-    def pushed(self, slot: Any) -> Any:
+    def pushed(self, worker: Any) -> Any:
         """When the worker's last step ended, in microseconds; 0: none has since it came."""
-        return self.GLOBALS + 15 * self.slots + slot
+        return self.GLOBALS + 15 * self.workers + worker
 
-    def pushed_before(self, slot: Any) -> Any:
+    def pushed_before(self, worker: Any) -> Any:
         """When the step before that ended, likewise."""
-        return self.GLOBALS + 16 * self.slots + slot
+        return self.GLOBALS + 16 * self.workers + worker
 
-    def granted(self, slot: Any) -> Any:
+    def granted(self, worker: Any) -> Any:
         """The clock up to which the worker may go without asking; see `extra_steps`."""
-        return self.GLOBALS + 17 * self.slots + slot
+        return self.GLOBALS + 17 * self.workers + worker
 
-    def held_batches(self, slot: Any) -> Any:
+    def held_batches(self, worker: Any) -> Any:
         """How many tickets the held one stands for; of those that take several at once."""
-        return self.GLOBALS + 18 * self.slots + slot
+        return self.GLOBALS + 18 * self.workers + worker
 
-    def unclosed_batches(self, slot: Any) -> Any:
+    def unclosed_batches(self, worker: Any) -> Any:
         """How many tickets it pushed last, likewise."""
-        return self.GLOBALS + 19 * self.slots + slot
+        return self.GLOBALS + 19 * self.workers + worker
 
     def returned_batches(self, position: Any) -> Any:
         """How many tickets came back together, likewise."""
-        return self.GLOBALS + 20 * self.slots + position
+        return self.GLOBALS + 20 * self.workers + position
 
-    def pace(self, slot: Any) -> Any:
+    def pace(self, worker: Any) -> Any:
         """Microseconds that the worker takes for a batch; see `quota`."""
-        return self.GLOBALS + 23 * self.slots + slot
+        return self.GLOBALS + 23 * self.workers + worker
 
     @property
     def histograms(self) -> int:
-        return self.GLOBALS + 24 * self.slots
+        return self.GLOBALS + 24 * self.workers
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates
@@ -171,10 +171,10 @@ class LedgerLayout:
     def blank(self) -> list[int]:
         """The ledger of a new server."""
         cells = [0] * self.size
-        for slot in range(self.slots):
+        for worker in range(self.workers):
             for account in (self.held, self.unclosed, self.ahead):
-                cells[account(slot)] = NO_TICKET
-            cells[self.begins(slot)], cells[self.wanted(slot)] = NEVER, NOTHING
+                cells[account(worker)] = NO_TICKET
+            cells[self.begins(worker)], cells[self.wanted(worker)] = NEVER, NOTHING
         return cells
 
 
@@ -211,11 +211,11 @@ class Entries:
         self.count(self.layout.BYTES_RECEIVED, received_bytes)
         self.count(self.layout.BYTES_SENT, sent_bytes)
 
-    def is_alive(self, slot: Any, incarnation: Any) -> Any:
-        """Whether the sender is the worker that the server knows under this slot."""
+    def is_alive(self, worker: Any, incarnation: Any) -> Any:
+        """Whether the sender is the worker that the server knows under this worker."""
         return self.logic.both(
-            self.read(self.layout.active(slot)) == 1,
-            self.read(self.layout.incarnation(slot)) == incarnation,
+            self.read(self.layout.active(worker)) == 1,
+            self.read(self.layout.incarnation(worker)) == incarnation,
         )
 
 
@@ -225,51 +225,51 @@ def key_of(ticket: Any, stage: Any) -> Any:
 
 
 def close(
-    entries: Entries, *, alive: Any, slot: Any, ticket: Any, steps: Any, examples: Any
+    entries: Entries, *, alive: Any, worker: Any, ticket: Any, steps: Any, examples: Any
 ) -> Any:
     """Close the ticket that a worker pushed before; answers whether it is counted now."""
     layout, logic = entries.layout, entries.logic
     closed = logic.both(
-        logic.both(alive, ticket >= 0), entries.read(layout.unclosed(slot)) == ticket
+        logic.both(alive, ticket >= 0), entries.read(layout.unclosed(worker)) == ticket
     )
     entries.count_if(closed, layout.COMPLETED, steps)
     entries.count_if(closed, layout.EXAMPLES, examples)
-    entries.count_if(closed, layout.steps(slot), steps)
+    entries.count_if(closed, layout.steps(worker), steps)
     return closed
 
 
-def enter(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
+def enter(entries: Entries, *, worker: Any, incarnation: Any) -> Any:
     """Let a worker in; an older incarnation than the one known stays out.
 
     Its account must be empty: `remove` runs first, in a request of its own.
     """
     layout, logic = entries.layout, entries.logic
-    newer = incarnation > entries.read(layout.incarnation(slot))
-    was_active = entries.read(layout.active(slot)) == 1
-    entries.write_if(newer, layout.active(slot), 1)
-    entries.write_if(newer, layout.incarnation(slot), incarnation)
+    newer = incarnation > entries.read(layout.incarnation(worker))
+    was_active = entries.read(layout.active(worker)) == 1
+    entries.write_if(newer, layout.active(worker), 1)
+    entries.write_if(newer, layout.incarnation(worker), incarnation)
     entries.count_if(newer, layout.ACTIVE_WORKERS, logic.choose(was_active, 0, 1))
     entries.count_if(newer, layout.EXCHANGES)
     return newer
 
 
-def remove(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
+def remove(entries: Entries, *, worker: Any, leaves: Any, closed: Any) -> None:
     """Let a worker out; tickets left on its account go back to be handed out again.
 
     Args:
         entries: the server's ledger.
-        slot: the worker.
+        worker: the worker.
         leaves: whether it is let out at all.
         closed: whether the ticket that it pushed last was closed by this very request.
     """
     layout, logic = entries.layout, entries.logic
-    was_active = logic.both(leaves, entries.read(layout.active(slot)) == 1)
+    was_active = logic.both(leaves, entries.read(layout.active(worker)) == 1)
     position = entries.read(layout.RETURNED)
-    unclosed, held_batches = layout.unclosed(slot), layout.held_batches(slot)
+    unclosed, held_batches = layout.unclosed(worker), layout.held_batches(worker)
     for account, together in (
-        (layout.held(slot), held_batches),
-        (layout.ahead(slot), held_batches),  # never several: nothing is pipelined then
-        (unclosed, layout.unclosed_batches(slot)),
+        (layout.held(worker), held_batches),
+        (layout.ahead(worker), held_batches),  # never several: nothing is pipelined then
+        (unclosed, layout.unclosed_batches(worker)),
     ):
         ticket = entries.read(account)
         returns = logic.both(leaves, ticket >= 0)
@@ -280,29 +280,29 @@ def remove(entries: Entries, *, slot: Any, leaves: Any, closed: Any) -> None:
         entries.count_if(returns, layout.RETURNED)
         position = position + logic.choose(returns, 1, 0)
         entries.write_if(leaves, account, NO_TICKET)
-    entries.write_if(leaves, layout.active(slot), 0)
+    entries.write_if(leaves, layout.active(worker), 0)
     entries.count_if(was_active, layout.ACTIVE_WORKERS, -1)
 
 
-def evict(entries: Entries, *, slot: Any, incarnation: Any) -> Any:
+def evict(entries: Entries, *, worker: Any, incarnation: Any) -> Any:
     """Let a lost worker out and keep it out; answers whether it was the one known.
 
     Also when it has not joined yet: its request to join may still be on its way.
     """
     layout = entries.layout
-    known = entries.read(layout.incarnation(slot))
+    known = entries.read(layout.incarnation(worker))
     applies = incarnation >= known
-    remove(entries, slot=slot, leaves=applies, closed=incarnation < 0)
-    entries.write_if(applies, layout.incarnation(slot), incarnation)
+    remove(entries, worker=worker, leaves=applies, closed=incarnation < 0)
+    entries.write_if(applies, layout.incarnation(worker), incarnation)
     return applies
 
 
-def finish(entries: Entries, *, alive: Any, slot: Any, ticket: Any) -> Any:
+def finish(entries: Entries, *, alive: Any, worker: Any, ticket: Any) -> Any:
     """Close an evaluation ticket at once: nothing was pushed, so no other server need know."""
     layout, logic = entries.layout, entries.logic
-    done = logic.both(alive, entries.read(layout.held(slot)) == ticket)
+    done = logic.both(alive, entries.read(layout.held(worker)) == ticket)
     entries.count_if(done, layout.COMPLETED)
-    entries.count_if(done, layout.evaluation_steps(slot))
+    entries.count_if(done, layout.evaluation_steps(worker))
     return done
 
 
@@ -312,7 +312,7 @@ def open_tickets(entries: Entries, *, count: Any) -> Any:
     first = entries.read(layout.NEXT)
     entries.write(layout.LIMIT, first + count)
     entries.write(layout.RETURNED, 0)
-    for slot in range(layout.slots):
+    for worker in range(layout.workers):
         for account in (layout.held, layout.unclosed, layout.ahead):
-            entries.write(account(slot), NO_TICKET)
+            entries.write(account(worker), NO_TICKET)
     return first

@@ -44,25 +44,25 @@ def pace_after(pace: Any, measured: Any, *, logic: Logic) -> Any:
 
 
 def quota_of(
-    slot: Any, *, paces: Any, takes_part: Any, adaptive_batches: int, vectors: Vectors
+    worker: Any, *, paces: Any, takes_part: Any, adaptive_batches: int, vectors: Vectors
 ) -> Any:
     """How many batches a worker takes in its next round: one at least, and all at most.
 
     Args:
-        slot: vector with 1 for the worker, else 0.
+        worker: vector with 1 for the worker, else 0.
         paces: of all workers, a vector. Of whom none is known, the asking worker's own counts.
         takes_part: vector with 1 for those that take part.
         adaptive_batches: how many a round has for each that takes part.
         vectors: operations.
     """
-    own = vectors.sum(paces * slot)
+    own = vectors.sum(paces * worker)
     known = vectors.where(paces > NOT_KNOWN, paces, own)
     speeds = vectors.where(known > NOT_KNOWN, SPEED_UNIT, 0) // vectors.where(known > 1, known, 1)
     # The worker counts as one of those that take part, whether they know of it yet or not.
-    members = vectors.where(takes_part + slot > 0, 1, 0)
+    members = vectors.where(takes_part + worker > 0, 1, 0)
     total = vectors.sum(speeds * members)
     batches = adaptive_batches * vectors.sum(members)
-    share = batches * vectors.sum(speeds * slot)
+    share = batches * vectors.sum(speeds * worker)
     divisor = vectors.where(total > 0, total, 1)
     rounded = (share + divisor // 2) // divisor
     quota = vectors.where(own > NOT_KNOWN, rounded, adaptive_batches)

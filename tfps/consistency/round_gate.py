@@ -21,7 +21,7 @@ class Contribution:
     """What a worker's push is to a server's rounds.
 
     Args:
-        slot: the worker.
+        worker: the worker.
         incarnation: of it.
         alive: whether it is the one that the server knows.
         position: that its gradient was computed at.
@@ -29,7 +29,7 @@ class Contribution:
         call_id: that it is for; see `rounds`.
     """
 
-    slot: tf.Tensor
+    worker: tf.Tensor
     incarnation: tf.Tensor
     alive: tf.Tensor
     position: tf.Tensor
@@ -52,44 +52,44 @@ class RoundGate:
         self._ledger, self._required = ledger, required
         self._waiters, self._vectors = Waiters(ledger), TensorVectors()
 
-    def expect(self, slots: tf.Tensor) -> None:
+    def expect(self, workers: tf.Tensor) -> None:
         """Workers will come: no round is completed without them."""
-        self._settle(self._state().expecting(slots, vectors=self._vectors))
+        self._settle(self._state().expecting(workers, vectors=self._vectors))
 
-    def enter(self, slot: tf.Tensor, accepted: tf.Tensor) -> None:
+    def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """A worker has joined; if it was not expected, it takes part once it has begun."""
-        is_new = self._one_hot(slot, accepted)
+        is_new = self._one_hot(worker, accepted)
         self._settle(self._state().entered(is_new, vectors=self._vectors))
         self._waiters.wake(tf.ones_like(is_new))
 
-    def leave(self, slot: tf.Tensor, leaves: tf.Tensor) -> None:
+    def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         """A worker takes no part any more."""
-        gone = self._one_hot(slot, leaves)
+        gone = self._one_hot(worker, leaves)
         self._settle(self._state().left(gone, vectors=self._vectors))
         self._waiters.wake(tf.ones_like(gone))
 
-    def begin(self, slot: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    def begin(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """A worker takes part from a round on; answers whether it has to wait for that.
 
         Also for all that are expected: each has its first ticket before anybody gets a second.
         """
-        worker = self._one_hot(slot, alive)
+        mask = self._one_hot(worker, alive)
         waits = self._has_to_wait(
-            self._state().beginning(worker, number, vectors=self._vectors), worker
+            self._state().beginning(mask, number, vectors=self._vectors), mask
         )
         return tf.logical_and(alive, tf.logical_or(waits, self._misses_somebody()))
 
-    def await_round(self, slot: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    def await_round(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """A worker needs the parameters of a round or a later one; whether it has to wait."""
-        worker = self._one_hot(slot, alive)
+        mask = self._one_hot(worker, alive)
         return self._has_to_wait(
-            self._state().waiting_for(worker, number, vectors=self._vectors), worker
+            self._state().waiting_for(mask, number, vectors=self._vectors), mask
         )
 
     def accepts(self, made: Contribution) -> tuple[tf.Tensor, Rounds]:
         """Whether a contribution is in time, and the rounds as they are."""
-        state, worker = self._state(), self._one_hot(made.slot, made.alive)
-        return state.accepts(worker, made.position, vectors=self._vectors) == 1, state
+        state, mask = self._state(), self._one_hot(made.worker, made.alive)
+        return state.accepts(mask, made.position, vectors=self._vectors) == 1, state
 
     def push(
         self, made: Contribution, found: tuple[tf.Tensor, Rounds], *, apply: Apply
@@ -102,9 +102,9 @@ class RoundGate:
             apply: traces the update from the sums of all contributions, if its argument holds.
         """
         accepted, state = found
-        worker = self._one_hot(made.slot, made.alive)
+        mask = self._one_hot(made.worker, made.alive)
         state = state.after_push(
-            self._ledger.one_hot(made.slot),
+            self._ledger.one_hot(made.worker),
             accepted=tf.cast(accepted, tf.int64),
             alive=tf.cast(made.alive, tf.int64),
             next_position=made.next_position,
@@ -113,7 +113,7 @@ class RoundGate:
         )
         turn = self._decide(state, made, may_apply=tf.cast(accepted, tf.int64))
         self._store_after(turn, apply)
-        return self._waits(turn.after, worker)
+        return self._waits(turn.after, mask)
 
     def wait(self, made: Contribution, apply: Apply, *, for_all: bool = False) -> tf.Operation:
         """Trace waiting until the worker may go on; not under the mutex.
@@ -123,18 +123,18 @@ class RoundGate:
             apply: traces the update from the sums of all contributions, if its argument holds.
             for_all: it waits for those that are expected as well.
         """
-        worker = self._ledger.one_hot(made.slot)
+        mask = self._ledger.one_hot(made.worker)
 
         def look_again(_: tf.Tensor) -> tuple[tf.Tensor]:
-            token = self._waiters.take_token(made.slot)
+            token = self._waiters.take_token(made.worker)
             with tf.control_dependencies([token]), self._ledger.locked():
                 state = self._state()
                 may_apply = state.can_apply(
-                    worker, made.position, call_id=made.call_id, vectors=self._vectors
+                    mask, made.position, call_id=made.call_id, vectors=self._vectors
                 )
                 turn = self._decide(state, made, may_apply=may_apply)
                 self._store_after(turn, apply)
-                blocked = self._waits(turn.after, worker)
+                blocked = self._waits(turn.after, mask)
                 if for_all:
                     blocked = tf.logical_or(blocked, self._misses_somebody())
                 blocked = tf.logical_and(blocked, self._is_known(made))
@@ -151,28 +151,28 @@ class RoundGate:
         """Free the queues."""
         self._waiters.destroy()
 
-    def _one_hot(self, slot: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:
-        return self._ledger.one_hot(slot) * tf.cast(condition, tf.int64)
+    def _one_hot(self, worker: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:
+        return self._ledger.one_hot(worker) * tf.cast(condition, tf.int64)
 
     def _misses_somebody(self) -> tf.Tensor:
         """Whether somebody who is expected has not joined yet."""
         layout = self._ledger.layout
-        begins, active = self._ledger.by_slot(layout.begins, layout.active)
+        begins, active = self._ledger.by_worker(layout.begins, layout.active)
         return tf.reduce_any(tf.logical_and(begins < NEVER, active == 0))
 
     def _is_known(self, made: Contribution) -> tf.Tensor:
-        """Not one that has died meanwhile, and whose slot another one has taken."""
+        """Not one that has died meanwhile, and whose worker another one has taken."""
         entries = self._ledger.entries()
-        return entries.read(entries.layout.incarnation(made.slot)) == made.incarnation
+        return entries.read(entries.layout.incarnation(made.worker)) == made.incarnation
 
     def _state(self) -> Rounds:
         layout, cells = self._ledger.layout, self._ledger.cells()
         first = (layout.begins(0), layout.contributed(0), layout.wanted(0))
-        return Rounds(cells[layout.POSITION], *(cells[at : at + layout.slots] for at in first))
+        return Rounds(cells[layout.POSITION], *(cells[at : at + layout.workers] for at in first))
 
     def _store(self, state: Rounds) -> None:
         layout = self._ledger.layout
-        self._ledger.write_by_slot(
+        self._ledger.write_by_worker(
             {
                 layout.begins: state.begins,
                 layout.contributed: state.contributed,
@@ -206,8 +206,8 @@ class RoundGate:
         self._waiters.wake(turn.released + turn.able)
         return turn
 
-    def _has_to_wait(self, state: Rounds, worker: tf.Tensor) -> tf.Tensor:
-        return self._waits(self._settle(state).after, worker)
+    def _has_to_wait(self, state: Rounds, mask: tf.Tensor) -> tf.Tensor:
+        return self._waits(self._settle(state).after, mask)
 
-    def _waits(self, state: Rounds, worker: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_any(tf.logical_and(worker == 1, state.wanted >= 0))
+    def _waits(self, state: Rounds, mask: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_any(tf.logical_and(mask == 1, state.wanted >= 0))

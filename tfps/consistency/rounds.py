@@ -29,7 +29,7 @@ from tfps.consistency.vectors import Vectors
 
 @dataclass(frozen=True)
 class Rounds:
-    """Where a server is in its rounds; vectors have one item for each slot.
+    """Where a server is in its rounds; vectors have one item for each worker.
 
     Args:
         position: of the server, a scalar.
@@ -62,73 +62,73 @@ class Rounds:
         """1 for those that take part in the round at hand."""
         return vectors.where(self.begins <= self.number, 1, 0)
 
-    def expecting(self, slots: Any, *, vectors: Vectors) -> Rounds:
+    def expecting(self, mask: Any, *, vectors: Vectors) -> Rounds:
         """Workers will come: they take part at once, so that nobody runs a round without them.
 
         Args:
-            slots: 1 for those.
+            mask: 1 for those.
             vectors: operations.
         """
-        return replace(self, begins=vectors.where(slots == 1, self.number, self.begins))
+        return replace(self, begins=vectors.where(mask == 1, self.number, self.begins))
 
-    def entered(self, slots: Any, *, vectors: Vectors) -> Rounds:
+    def entered(self, mask: Any, *, vectors: Vectors) -> Rounds:
         """Workers have joined, and have contributed nothing yet."""
-        return self._without(slots, begins=self.begins, vectors=vectors)
+        return self._without(mask, begins=self.begins, vectors=vectors)
 
-    def beginning(self, slots: Any, number: Any, *, vectors: Vectors) -> Rounds:
+    def beginning(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
         """Workers take part from a round on, and wait for it; not if it has begun already.
 
         They take part from the next one on then, and will agree with the other servers on that.
 
         Args:
-            slots: 1 for those.
+            mask: 1 for those.
             number: of the round, a scalar.
             vectors: operations.
         """
         later = vectors.where(number > self.upcoming, number, self.upcoming)
-        waiting = self.waiting_for(slots, number, vectors=vectors)
-        return replace(waiting, begins=vectors.where(slots == 1, later, self.begins))
+        waiting = self.waiting_for(mask, number, vectors=vectors)
+        return replace(waiting, begins=vectors.where(mask == 1, later, self.begins))
 
-    def waiting_for(self, slots: Any, number: Any, *, vectors: Vectors) -> Rounds:
+    def waiting_for(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
         """Workers wait for the begin of a round; not if it has begun already."""
         goal = vectors.where(number >= self.upcoming, number * MAX_STAGES, NOTHING)
-        return replace(self, wanted=vectors.where(slots == 1, goal, self.wanted))
+        return replace(self, wanted=vectors.where(mask == 1, goal, self.wanted))
 
-    def left(self, slots: Any, *, vectors: Vectors) -> Rounds:
+    def left(self, mask: Any, *, vectors: Vectors) -> Rounds:
         """Workers take no part any more. What they have contributed stays in its round.
 
         Except that of an optimizer call of a closed round that nobody else can apply.
         """
-        begins = vectors.where(slots == 1, NEVER, self.begins)
-        return self._without(slots, begins=begins, vectors=vectors)
+        begins = vectors.where(mask == 1, NEVER, self.begins)
+        return self._without(mask, begins=begins, vectors=vectors)
 
-    def _without(self, slots: Any, *, begins: Any, vectors: Vectors) -> Rounds:
-        wanted = vectors.where(slots == 1, NOTHING, self.wanted)
+    def _without(self, mask: Any, *, begins: Any, vectors: Vectors) -> Rounds:
+        wanted = vectors.where(mask == 1, NOTHING, self.wanted)
         without = replace(
-            self, begins=begins, contributed=self.contributed * (1 - slots), wanted=wanted
+            self, begins=begins, contributed=self.contributed * (1 - mask), wanted=wanted
         )
         ends = self.is_closed(vectors=vectors) * (1 - without.is_closed(vectors=vectors))
         position = vectors.where(ends == 1, self.upcoming * MAX_STAGES, self.position)
         return replace(without, position=position)
 
-    def accepts(self, slots: Any, position: Any, *, vectors: Vectors) -> Any:
+    def accepts(self, mask: Any, position: Any, *, vectors: Vectors) -> Any:
         """Whether a contribution that was computed at a position is in time.
 
         Args:
-            slots: 1 for the worker.
+            mask: 1 for the worker.
             position: that its parameters came from, with the stage that it is for.
             vectors: operations.
         """
         is_free = vectors.where(self.contributed == 0, 1, 0)
-        takes_part = vectors.largest(self.members(vectors=vectors) * slots * is_free)
+        takes_part = vectors.largest(self.members(vectors=vectors) * mask * is_free)
         in_time = vectors.where(position == self.position, 1, 0)
         return in_time * takes_part * (1 - self.is_closed(vectors=vectors))
 
-    def can_apply(self, slots: Any, position: Any, *, call_id: int = 1, vectors: Vectors) -> Any:
+    def can_apply(self, mask: Any, position: Any, *, call_id: int = 1, vectors: Vectors) -> Any:
         """Whether a worker that waits can apply a call: it has contributed to it, nobody has.
 
         Args:
-            slots: 1 for the worker.
+            mask: 1 for the worker.
             position: that its parameters came from.
             call_id: that its function can apply.
             vectors: operations.
@@ -136,11 +136,11 @@ class Rounds:
         is_closed = self.is_closed(vectors=vectors)
         mine = vectors.where(is_closed == 1, -call_id, call_id)
         is_there = vectors.where(self.position == position + is_closed, 1, 0)
-        return is_there * vectors.largest(slots * vectors.where(self.contributed == mine, 1, 0))
+        return is_there * vectors.largest(mask * vectors.where(self.contributed == mine, 1, 0))
 
     def after_push(
         self,
-        slots: Any,
+        mask: Any,
         *,
         accepted: Any,
         alive: Any,
@@ -151,7 +151,7 @@ class Rounds:
         """A worker has pushed, and goes on when the position that it needs is reached.
 
         Args:
-            slots: 1 for the worker.
+            mask: 1 for the worker.
             accepted: 1 if it counts; if it came too late, the worker goes on at once.
             alive: 1 if the worker is the one that the server knows.
             next_position: that follows the stage that it was for, in its round.
@@ -161,8 +161,8 @@ class Rounds:
         wanted = vectors.where(accepted == 1, next_position, NOTHING)
         return replace(
             self,
-            contributed=vectors.where(slots * accepted == 1, call_id, self.contributed),
-            wanted=vectors.where(slots * alive == 1, wanted, self.wanted),
+            contributed=vectors.where(mask * accepted == 1, call_id, self.contributed),
+            wanted=vectors.where(mask * alive == 1, wanted, self.wanted),
         )
 
 

@@ -95,14 +95,14 @@ def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
 
 
 class Account:
-    """A worker's slot, with the places of all its cells computed at once.
+    """A worker, with the places of all its cells computed at once.
 
-    `ledger.LedgerLayout` adds the slot to the place of slot 0; here that sum is known already, for
-    those that most requests ask for.
+    `ledger.LedgerLayout` adds the worker to the place of worker 0; here that sum is known already
+    for those that most requests ask for.
     """
 
-    def __init__(self, slot: tf.Tensor, places: dict[int, tf.Tensor]) -> None:
-        self._slot, self._places = slot, places
+    def __init__(self, worker: tf.Tensor, places: dict[int, tf.Tensor]) -> None:
+        self._slot, self._places = worker, places
 
     def __radd__(self, first: int) -> tf.Tensor:
         place = self._places.get(first)
@@ -128,8 +128,8 @@ class ServerEntries(Entries):
         known = self._known.get(id(cell))
         return tf.gather(self._cells, cell) if known is None else known
 
-    def account(self, slot: tf.Tensor) -> Account:
-        """A slot whose cells are read together."""
+    def account(self, worker: tf.Tensor) -> Account:
+        """A worker whose cells are read together."""
         layout = self.layout
         first = [
             layout.active(0),
@@ -140,11 +140,11 @@ class ServerEntries(Entries):
             layout.steps(0),
             layout.evaluation_steps(0),
         ]
-        places = tf.constant(first, tf.int64) + slot
+        places = tf.constant(first, tf.int64) + worker
         singly = tf.unstack(places)
         values = tf.unstack(tf.gather(self._cells, places))
         self._known.update(zip(map(id, singly), values, strict=True))
-        return Account(slot, dict(zip(first, singly, strict=True)))
+        return Account(worker, dict(zip(first, singly, strict=True)))
 
 
 class ServerLedger:
@@ -153,11 +153,11 @@ class ServerLedger:
     Args:
         device: the server.
         container: the job's container.
-        slots: how many workers can take part.
+        workers: how many workers can take part.
     """
 
-    def __init__(self, *, device: str, container: str, slots: int) -> None:
-        self.device, self.container, self.layout = device, container, LedgerLayout(slots)
+    def __init__(self, *, device: str, container: str, workers: int) -> None:
+        self.device, self.container, self.layout = device, container, LedgerLayout(workers)
         self._cells = ServerVariable(
             np.array(self.layout.blank(), np.int64),
             device=device,
@@ -224,19 +224,19 @@ class ServerLedger:
             )
         return operations
 
-    def one_hot(self, slot: tf.Tensor) -> tf.Tensor:
-        """A vector with 1 at a worker's slot."""
-        return tf.one_hot(slot, self.layout.slots, dtype=tf.int64)
+    def one_hot(self, worker: tf.Tensor) -> tf.Tensor:
+        """A vector with 1 for a worker."""
+        return tf.one_hot(worker, self.layout.workers, dtype=tf.int64)
 
-    def by_slot(self, *accounts: Callable[[int], int]) -> list[tf.Tensor]:
+    def by_worker(self, *accounts: Callable[[int], int]) -> list[tf.Tensor]:
         """The cells of all workers, a vector for each account."""
         cells = self.cells()
-        return [cells[account(0) : account(0) + self.layout.slots] for account in accounts]
+        return [cells[account(0) : account(0) + self.layout.workers] for account in accounts]
 
-    def write_by_slot(self, values: Mapping[Callable[[int], int], tf.Tensor]) -> None:
+    def write_by_worker(self, values: Mapping[Callable[[int], int], tf.Tensor]) -> None:
         """Write the cells of all workers, accounts with a vector for each."""
-        slots = np.arange(self.layout.slots)
-        cells = np.concatenate([account(0) + slots for account in values])
+        workers = np.arange(self.layout.workers)
+        cells = np.concatenate([account(0) + workers for account in values])
         self.write(tf.constant(cells, tf.int64), tf.concat(list(values.values()), 0))
 
     def write(self, cells: tf.Tensor, values: tf.Tensor) -> None:

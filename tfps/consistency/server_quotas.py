@@ -22,35 +22,35 @@ class Quotas:
         self._ledger, self._adaptive_batches = ledger, adaptive_batches
         self._vectors = TensorVectors()
 
-    def known(self, slot: tf.Tensor) -> tf.Tensor:
+    def known(self, worker: tf.Tensor) -> tf.Tensor:
         """The quota of a worker that has measured nothing new, such as one that joins."""
-        paces, begins = self._by_slot()
-        return self._quota(self._ledger.one_hot(slot), paces, begins)
+        paces, begins = self._by_worker()
+        return self._quota(self._ledger.one_hot(worker), paces, begins)
 
     def measured(
-        self, entries: Entries, slot: tf.Tensor, *, alive: tf.Tensor, microseconds: tf.Tensor
+        self, entries: Entries, worker: tf.Tensor, *, alive: tf.Tensor, microseconds: tf.Tensor
     ) -> tf.Tensor:
         """The quota of a worker that says how long its last batches have taken.
 
         Args:
             entries: collect the change.
-            slot: the worker.
+            worker: the worker.
             alive: whether it takes part.
             microseconds: for each batch; below 1: not measured.
         """
-        layout, worker = self._ledger.layout, self._ledger.one_hot(slot)
-        paces, begins = self._by_slot()
-        pace = pace_after(entries.read(layout.pace(slot)), microseconds, logic=entries.logic)
-        entries.write_if(alive, layout.pace(slot), pace)
-        return self._quota(worker, tf.where(worker == 1, pace, paces), begins)
+        layout, mask = self._ledger.layout, self._ledger.one_hot(worker)
+        paces, begins = self._by_worker()
+        pace = pace_after(entries.read(layout.pace(worker)), microseconds, logic=entries.logic)
+        entries.write_if(alive, layout.pace(worker), pace)
+        return self._quota(mask, tf.where(mask == 1, pace, paces), begins)
 
-    def _by_slot(self) -> list[tf.Tensor]:
+    def _by_worker(self) -> list[tf.Tensor]:
         layout = self._ledger.layout
-        return self._ledger.by_slot(layout.pace, layout.begins)
+        return self._ledger.by_worker(layout.pace, layout.begins)
 
-    def _quota(self, worker: tf.Tensor, paces: tf.Tensor, begins: tf.Tensor) -> tf.Tensor:
+    def _quota(self, mask: tf.Tensor, paces: tf.Tensor, begins: tf.Tensor) -> tf.Tensor:
         return quota_of(
-            worker,
+            mask,
             paces=paces,
             takes_part=tf.cast(begins < NEVER, tf.int64),
             adaptive_batches=self._adaptive_batches,

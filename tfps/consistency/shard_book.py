@@ -33,14 +33,14 @@ class ShardBook:
 
     Args:
         shards: how many there are.
-        is_at_work: whether a worker, by its slot, is alive; others lose their leases.
+        is_at_work: whether a worker is alive; others lose their leases.
     """
 
     def __init__(self, shards: int, *, is_at_work: Callable[[int], bool]) -> None:
         self._is_at_work = is_at_work
         self._next = [0] * shards
         self._lengths: list[int | None] = [None] * shards
-        self._leases: dict[int, int] = {}  # of slots
+        self._leases: dict[int, int] = {}  # of workers
         self._begun: set[int] = set()
         self._offset = 0  # of the round at hand in the pass
         self._places = array("q")
@@ -52,12 +52,12 @@ class ShardBook:
             del self._places[: max(0, offset - self._offset)]
             self._offset = offset
 
-    def place(self, position: int, *, slot: int, may_wait: bool = True) -> Place | None:
+    def place(self, position: int, *, worker: int, may_wait: bool = True) -> Place | None:
         """The place of a ticket, or None if there is no batch that this worker may have.
 
         Args:
             position: of the ticket.
-            slot: the worker.
+            worker: the worker.
             may_wait: whether the ticket goes back when there is no batch, and may get one later.
                 Without that it is one of several that are pushed together, and whoever repeats
                 them finds as many batches.
@@ -66,7 +66,7 @@ class ShardBook:
             known = self._read(position)
             if known >= 0 and self._has(*divmod(known, MOST_BATCHES)):
                 return Place(*divmod(known, MOST_BATCHES))
-            shard = None if known == CLOSED else self._shard_for(slot)
+            shard = None if known == CLOSED else self._shard_for(worker)
             if shard is None:
                 self._write(position, UNASKED if may_wait else CLOSED)
                 return None
@@ -94,19 +94,19 @@ class ShardBook:
         with self._lock:
             return not any(map(self._has_more, range(len(self._next))))
 
-    def _shard_for(self, slot: int) -> int | None:
+    def _shard_for(self, worker: int) -> int | None:
         """The worker's own, else one that nobody has begun, else one whose worker is lost."""
-        own = self._leases.get(slot)
+        own = self._leases.get(worker)
         if own is not None and self._has_more(own):
             return own
         count = len(self._next)
-        turn = [(slot + step) % count for step in range(count)]
+        turn = [(worker + step) % count for step in range(count)]
         left = [shard for shard in turn if self._has_more(shard)]
-        leased = {shard: other for other, shard in self._leases.items() if other != slot}
+        leased = {shard: other for other, shard in self._leases.items() if other != worker}
         for shard in [s for s in left if s not in self._begun] + left:
             if shard not in leased or not self._is_at_work(leased[shard]):
-                self._leases.pop(leased.get(shard, slot), None)
-                self._leases[slot] = shard
+                self._leases.pop(leased.get(shard, worker), None)
+                self._leases[worker] = shard
                 self._begun.add(shard)
                 return shard
         return None

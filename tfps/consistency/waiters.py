@@ -52,15 +52,15 @@ class Waiters:
 
         # Not a condition for each: two functions more per worker to trace, send and prepare.
         def wake_some() -> tf.Tensor:
-            counts = tf.unstack(released[:, None], num=self._ledger.layout.slots)
-            for slot, count in enumerate(counts):
+            counts = tf.unstack(released[:, None], num=self._ledger.layout.workers)
+            for worker, count in enumerate(counts):
                 tokens = tf.fill(count, tf.constant(TOKEN, tf.int64))
-                tf.raw_ops.QueueEnqueueManyV2(handle=self._queue(slot), components=[tokens])
+                tf.raw_ops.QueueEnqueueManyV2(handle=self._queue(worker), components=[tokens])
             return tf.constant(0)
 
         tf.cond(tf.reduce_any(released == 1), wake_some, lambda: tf.constant(0))
 
-    def take_token(self, slot: tf.Tensor) -> tf.Tensor:
+    def take_token(self, worker: tf.Tensor) -> tf.Tensor:
         """Wait for a token; never under the server's mutex."""
 
         def take(number: int) -> tf.Tensor:
@@ -69,20 +69,20 @@ class Waiters:
             )
             return tf.ensure_shape(token, [])
 
-        slots = range(self._ledger.layout.slots)
-        return tf.switch_case(tf.cast(slot, tf.int32), [lambda s=s: take(s) for s in slots])
+        workers = range(self._ledger.layout.workers)
+        return tf.switch_case(tf.cast(worker, tf.int32), [lambda s=s: take(s) for s in workers])
 
     def destroy(self) -> None:
         """Free the queues."""
-        for slot in range(self._ledger.layout.slots):
+        for worker in range(self._ledger.layout.workers):
             with tf.init_scope(), private.placed_on(self._ledger.device):
-                tf.raw_ops.DestroyResourceOp(resource=self._queue(slot), ignore_lookup_error=True)
+                tf.raw_ops.DestroyResourceOp(resource=self._queue(worker), ignore_lookup_error=True)
 
-    def _queue(self, slot: int) -> tf.Tensor:
+    def _queue(self, worker: int) -> tf.Tensor:
         return tf.raw_ops.FIFOQueueV2(
             component_types=[tf.int64],
             shapes=[[]],
             # TensorFlow lets variables lie in containers that it refuses for queues.
             container=re.sub(r"[^\w.\-/]|_", "-", self._ledger.container),
-            shared_name=f"gate_{slot}",
+            shared_name=f"gate_{worker}",
         )

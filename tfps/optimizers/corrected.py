@@ -82,7 +82,7 @@ class Memories:
         if self.own is None:
             return None
         if self._slot_is_of_worker_0:
-            sender = sender._replace(slot=sender.slot - 1)
+            sender = sender._replace(worker=sender.worker - 1)
         return OfSender(self.own, target, sender)
 
     def clear(self) -> None:

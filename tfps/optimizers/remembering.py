@@ -21,7 +21,7 @@ class OfSender(NamedTuple):
     @property
     def has_row(self) -> tf.Tensor:
         """Whether there is anything; not for worker 0 where the slot itself is that worker's."""
-        return self.sender.slot >= 0
+        return self.sender.worker >= 0
 
     def read(self) -> tf.Tensor:
         """It, of the variable's shape and dtype."""

@@ -22,7 +22,7 @@ class WorkerAt(NamedTuple):
         is_worker: bool scalar; False for the coordinator, for which nothing is stale.
     """
 
-    slot: tf.Tensor
+    worker: tf.Tensor
     version: tf.Tensor
     is_worker: tf.Tensor | bool = True
 
@@ -56,11 +56,11 @@ class _Rows:
 
     def read(self, sender: WorkerAt) -> tf.Tensor:
         """What the worker got with that version, or last."""
-        row = sender.slot
+        row = sender.worker
         if self._versions is not None:
             versions = self._versions_of(sender)
             wanted = tf.where(versions == sender.version, tf.int64.max, versions)
-            row = sender.slot * self._replies + tf.argmax(wanted)
+            row = sender.worker * self._replies + tf.argmax(wanted)
         return tf.raw_ops.ResourceGather(
             resource=self._rows.handle, indices=row, dtype=self._of.dtype
         )
@@ -73,7 +73,7 @@ class _Rows:
             value: of the shape of what it is a value of.
             everywhere: in place of all that is known of the worker.
         """
-        begin = sender.slot * self._replies
+        begin = sender.worker * self._replies
         rows = begin + tf.range(self._replies, dtype=tf.int64)
         if not everywhere and self._versions is not None:
             rows = begin + tf.argmin(self._versions_of(sender))[None]
@@ -89,7 +89,7 @@ class _Rows:
 
     def _versions_of(self, sender: WorkerAt) -> tf.Tensor:
         assert self._versions is not None
-        return tf.reshape(self._versions.read_value(), [-1, self._replies])[sender.slot]
+        return tf.reshape(self._versions.read_value(), [-1, self._replies])[sender.worker]
 
 
 class WorkerMemory:

@@ -51,7 +51,7 @@ class Guard:
             **{("ps", server.index): server.address for server in runtime.servers},
         }
         self._liveness = Liveness[Task](self._addresses, policy=policy)
-        self._evicted: dict[int, int] = {}  # slot -> incarnation
+        self._evicted: dict[int, int] = {}  # worker -> incarnation
         self._lock = threading.Lock()
         self._prober: Prober | None = None
         self._queue: ClosureQueue | None = None

@@ -88,12 +88,12 @@ def take_stats(strategy: Any) -> Stats:
     layout: LedgerLayout = runtime.ticket_server.layout
     all_cells = runtime.cells()
     tickets = all_cells[0]
-    slots = range(layout.slots)
+    workers = range(layout.workers)
     versions = tuple(int(cells[layout.VERSION]) for cells in all_cells)
-    steps = tuple(int(tickets[layout.steps(slot)]) for slot in slots)
+    steps = tuple(int(tickets[layout.steps(worker)]) for worker in workers)
     has_gate = strategy.consistency.bound_steps is not None
-    clocks = [int(tickets[layout.clock(slot)]) for slot in slots] if has_gate else steps
-    active = [clocks[slot] for slot in slots if tickets[layout.active(slot)]]
+    clocks = [int(tickets[layout.clock(worker)]) for worker in workers] if has_gate else steps
+    active = [clocks[worker] for worker in workers if tickets[layout.active(worker)]]
     return Stats(
         updates_applied=min(versions),
         gradients_dropped=int(max(cells[layout.DROPPED] for cells in all_cells)),
@@ -104,7 +104,7 @@ def take_stats(strategy: Any) -> Stats:
             int(max(cells[layout.LARGEST_GAP] for cells in all_cells)) if has_gate else None,
         ),
         worker_steps=steps,
-        worker_evaluation_steps=tuple(int(tickets[layout.evaluation_steps(s)]) for s in slots),
+        worker_evaluation_steps=tuple(int(tickets[layout.evaluation_steps(s)]) for s in workers),
         steps_per_s=strategy.worker_rates(),
         versions=versions,
         exchanges=tuple(int(cells[layout.EXCHANGES]) for cells in all_cells),

@@ -137,7 +137,7 @@ class InProcessRoutes:
         self.direct_workers = (True,) * workers
         self.plans: dict[tuple[int, int], ServedPlan] = {}
 
-    def carrier_of(self, slot: int) -> Carrier:
+    def carrier_of(self, worker: int) -> Carrier:
         """The only one."""
         return self.carrier
 

@@ -112,7 +112,7 @@ class ResidentArrays:
         *parts, offset = arguments
         return (*(tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in parts), offset)
 
-    def bind(self, arguments: Any, slot: int) -> Any:
+    def bind(self, arguments: Any, worker: int) -> Any:
         return arguments
 
     def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:

@@ -201,8 +201,8 @@ class WorkerPipelines:
     def argument_specs(self, arguments: list[Any]) -> Any:
         return (tf.data.IteratorSpec(self.batch_spec),)
 
-    def bind(self, arguments: list[Any], slot: int) -> Any:
-        return (private.remote_result(arguments[slot]),)
+    def bind(self, arguments: list[Any], worker: int) -> Any:
+        return (private.remote_result(arguments[worker]),)
 
     def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
         (iterator,) = arguments

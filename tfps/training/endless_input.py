@@ -95,18 +95,18 @@ def _is_endless(shards: Shards, strategy: Any) -> bool:
     """Asked of a worker, where the function's files are."""
     strategy._wait_for_hung_workers()
     alive = private.alive_workers(strategy.coordinator)
-    slot = alive.index(True) if any(alive) else 0
+    worker = alive.index(True) if any(alive) else 0
     make = functools.partial(
         dataset_of_pipeline,
         getattr(shards.function, "dataset_fn", shards.function),
-        index=min(slot, shards.number - 1),
+        index=min(worker, shards.number - 1),
         pipelines=shards.number,
         strategy=strategy,
     )
     cardinality = tf.function(lambda: make().cardinality(), autograph=False)
     concrete = cardinality.get_concrete_function()
     try:
-        with tf.device(strategy.runtime.topology.worker(slot)):
+        with tf.device(strategy.runtime.topology.worker(worker)):
             return _is_infinite(concrete())
     except tf.errors.OpError:
         return False  # not known; the error comes again when the workers make their datasets

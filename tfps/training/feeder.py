@@ -150,7 +150,7 @@ class Feeder:
     def argument_specs(self, arguments: Any) -> Any:
         return arguments
 
-    def bind(self, arguments: Any, slot: int) -> Any:
+    def bind(self, arguments: Any, worker: int) -> Any:
         return arguments
 
     def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:

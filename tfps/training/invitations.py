@@ -26,20 +26,20 @@ class Invitations:
     def renew(self, there: Sequence[bool]) -> None:
         """Invite workers; for each whether it is alive."""
         with self._lock:
-            self._open = {slot for slot, alive in enumerate(there) if alive}
+            self._open = {worker for worker, alive in enumerate(there) if alive}
             self._runtime.expect(there)
 
-    def cancel(self, slots: frozenset[int]) -> None:
+    def cancel(self, workers: frozenset[int]) -> None:
         """Workers that hang get no closure."""
         with self._lock:
-            for slot in self._open & slots:
-                self._open.remove(slot)
-                self._runtime.cancel_expected(slot)
+            for worker in self._open & workers:
+                self._open.remove(worker)
+                self._runtime.cancel_expected(worker)
 
-    def take(self, slot: int) -> None:
+    def take(self, worker: int) -> None:
         """A worker has begun its closure, and joins now."""
         with self._lock:
-            if slot in self._open:
-                self._open.remove(slot)
+            if worker in self._open:
+                self._open.remove(worker)
             elif self._open:
                 self._runtime.cancel_expected(self._open.pop())

@@ -50,18 +50,24 @@ class LeaseDesk:
         self._books.pop(name, None)
 
     def ask(
-        self, name: tf.Tensor, *, slot: tf.Tensor, position: tf.Tensor, goes_back: bool, ended: Any
+        self,
+        name: tf.Tensor,
+        *,
+        worker: tf.Tensor,
+        position: tf.Tensor,
+        goes_back: bool,
+        ended: Any,
     ) -> list[tf.Tensor]:
         """Traced on a worker: the shard and the index of a ticket's batch, or `NOWHERE`.
 
         Args:
             name: of the book.
-            slot: the worker.
+            worker: the worker.
             position: of the ticket in its run.
             goes_back: whether the ticket does, if there is no batch.
             ended: the shard and the index where the worker found nothing just now, or `NOWHERE`.
         """
-        asked = tf.stack([name, slot, position, tf.constant(int(goes_back), tf.int64), *ended])
+        asked = tf.stack([name, worker, position, tf.constant(int(goes_back), tf.int64), *ended])
         (place,) = tf.raw_ops.RemoteCall(
             target=self._device, args=[asked], Tout=[tf.int64], f=self._function
         )
@@ -72,10 +78,10 @@ class LeaseDesk:
         return [tf.numpy_function(self._answer, [asked], tf.int64)]
 
     def _answer(self, asked: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        name, slot, position, goes_back, *ended = (int(value) for value in asked)
+        name, worker, position, goes_back, *ended = (int(value) for value in asked)
         book, place = self._books.get(name), None
         if book is not None:
             if ended[0] != NOWHERE:
                 book.end(Place(*ended))
-            place = book.place(position, slot=slot, may_wait=bool(goes_back))
+            place = book.place(position, worker=worker, may_wait=bool(goes_back))
         return np.array([NOWHERE, 0] if place is None else place, np.int64)

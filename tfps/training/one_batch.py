@@ -44,7 +44,7 @@ class OneBatch:
     def argument_specs(self, arguments: Any) -> Any:
         return tuple(tf.nest.flatten(self.batch_spec))
 
-    def bind(self, arguments: Any, slot: int) -> Any:
+    def bind(self, arguments: Any, worker: int) -> Any:
         return arguments
 
     def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:

@@ -105,8 +105,8 @@ class ShardPipelines:
             data_pass.on_workers = private.create_on_workers(
                 self._coordinator,
                 [
-                    functools.partial(self._begin, slot % self._number, number)
-                    for slot in range(self._workers)
+                    functools.partial(self._begin, worker % self._number, number)
+                    for worker in range(self._workers)
                 ],
             )
         data_pass.book.begin_round(offset_steps)
@@ -119,20 +119,20 @@ class ShardPipelines:
             tf.TensorSpec([2], tf.int64),
         )
 
-    def bind(self, arguments: Any, slot: int) -> Any:
+    def bind(self, arguments: Any, worker: int) -> Any:
         on_workers, name = arguments
-        return (*private.remote_result(on_workers[slot]), tf.constant([name, slot], tf.int64))
+        return (*private.remote_result(on_workers[worker]), tf.constant([name, worker], tf.int64))
 
     def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
         iterator, pipelines, numbers = arguments
-        name, slot = tf.unstack(numbers)
+        name, worker = tf.unstack(numbers)
         nowhere = [tf.constant(NOWHERE, tf.int64), tf.constant(0, tf.int64)]
         nothing = [tf.constant(empty_component(spec)) for spec in self._flat_specs]
 
         def ask(ended: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             return self._desk.ask(
                 name,
-                slot=slot,
+                worker=worker,
                 position=claim.position,
                 goes_back=claim.goes_back,
                 ended=ended,
@@ -160,10 +160,10 @@ class ShardPipelines:
     def settle(self) -> None:
         """The book keeps every place: who repeats a ticket needs it."""
 
-    def _is_at_work(self, slot: int) -> bool:
+    def _is_at_work(self, worker: int) -> bool:
         queue = private.closure_queue(self._coordinator)
-        alive = private.alive_workers(self._coordinator)[slot]
-        return alive and slot not in queue.barred | queue.recalled
+        alive = private.alive_workers(self._coordinator)[worker]
+        return alive and worker not in queue.barred | queue.recalled
 
     def _begin(self, shard: int, number: int) -> Any:
         """On a worker: an iterator of the shard that it most likely begins with, and all shards."""

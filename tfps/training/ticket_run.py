@@ -17,7 +17,7 @@ from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
-from tfps.runtime.worker.fit_loop import slot_control
+from tfps.runtime.worker.fit_loop import closure_control
 from tfps.training.invitations import Invitations
 from tfps.training.lost_workers import LostWorkers
 from tfps.training.step_rate import StepRate
@@ -60,7 +60,7 @@ class TicketRun:
         self._arguments, self._seeds = arguments, tf.constant(seeds, tf.int64)
         self.tickets = tickets
         compiled.trace(
-            slot_control(0, 0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
+            closure_control(0, 0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
         )
         server = runtime.ticket_server
         compiled.report(reset=True)
@@ -155,7 +155,7 @@ class TicketRun:
         """
         alive = private.alive_workers(self._coordinator)
         away = self._queue.barred | self._queue.recalled
-        present = {slot for slot, there in enumerate(alive) if there} - away
+        present = {worker for worker, there in enumerate(alive) if there} - away
         shards = self._compiled.source.shards
         if shards is not None:
             return max(1, len(present)) if self._goes_on(shards, steps) else 0
@@ -197,7 +197,7 @@ class TicketRun:
         self._sampled_s = time.monotonic()
         layout = self._runtime.ticket_server.layout
         self.completed = int(self.cells[layout.COMPLETED]) - self._completed_before
-        by_worker = [int(self.cells[layout.steps(slot)]) for slot in range(layout.slots)]
+        by_worker = [int(self.cells[layout.steps(worker)]) for worker in range(layout.workers)]
         self.rate.count(self.completed, now_s=self._sampled_s, by_worker=by_worker)
 
     def _period_s(self, remaining_steps: int) -> float:
@@ -250,30 +250,30 @@ class TicketRun:
 
     def _closure(self) -> None:
         """Runs in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
-        slot = private.worker_index()
-        self._invited.take(slot)
+        worker = private.worker_index()
+        self._invited.take(worker)
         for attempt in range(1, ATTEMPTS + 1):
-            incarnation = self._runtime.next_incarnation(slot)
+            incarnation = self._runtime.next_incarnation(worker)
             if self._queue.is_recalled():
-                self._runtime.cancel_expected(slot)
+                self._runtime.cancel_expected(worker)
                 return  # whoever recalled it may have evicted the incarnation before this one only
             try:
-                if self._run_as(slot, incarnation):
+                if self._run_as(worker, incarnation):
                     if not self._queue.is_recalled():
-                        self._visited.add(slot)
+                        self._visited.add(worker)
                     return
             except BaseException:
                 with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
-                    self._runtime.evict(slot, incarnation)
+                    self._runtime.evict(worker, incarnation)
                 raise
             if self._runtime.closed:
                 return  # with its connections; nobody waits for this run any more
             # The connection to a server broke. If the server is there, the worker enters anew.
-            self._runtime.evict(slot, incarnation)
+            self._runtime.evict(worker, incarnation)
             logger.warning(
                 "worker %d lost its connection to a parameter server and connects again "
                 "(attempt %d of %d)",
-                slot,
+                worker,
                 attempt,
                 ATTEMPTS,
             )
@@ -281,21 +281,23 @@ class TicketRun:
         raise tf.errors.UnavailableError(
             None,
             None,
-            f"worker {slot} cannot exchange with the parameter servers, although they are alive. "
+            f"worker {worker} cannot exchange with the parameter servers, although they are alive. "
             + self._runtime.data_plane.last_failures(),
         )
 
-    def _run_as(self, slot: int, incarnation: int) -> bool:
+    def _run_as(self, worker: int, incarnation: int) -> bool:
         """Run a closure; answers whether every server had the last word."""
         known_to = self._compiled.known_to
-        control = slot_control(
-            slot, incarnation, self.first, self._steps, knows_it=slot in known_to
+        control = closure_control(
+            worker, incarnation, self.first, self._steps, knows_it=worker in known_to
         )
-        known_to.discard(slot)  # unless it ends well: it may be another process next time
-        source_arguments = self._compiled.source.bind(self._arguments, slot)
-        result = self._compiled.run(self._coordinator, slot, control, self._seeds, source_arguments)
+        known_to.discard(worker)  # unless it ends well: it may be another process next time
+        source_arguments = self._compiled.source.bind(self._arguments, worker)
+        result = self._compiled.run(
+            self._coordinator, worker, control, self._seeds, source_arguments
+        )
         if Status.LOST not in np.asarray(result)[1:]:
-            known_to.add(slot)
+            known_to.add(worker)
             return True
         self._compiled.raise_server_error()
         return False

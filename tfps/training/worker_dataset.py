@@ -66,7 +66,7 @@ class WorkerDataset:
             tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
         )
         self._numbered_spec = self._numbered.structured_outputs.element_spec
-        makers = [functools.partial(self._create, slot) for slot in range(workers)]
+        makers = [functools.partial(self._create, worker) for worker in range(workers)]
         self._datasets = private.create_on_workers(coordinator, makers)
 
     @property
@@ -92,8 +92,8 @@ class WorkerDataset:
     def arguments(self, data_pass: WorkerPass, offset_steps: int) -> Any:
         if not data_pass.iterators:
             makers = [
-                functools.partial(self._begin, slot, data_pass.number)
-                for slot in range(len(self._datasets))
+                functools.partial(self._begin, worker, data_pass.number)
+                for worker in range(len(self._datasets))
             ]
             data_pass.iterators = private.create_on_workers(self._coordinator, makers)
         return data_pass.iterators, tf.constant([data_pass.number, offset_steps], tf.int64)
@@ -105,9 +105,9 @@ class WorkerDataset:
             tf.TensorSpec([2], tf.int64),
         )
 
-    def bind(self, arguments: Any, slot: int) -> Any:
+    def bind(self, arguments: Any, worker: int) -> Any:
         iterators, numbers = arguments
-        return private.remote_result(iterators[slot]), self._graph, numbers
+        return private.remote_result(iterators[worker]), self._graph, numbers
 
     def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
         iterator, graph, numbers = arguments
@@ -151,18 +151,18 @@ class WorkerDataset:
     def settle(self) -> None:
         """Nothing is kept for a ticket."""
 
-    def _create(self, slot: int) -> tf.data.Dataset:
+    def _create(self, worker: int) -> tf.data.Dataset:
         """The dataset on a worker; it lives as long as this source, and so do its caches."""
-        self._next_pass[slot] = self._first_pass
+        self._next_pass[worker] = self._first_pass
         return self._numbered(self._graph, tf.constant(self._first_pass, tf.int64))
 
-    def _begin(self, slot: int, number: int) -> Any:
+    def _begin(self, worker: int, number: int) -> Any:
         """An iterator of a pass; those of passes before it take their seeds."""
-        dataset = private.remote_result(self._datasets[slot])
-        while self._next_pass[slot] < number:
+        dataset = private.remote_result(self._datasets[worker])
+        while self._next_pass[worker] < number:
             iter(dataset)
-            self._next_pass[slot] += 1
-        self._next_pass[slot] = number + 1
+            self._next_pass[worker] += 1
+        self._next_pass[worker] = number + 1
         return iter(dataset)
 
     def _make(self, graph: tf.Tensor, passes: tf.Tensor) -> tf.data.Dataset:
@@ -194,12 +194,14 @@ class WorkerDataset:
             return iter(dataset).get_next_as_optional().has_value()
 
         topology = coordinator.strategy.runtime.topology
-        for slot, alive in enumerate(private.alive_workers(coordinator)):
+        for worker, alive in enumerate(private.alive_workers(coordinator)):
             try:
-                with tf.device(topology.worker(slot)):
+                with tf.device(topology.worker(worker)):
                     if alive:
                         first(self._graph)
             except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:
-                raise NotPortable(f"worker {slot} cannot read its files: {error.message}") from None
+                raise NotPortable(
+                    f"worker {worker} cannot read its files: {error.message}"
+                ) from None
             except tf.errors.UnavailableError:
                 continue  # it is lost, and looked after elsewhere

@@ -34,9 +34,9 @@ class ChunkedCarrier:
     """
 
     def __init__(
-        self, inner: Carrier, *, container: str, slots: int, chunk_bytes: int | None = None
+        self, inner: Carrier, *, container: str, workers: int, chunk_bytes: int | None = None
     ) -> None:
-        self._inner, self._container, self._slots = inner, container, slots
+        self._inner, self._container, self._workers = inner, container, workers
         self._chunk_bytes = chunk_bytes or chunk_bytes_from_environment()
         self._stagings: dict[str, Staging] = {}
         self.name = inner.name
@@ -113,7 +113,7 @@ class ChunkedCarrier:
     def _staging(self, device: str) -> Staging:
         if device not in self._stagings:
             self._stagings[device] = Staging(
-                device=device, container=self._container, slots=self._slots
+                device=device, container=self._container, workers=self._workers
             )
         return self._stagings[device]
 

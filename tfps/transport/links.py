@@ -155,7 +155,7 @@ class Links:
         key = (int(header[Request.JOB]), server, int(header[Request.PLAN]))
         connection = None
         try:
-            connection = self._take(key) or self._connect(peers, key, int(header[Request.SLOT]))
+            connection = self._take(key) or self._connect(peers, key, int(header[Request.WORKER]))
             with self._lock:
                 self._busy[connection] = key
             if header[Request.KIND] == Kind.LEAVE:
@@ -194,12 +194,12 @@ class Links:
                 return connection
             connection.close()  # the server needed its thread for another one
 
-    def _connect(self, peers: Peers, key: tuple[int, int, int], slot: int) -> Connection:
+    def _connect(self, peers: Peers, key: tuple[int, int, int], worker: int) -> Connection:
         job_id, server, plan_id = key
         self._close_ended()
         return connect(
             peers.endpoints[server],
-            Hello(job=job_id, slot=slot, incarnation=NO_INCARNATION, plan=str(plan_id)),
+            Hello(job=job_id, worker=worker, incarnation=NO_INCARNATION, plan=str(plan_id)),
             secret=bytes.fromhex(peers.secret) or secret_from_environment() or b"",
             encryption=self._encryption,
             timeout_s=CONNECT_TIMEOUT_S,
@@ -267,10 +267,10 @@ NO_INCARNATION = 0  # of a scheduled function: it carries no ticket, and is run 
 
 
 def _sender(header: np.ndarray) -> tuple[int, int, int]:
-    job, slot, incarnation = (
-        int(header[field]) for field in (Request.JOB, Request.SLOT, Request.INCARNATION)
+    job, worker, incarnation = (
+        int(header[field]) for field in (Request.JOB, Request.WORKER, Request.INCARNATION)
     )
-    return job, slot, incarnation
+    return job, worker, incarnation
 
 
 def _lost(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -31,7 +31,7 @@ class Request(enum.IntEnum):
     JOB = 1  # hash of the job's name
     PLAN = 2  # hash of the layout that both sides were traced with
     KIND = 3
-    SLOT = 4  # index of the worker
+    WORKER = 4  # index of the worker
     INCARNATION = 5  # grows with every start of a worker's closure; fences out the dead
     TICKET = 6
     STAGE = 7  # which of the step's optimizer calls, 0 for the first

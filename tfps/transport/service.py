@@ -45,7 +45,7 @@ class Service:
 
     job_id: int
     plan_id: int
-    slots: int
+    workers: int
     entries: tuple[Entry, ...]
 
     def position(self, header: Sequence[int], *, payload_bytes: int) -> int:
@@ -68,9 +68,9 @@ class Service:
                 raise ProtocolError(
                     f"a request for {field.name.lower()} {header[field]}, expected {value}"
                 )
-        if not 0 <= header[Request.SLOT] < self.slots:
+        if not 0 <= header[Request.WORKER] < self.workers:
             raise ProtocolError(
-                f"a request from worker {header[Request.SLOT]}, expected 0 to {self.slots - 1}"
+                f"a request from worker {header[Request.WORKER]}, expected 0 to {self.workers - 1}"
             )
         for position, entry in enumerate(self.entries):
             if (entry.kind, entry.stage) == (header[Request.KIND], header[Request.STAGE]):
@@ -93,7 +93,7 @@ class Service:
         """As text, for the way to the server."""
         entries = [list(astuple(entry)) for entry in self.entries]
         return json.dumps(
-            {"job": self.job_id, "plan": self.plan_id, "slots": self.slots, "entries": entries}
+            {"job": self.job_id, "plan": self.plan_id, "slots": self.workers, "entries": entries}
         )
 
     @classmethod

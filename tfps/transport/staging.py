@@ -33,7 +33,7 @@ class Staging:
     """Seats for the large messages of a job on one server, as named resources.
 
     A seat holds one exchange's request while its parts come and its reply while its parts go, and
-    is empty between exchanges. A worker of `fit` has the seat of its slot: a newer incarnation
+    is empty between exchanges. A worker of `fit` has the seat of its worker: a newer incarnation
     takes it over, an older one is refused. Scheduled functions and the coordinator do not know who
     they are and take a free seat, or the one that was touched longest ago: what is not free while
     that many exchanges are under way belongs to the dead. Every part names its exchange's stamp,
@@ -45,9 +45,9 @@ class Staging:
         slots: how many workers can take part.
     """
 
-    def __init__(self, *, device: str, container: str, slots: int) -> None:
-        self.device, self._container, self._slots = device, container, slots
-        self._seats = 2 * slots + 1  # the coordinator exchanges too
+    def __init__(self, *, device: str, container: str, workers: int) -> None:
+        self.device, self._container, self._workers = device, container, workers
+        self._seats = 2 * workers + 1  # the coordinator exchanges too
         self._used = False
 
     @cached_property
@@ -131,8 +131,8 @@ class Staging:
         incarnation = header[Request.INCARNATION]
         with self._locked() as book:
             touched = book[:, Column.TOUCHED]
-            free = self._slots + tf.argmin(touched[self._slots :])
-            seat = tf.where(incarnation > 0, header[Request.SLOT], free)
+            free = self._workers + tf.argmin(touched[self._workers :])
+            seat = tf.where(incarnation > 0, header[Request.WORKER], free)
             accepted = book[seat, Column.INCARNATION] <= incarnation
             row = tf.stack([ids[0], incarnation, 0, tf.reduce_max(touched) + 1])
             self._note(book, seat, tf.where(accepted, row, book[seat]))

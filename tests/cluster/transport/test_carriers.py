@@ -41,7 +41,7 @@ class EchoServer:
 
     def __init__(self, device: str, *, container: str) -> None:
         self.device = device
-        self.ledger = ServerLedger(device=device, container=container, slots=1)
+        self.ledger = ServerLedger(device=device, container=container, workers=1)
         self.function = server_function(
             self._answer, device=device, signature=Message.signature(REQUEST_FIELDS)
         )
@@ -51,10 +51,10 @@ class EchoServer:
         key, cell = decide.key_of(ticket, 0), ledger.window_cell(ticket)
         with ledger.locked():
             entries, applied = ledger.entries(), ledger.applied_key(cell)
-            decide.enter(entries, slot=header[Request.SLOT], incarnation=1)
+            decide.enter(entries, worker=header[Request.WORKER], incarnation=1)
             ledger.post(entries)
             entries = ledger.entries()
-            alive = entries.is_alive(header[Request.SLOT], header[Request.INCARNATION])
+            alive = entries.is_alive(header[Request.WORKER], header[Request.INCARNATION])
             claim = PushClaim(alive=alive, is_new=key > applied, in_time=True)
             admission = admit(entries, claim, counts_update=True, staleness_bin=0)
             ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))

@@ -25,7 +25,7 @@ from tfps.transport.staging import Staging
 CHUNK = 1000
 CHIEF = "/job:chief/replica:0/task:0/device:CPU:0"
 SERVER = "/job:ps/replica:0/task:0/device:CPU:0"
-WORKERS = [f"/job:worker/replica:0/task:{slot}/device:CPU:0" for slot in range(2)]
+WORKERS = [f"/job:worker/replica:0/task:{worker}/device:CPU:0" for worker in range(2)]
 SIZES = [
     (0, 0), (0, 2500), (2500, 0), (999, 1000), (1000, 1000), (1001, 999), (999, 1001),
     (2000, 2000), (3 * CHUNK, 1), (12_345, 54_321),
@@ -56,7 +56,7 @@ def strategy(
 
 @pytest.fixture
 def carrier(strategy: tfps.ParameterServerStrategy) -> Iterator[ChunkedCarrier]:
-    made = ChunkedCarrier(GrpcCarrier(), container="chunks", slots=2, chunk_bytes=CHUNK)
+    made = ChunkedCarrier(GrpcCarrier(), container="chunks", workers=2, chunk_bytes=CHUNK)
     yield made
     made.destroy()
 
@@ -74,8 +74,8 @@ def _echo(reply_bytes: int) -> Any:
     return server_function(answer, device=SERVER, signature=Message.signature(REQUEST_FIELDS))
 
 
-def _header(*, slot: int = 0, incarnation: int = 0, ticket: int = 0) -> tf.Tensor:
-    values = {Request.SLOT: slot, Request.INCARNATION: incarnation, Request.TICKET: ticket}
+def _header(*, worker: int = 0, incarnation: int = 0, ticket: int = 0) -> tf.Tensor:
+    values = {Request.WORKER: worker, Request.INCARNATION: incarnation, Request.TICKET: ticket}
     return tf.constant([values.get(field, 0) for field in Request], tf.int64)
 
 
@@ -103,7 +103,7 @@ def test_replies_are_those_of_the_inner_carrier(
     with tf.device(CHIEF):
         whole = _ask(GrpcCarrier(), function, _header(ticket=3), payload, reply_bytes)
         for incarnation in (0, 1, 1):
-            header = _header(ticket=3, incarnation=incarnation, slot=1)
+            header = _header(ticket=3, incarnation=incarnation, worker=1)
             found = _ask(carrier, function, header, payload, reply_bytes)
             for part, expected in zip(found, whole, strict=True):
                 np.testing.assert_array_equal(part, expected)
@@ -127,7 +127,7 @@ def test_small_messages_cost_nothing_more(carrier: ChunkedCarrier) -> None:
 
 
 def test_parts_of_several_senders_do_not_meet(carrier: ChunkedCarrier) -> None:
-    """Senders without a slot, from two workers and the coordinator, all at once."""
+    """Senders without a worker, from two workers and the coordinator, all at once."""
     function = _echo(3500)
 
     def run(place: str, seed: int) -> None:
@@ -143,12 +143,12 @@ def test_parts_of_several_senders_do_not_meet(carrier: ChunkedCarrier) -> None:
 
 def test_a_dead_worker_leaves_nothing_behind(strategy: tfps.ParameterServerStrategy) -> None:
     """It ended after some of its parts; its successor's exchange is whole, its own is refused."""
-    staging = Staging(device=SERVER, container="dead_worker", slots=2)
+    staging = Staging(device=SERVER, container="dead_worker", workers=2)
     inner = GrpcCarrier()
     call = staging.call(_echo(100), request_bytes=2000, keeps_reply=True)
 
     def ask(function: Any, *ids: int, incarnation: int, payload: Any = ()) -> Message:
-        header = _header(slot=1, incarnation=incarnation)
+        header = _header(worker=1, incarnation=incarnation)
         part = tf.constant(np.array(payload, np.uint8))
         request = Message(header, tf.constant(ids, tf.int64), part)
         with tf.device(CHIEF):

@@ -10,7 +10,7 @@ import pytest
 from tfps.checkpoint.counters import counters_of, entries_of
 from tfps.consistency.ledger import LedgerLayout
 
-BOOKS = LedgerLayout(slots=2)
+BOOKS = LedgerLayout(workers=2)
 
 
 def _cells(version: int, dropped: int, staleness: dict[int, int]) -> np.ndarray[Any, Any]:

@@ -21,10 +21,10 @@ def one(slot: int, slots: int) -> np.ndarray:
 class GateMachine(RuleBasedStateMachine):
     """Workers of a server: computing, waiting at the gate, or away."""
 
-    @initialize(slots=st.integers(1, 4), bound=st.integers(0, 3))
+    @initialize(workers=st.integers(1, 4), bound=st.integers(0, 3))
     def start(self, slots: int, bound: int) -> None:
         nobody = np.zeros(slots, np.int64)
-        self.slots, self.bound = slots, bound
+        self.workers, self.bound = slots, bound
         self.state = Clocks(nobody, nobody.copy(), nobody.copy())
         self.computing: set[int] = set()
         self.waiting: set[int] = set()
@@ -56,21 +56,21 @@ class GateMachine(RuleBasedStateMachine):
         """What a worker does with a token; those that were let out go as well."""
         assert slot in self.waiting
         self.waiting.discard(slot)
-        decision = self._decide(self.state, one(slot, self.slots))
+        decision = self._decide(self.state, one(slot, self.workers))
         assert not decision.blocked.any()
         if self.state.active[slot]:
             self.computing.add(slot)
 
-    @precondition(lambda self: len(self.computing | self.waiting) < self.slots)
+    @precondition(lambda self: len(self.computing | self.waiting) < self.workers)
     @rule(data=st.data())
     def enter(self, data: st.DataObject) -> None:
-        away = sorted(set(range(self.slots)) - self.computing - self.waiting)
+        away = sorted(set(range(self.workers)) - self.computing - self.waiting)
         slot = data.draw(st.sampled_from(away))
-        active = self.state.active | one(slot, self.slots)
+        active = self.state.active | one(slot, self.workers)
         state = Clocks(self.state.clocks, active, self.state.waiting)
         others = [c for s, c in enumerate(state.clocks) if active[s] and s != slot]
-        self.note_entry(one(slot, self.slots))
-        self._decide(state.entered(one(slot, self.slots), vectors=VECTORS), 0 * active)
+        self.note_entry(one(slot, self.workers))
+        self._decide(state.entered(one(slot, self.workers), vectors=VECTORS), 0 * active)
         assert self.state.clocks[slot] == min(others, default=0)
         self.computing.add(slot)
 
@@ -79,7 +79,7 @@ class GateMachine(RuleBasedStateMachine):
     def end_step(self, data: st.DataObject) -> None:
         slot = data.draw(st.sampled_from(sorted(self.computing)))
         before = self.state.clocks[slot]
-        worker = one(slot, self.slots)
+        worker = one(slot, self.workers)
         self.computing.discard(slot)
         self.note_push(worker)
         decision = self._decide(self.state.ticked(worker, before + 1, vectors=VECTORS), worker)
@@ -91,12 +91,12 @@ class GateMachine(RuleBasedStateMachine):
     def leave_or_be_let_out(self, data: st.DataObject) -> None:
         slot = data.draw(st.sampled_from(sorted(self.computing | self.waiting)))
         self.computing.discard(slot)
-        active = self.state.active * (1 - one(slot, self.slots))
+        active = self.state.active * (1 - one(slot, self.workers))
         self._decide(Clocks(self.state.clocks, active, self.state.waiting), 0 * active)
 
     @invariant()
     def the_bound_holds_and_somebody_can_go_on(self) -> None:
-        active = [s for s in range(self.slots) if self.state.active[s]]
+        active = [s for s in range(self.workers) if self.state.active[s]]
         assert self.computing <= set(active)
         assert set(np.flatnonzero(self.state.waiting).tolist()) == self.waiting
         clocks = {slot: int(self.state.clocks[slot]) for slot in active}

@@ -26,7 +26,7 @@ class Wire:
     """What a worker sends to one server."""
 
     kind: Kind
-    slot: int
+    worker: int
     incarnation: int
     ticket: int = NO_TICKET
     stage: int = 0
@@ -40,7 +40,7 @@ class Wire:
     def header(self) -> list[int]:
         header = [0] * REQUEST_FIELDS
         header[Request.CLOSED_STEPS] = self.closed_steps
-        header[Request.SLOT], header[Request.INCARNATION] = self.slot, self.incarnation
+        header[Request.WORKER], header[Request.INCARNATION] = self.worker, self.incarnation
         header[Request.TICKET], header[Request.STAGE] = self.ticket, self.stage
         header[Request.BASE_VERSION] = self.base_version
         header[Request.ACKED_TICKET], header[Request.EXAMPLES] = self.acked_ticket, self.examples
@@ -74,13 +74,13 @@ class ServerModel:
         self,
         *,
         index: int,
-        slots: int,
+        workers: int,
         stages: tuple[bool, ...],
         pipelined: bool = False,
         drop_above: int | None = None,
         several: bool = False,
     ) -> None:
-        self.index, self.layout, self.stages = index, LedgerLayout(slots), stages
+        self.index, self.layout, self.stages = index, LedgerLayout(workers), stages
         self.pipelined, self.drop_above, self.several = pipelined, drop_above, several
         self.dropped: list[tuple[int, int]] = []  # (ticket, stage)
         self.refused = 0  # pushes of workers that were let out
@@ -133,15 +133,15 @@ class ServerModel:
         """Of whoever asks next; a different one each time."""
         return 1 + len(self.issued) % MOST_SEVERAL if self.several else None
 
-    def _issue(self, entries: Entries, *, alive: bool, slot: int, pushed: int) -> tuple[int, int]:
+    def _issue(self, entries: Entries, *, alive: bool, worker: int, pushed: int) -> tuple[int, int]:
         ticket, batches = NO_TICKET, 1
         if self.quota is not None:
             ticket, batches = issuing.issue_several(
-                entries, alive=alive, slot=slot, pushed=pushed, quota=self.quota
+                entries, alive=alive, worker=worker, pushed=pushed, quota=self.quota
             )
         else:
             ticket = issuing.issue(
-                entries, alive=alive, slot=slot, pushed=pushed, pipelined=self.pipelined
+                entries, alive=alive, worker=worker, pushed=pushed, pipelined=self.pipelined
             )
         self._note_issued(ticket, batches)
         return ticket, batches
@@ -153,22 +153,24 @@ class ServerModel:
 
     def _join(self, wire: Wire) -> Answer:
         entries = self.entries()
-        newer = wire.incarnation > entries.read(self.layout.incarnation(wire.slot))
-        decide.remove(entries, slot=wire.slot, leaves=newer, closed=False)
+        newer = wire.incarnation > entries.read(self.layout.incarnation(wire.worker))
+        decide.remove(entries, worker=wire.worker, leaves=newer, closed=False)
         self.post(entries)
         entries = self.entries()
         accepted = decide.enter(
-            entries, slot=wire.slot, incarnation=wire.incarnation if newer else -1
+            entries, worker=wire.worker, incarnation=wire.incarnation if newer else -1
         )
         ticket, batches = NO_TICKET, 1
         if self.hands_out_tickets:
-            ticket, batches = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
+            ticket, batches = self._issue(
+                entries, alive=accepted, worker=wire.worker, pushed=NO_TICKET
+            )
         version = entries.read(self.layout.VERSION)
         self.post(entries)
         ahead = NO_TICKET
         if self.hands_out_tickets and self.pipelined:
             entries = self.entries()
-            ahead, _ = self._issue(entries, alive=accepted, slot=wire.slot, pushed=NO_TICKET)
+            ahead, _ = self._issue(entries, alive=accepted, worker=wire.worker, pushed=NO_TICKET)
             self.post(entries)
         status = Status.OK if accepted else Status.EVICTED
         return Answer(status, version, ticket, ahead, batches)
@@ -220,9 +222,9 @@ class ServerModel:
             terms,
             Arrival(
                 wire.header,
-                wire.slot,
+                wire.worker,
                 is_ours=True,
-                alive=entries.is_alive(wire.slot, wire.incarnation),
+                alive=entries.is_alive(wire.worker, wire.incarnation),
                 position=wire.base_version,
                 applied_key=self.applied_keys.get(wire.ticket, -1),
                 quota=self.quota if self.several else None,
@@ -242,10 +244,10 @@ class ServerModel:
 
     def _finish(self, wire: Wire) -> Answer:
         entries = self.entries()
-        alive = entries.is_alive(wire.slot, wire.incarnation)
-        if decide.finish(entries, alive=alive, slot=wire.slot, ticket=wire.ticket):
+        alive = entries.is_alive(wire.worker, wire.incarnation)
+        if decide.finish(entries, alive=alive, worker=wire.worker, ticket=wire.ticket):
             self.finished.append(wire.ticket)
-        ticket: int = issuing.issue(entries, alive=alive, slot=wire.slot, pushed=NO_TICKET)
+        ticket: int = issuing.issue(entries, alive=alive, worker=wire.worker, pushed=NO_TICKET)
         self._note_issued(ticket, 1)
         version = entries.read(self.layout.VERSION)
         self.post(entries)
@@ -253,11 +255,11 @@ class ServerModel:
 
     def _leave(self, wire: Wire) -> Answer:
         entries = self.entries()
-        alive = entries.is_alive(wire.slot, wire.incarnation)
+        alive = entries.is_alive(wire.worker, wire.incarnation)
         closed = False
         if self.hands_out_tickets:
             closed = self._close(entries, alive=alive, wire=wire)
-        decide.remove(entries, slot=wire.slot, leaves=alive, closed=closed)
+        decide.remove(entries, worker=wire.worker, leaves=alive, closed=closed)
         version = entries.read(self.layout.VERSION)
         self.post(entries)
         return Answer(Status.OK if alive else Status.EVICTED, version)
@@ -266,7 +268,7 @@ class ServerModel:
         closed: bool = decide.close(
             entries,
             alive=alive,
-            slot=wire.slot,
+            worker=wire.worker,
             ticket=wire.acked_ticket,
             steps=wire.closed_steps,
             examples=wire.examples,
@@ -275,9 +277,9 @@ class ServerModel:
             self._note_closed(wire)
         return closed
 
-    def evict(self, slot: int, incarnation: int) -> bool:
+    def evict(self, worker: int, incarnation: int) -> bool:
         entries = self.entries()
-        leaves: bool = decide.evict(entries, slot=slot, incarnation=incarnation)
+        leaves: bool = decide.evict(entries, worker=worker, incarnation=incarnation)
         self.post(entries)
         return leaves
 
@@ -294,16 +296,16 @@ class ServerModel:
 
     def accounts(self) -> list[int]:
         """The tickets that are out or came back."""
-        layout, slots = self.layout, range(self.layout.slots)
-        cells = [(layout.held(s), layout.held_batches(s)) for s in slots]
-        cells += [(layout.unclosed(s), layout.unclosed_batches(s)) for s in slots]
+        layout, workers = self.layout, range(self.layout.workers)
+        cells = [(layout.held(s), layout.held_batches(s)) for s in workers]
+        cells += [(layout.unclosed(s), layout.unclosed_batches(s)) for s in workers]
         cells += [
             (layout.returned(k), layout.returned_batches(k))
             for k in range(self[LedgerLayout.RETURNED])
         ]
         tickets = [(self[ticket], self[batches]) for ticket, batches in cells]
         if not self.several:
-            tickets += [(self[layout.ahead(s)], 1) for s in slots]
+            tickets += [(self[layout.ahead(s)], 1) for s in workers]
             tickets = [(ticket, 1) for ticket, _ in tickets]
         return [
             ticket + number
@@ -344,7 +346,7 @@ class Input:
 class WorkerModel:
     """One run of a worker's closure. It sends nothing new before all servers have answered."""
 
-    slot: int
+    worker: int
     incarnation: int
     servers: int
     stages: tuple[bool, ...]
@@ -416,7 +418,7 @@ class WorkerModel:
         self.in_flight = {
             server: Wire(
                 kind,
-                self.slot,
+                self.worker,
                 self.incarnation,
                 ticket=self.ticket if steps else NO_TICKET,
                 stage=self.stage,

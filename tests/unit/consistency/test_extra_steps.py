@@ -35,7 +35,7 @@ class DynamicGateMachine(GateMachine):
         return self.bound + self.extra
 
     def _known(self) -> Pace:
-        nothing = np.zeros(self.slots, np.int64)
+        nothing = np.zeros(self.workers, np.int64)
         return self.pace or Pace(nothing, nothing, nothing)
 
     def note_entry(self, worker: np.ndarray) -> None:

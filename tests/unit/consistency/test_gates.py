@@ -21,28 +21,28 @@ INTEGER = tf.TensorSpec([], tf.int64)
 
 @pytest.fixture
 def ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
-    made = ServerLedger(device=DEVICE, container=f"test_{request.node.name}", slots=2)
+    made = ServerLedger(device=DEVICE, container=f"test_{request.node.name}", workers=2)
     yield made
     made.destroy()
 
 
 def served(ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[..., int], ...]:
-    """Functions: enter(slot), which answers the clock, and push(slot, clock), whether it waits."""
+    """Functions: enter(worker) answers the clock, push(worker, clock) whether it waits."""
 
-    def enter(slot: tf.Tensor) -> list[tf.Tensor]:
+    def enter(worker: tf.Tensor) -> list[tf.Tensor]:
         with ledger.locked():
-            ledger.write(ledger.layout.active(slot), tf.constant(1, tf.int64))
-            gate.enter(slot, tf.constant(True))
-            clock = ledger.entries().read(ledger.layout.clock(slot))
+            ledger.write(ledger.layout.active(worker), tf.constant(1, tf.int64))
+            gate.enter(worker, tf.constant(True))
+            clock = ledger.entries().read(ledger.layout.clock(worker))
         return [clock]
 
-    def push(slot: tf.Tensor, clock: tf.Tensor) -> list[tf.Tensor]:
+    def push(worker: tf.Tensor, clock: tf.Tensor) -> list[tf.Tensor]:
         with ledger.locked():
-            waits = gate.end_step(slot, counts=tf.constant(True), clock=clock)
+            waits = gate.end_step(worker, counts=tf.constant(True), clock=clock)
         return [tf.cast(waits, tf.int64)]
 
-    def wait(slot: tf.Tensor) -> list[tf.Tensor]:
-        return list(gate.wait(slot, lambda: [tf.identity(slot)]))
+    def wait(worker: tf.Tensor) -> list[tf.Tensor]:
+        return list(gate.wait(worker, lambda: [tf.identity(worker)]))
 
     def traced(function: Callable[..., list[tf.Tensor]], arguments: int) -> Callable[..., int]:
         concrete = server_function(function, device=DEVICE, signature=[INTEGER] * arguments)
@@ -86,11 +86,11 @@ def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(ledger: ServerLed
     for clock in (4, 5, 6):
         assert push(SLOW, clock) == 0
     assert wait(FAST) == FAST
-    pushed = [int(cell) for cell in ledger.by_slot(ledger.layout.pushed)[0]]
+    pushed = [int(cell) for cell in ledger.by_worker(ledger.layout.pushed)[0]]
     assert all(begun <= microseconds / 1e6 <= time.time() for microseconds in pushed)
     # Nothing is known of one that comes anew, and so nothing granted.
     enter(FAST)
     layout = ledger.layout
-    known = ledger.by_slot(layout.pushed, layout.pushed_before, layout.granted)
+    known = ledger.by_worker(layout.pushed, layout.pushed_before, layout.granted)
     assert [int(cells[FAST]) for cells in known] == [0, 0, 0]
     gate.destroy()

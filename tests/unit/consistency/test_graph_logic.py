@@ -19,9 +19,9 @@ from tfps.consistency.server_ledger import ServerEntries, additions, writes
 from tfps.runtime.server.admission import Anyone, Arrival, ByMember, ByTicket, Terms, judge
 from tfps.transport.message import REQUEST_FIELDS, Request
 
-SLOTS = 2
-BOOKS = LedgerLayout(SLOTS)
-SLOT = st.integers(0, SLOTS - 1)
+WORKERS = 2
+BOOKS = LedgerLayout(WORKERS)
+WORKER = st.integers(0, WORKERS - 1)
 TRUTH = st.integers(0, 1)
 # Few values, so that tickets, incarnations and versions often agree.
 NUMBER = st.integers(-1, 3)
@@ -46,9 +46,11 @@ def _judge(entries: Entries, arguments: Arguments, *, terms: Terms) -> list[Any]
         terms,
         Arrival(
             header,
-            arguments["slot"],
+            arguments["worker"],
             is_ours=arguments["is_ours"] == 1 if knows else True,
-            alive=entries.is_alive(arguments["slot"], arguments["incarnation"]) if knows else True,
+            alive=entries.is_alive(arguments["worker"], arguments["incarnation"])
+            if knows
+            else True,
             in_time=arguments["in_time"] == 1 if terms.in_rounds else True,
             position=now,
             applied_key=arguments["applied_key"],
@@ -81,7 +83,7 @@ def _plainly(decision: Callable[..., Any]) -> Decision:
 
 
 PUSH = {
-    "slot": SLOT,
+    "worker": WORKER,
     "is_ours": TRUTH,
     "in_time": TRUTH,
     "incarnation": NUMBER,
@@ -111,22 +113,22 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
         _with_alive(decide.close),
         {
             "alive": TRUTH,
-            "slot": SLOT,
+            "worker": WORKER,
             "ticket": NUMBER,
             "steps": st.integers(1, 1 << 20),
             "examples": st.integers(0, 1 << 40),
         },
     ),
-    "issue": (_with_alive(issuing.issue), {"alive": TRUTH, "slot": SLOT, "pushed": NUMBER}),
+    "issue": (_with_alive(issuing.issue), {"alive": TRUTH, "worker": WORKER, "pushed": NUMBER}),
     "issue_several": (
         _several,
-        {"alive": TRUTH, "slot": SLOT, "pushed": NUMBER, "quota": st.integers(1, 64)},
+        {"alive": TRUTH, "worker": WORKER, "pushed": NUMBER, "quota": st.integers(1, 64)},
     ),
     "withdraw": (_plainly(issuing.withdraw), {"ticket": NUMBER}),
-    "enter": (_plainly(decide.enter), {"slot": SLOT, "incarnation": NUMBER}),
-    "dismiss": (_dismiss, {"slot": SLOT, "leaves": TRUTH, "closed": TRUTH}),
-    "evict": (_plainly(decide.evict), {"slot": SLOT, "incarnation": NUMBER}),
-    "finish": (_with_alive(decide.finish), {"alive": TRUTH, "slot": SLOT, "ticket": NUMBER}),
+    "enter": (_plainly(decide.enter), {"worker": WORKER, "incarnation": NUMBER}),
+    "dismiss": (_dismiss, {"worker": WORKER, "leaves": TRUTH, "closed": TRUTH}),
+    "evict": (_plainly(decide.evict), {"worker": WORKER, "incarnation": NUMBER}),
+    "finish": (_with_alive(decide.finish), {"alive": TRUTH, "worker": WORKER, "ticket": NUMBER}),
     "open_tickets": (_plainly(decide.open_tickets), {"count": st.integers(0, 1 << 60)}),
 }
 
@@ -135,13 +137,13 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
 def _books(draw: st.DrawFn) -> list[int]:
     """Any ledger: not only those that a run can reach."""
     cells = BOOKS.blank()
-    singly = range(1, BOOKS.GLOBALS + 8 * SLOTS)
-    several = range(BOOKS.held_batches(0), BOOKS.pace(0) + SLOTS)
+    singly = range(1, BOOKS.GLOBALS + 8 * WORKERS)
+    several = range(BOOKS.held_batches(0), BOOKS.pace(0) + WORKERS)
     for cell in [*singly, *several]:
         cells[cell] = draw(NUMBER)
-    cells[BOOKS.RETURNED] = draw(st.integers(0, 2 * SLOTS))
-    for slot in range(SLOTS):
-        cells[BOOKS.active(slot)] = draw(TRUTH)
+    cells[BOOKS.RETURNED] = draw(st.integers(0, 2 * WORKERS))
+    for worker in range(WORKERS):
+        cells[BOOKS.active(worker)] = draw(TRUTH)
     return cells
 
 
@@ -170,8 +172,8 @@ def _on_tensors(name: str) -> Callable[..., tf.Tensor]:
     def decided(cells: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         entries = ServerEntries(BOOKS, cells)
         arguments = dict(zip(parameters, tf.unstack(values), strict=True))
-        if "slot" in arguments:
-            arguments["slot"] = entries.account(arguments["slot"])
+        if "worker" in arguments:
+            arguments["worker"] = entries.account(arguments["worker"])
         answers, after = decision(entries, arguments), cells
         if entries.writes:
             written, updates = writes(entries)

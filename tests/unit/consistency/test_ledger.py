@@ -68,7 +68,7 @@ class TicketMachine(RuleBasedStateMachine):
         self.several = tickets == "several" and stages == (True,)
         drop_above = None if self.several else drop_above
         self.servers = [
-            ServerModel(index=p, slots=slots, stages=stages, drop_above=drop_above)
+            ServerModel(index=p, workers=slots, stages=stages, drop_above=drop_above)
             for p in range(servers)
         ]
         self.layout = self.servers[0].layout
@@ -78,7 +78,7 @@ class TicketMachine(RuleBasedStateMachine):
 
     @property
     def free_slots(self) -> list[int]:
-        busy = {*self.on_duty, *(eviction.worker.slot for eviction in self.evictions)}
+        busy = {*self.on_duty, *(eviction.worker.worker for eviction in self.evictions)}
         return [slot for slot in range(self.slots) if slot not in busy | self.gone]
 
     @property
@@ -121,7 +121,7 @@ class TicketMachine(RuleBasedStateMachine):
         self.to_start -= 1
         self.incarnation += 1
         worker = WorkerModel(
-            slot=slot,
+            worker=slot,
             incarnation=self.incarnation,
             servers=len(self.servers),
             stages=self.stages,
@@ -147,7 +147,7 @@ class TicketMachine(RuleBasedStateMachine):
 
     def _evict(self, eviction: Eviction) -> None:
         worker = eviction.worker
-        self.servers[eviction.next_server].evict(worker.slot, worker.incarnation)
+        self.servers[eviction.next_server].evict(worker.worker, worker.incarnation)
         eviction.next_server += 1
         if eviction.next_server == len(self.servers):
             self.evictions.remove(eviction)
@@ -174,8 +174,8 @@ class TicketMachine(RuleBasedStateMachine):
 
     def _advance(self, worker: WorkerModel) -> None:
         worker.advance()
-        if worker.ended and self.on_duty.get(worker.slot) is worker:
-            del self.on_duty[worker.slot]
+        if worker.ended and self.on_duty.get(worker.worker) is worker:
+            del self.on_duty[worker.worker]
 
     @rule(seed=st.integers(0, 1 << 16))
     def come_to_rest(self, seed: int = 0) -> None:
@@ -293,7 +293,7 @@ TestTickets.settings = settings(
 
 def test_a_ticket_beyond_the_data_does_not_hide_one_that_came_back() -> None:
     """Found by the machine: the worker that ends on the first must have repeated the second."""
-    server = ServerModel(index=0, slots=2, stages=(True,))
+    server = ServerModel(index=0, workers=2, stages=(True,))
     server.open_tickets(UNLIMITED)
     data = Input(first=0, batches=1)
     workers = [_joined(server, slot, slot + 1, data) for slot in (0, 1)]
@@ -306,7 +306,7 @@ def test_a_ticket_beyond_the_data_does_not_hide_one_that_came_back() -> None:
 
 def test_a_lost_worker_that_has_not_joined_yet_stays_out() -> None:
     """Its request to join comes after the coordinator's call, on another connection."""
-    server = ServerModel(index=0, slots=1, stages=(True,))
+    server = ServerModel(index=0, workers=1, stages=(True,))
     server.open_tickets(2)
     server.evict(0, 1)
     assert _joined(server, 0, 1, Input(first=0, batches=2)).ticket == NO_TICKET
@@ -316,7 +316,7 @@ def test_a_lost_worker_that_has_not_joined_yet_stays_out() -> None:
 
 def _joined(server: ServerModel, slot: int, incarnation: int, data: Input) -> WorkerModel:
     worker = WorkerModel(
-        slot=slot, incarnation=incarnation, servers=1, stages=(True,), data=data, trains=True
+        worker=slot, incarnation=incarnation, servers=1, stages=(True,), data=data, trains=True
     )
     worker.deliver(0, [server])
     worker.advance()
@@ -338,7 +338,7 @@ def test_a_pipelined_worker_takes_what_came_back_after_the_end_of_the_data() -> 
 
 def test_tickets_that_came_back_together_are_repeated_together() -> None:
     """Servers know a gradient by its first ticket: another one of fewer batches is not the same."""
-    server = ServerModel(index=0, slots=2, stages=(True,), several=True)
+    server = ServerModel(index=0, workers=2, stages=(True,), several=True)
     server.open_tickets(4)
     data = Input(first=0, batches=4)
     server.issued = [0, 0]  # the quota is three

@@ -26,15 +26,15 @@ def _quotas(
     return [
         int(
             quota_of(
-                np.eye(len(paces), dtype=np.int64)[slot],
+                np.eye(len(paces), dtype=np.int64)[worker],
                 paces=np.array(paces, np.int64),
                 takes_part=present,
                 adaptive_batches=adaptive_batches,
                 vectors=ArrayVectors(),
             )
         )
-        for slot in range(len(paces))
-        if present[slot]
+        for worker in range(len(paces))
+        if present[worker]
     ]
 
 
@@ -114,9 +114,9 @@ def test_one_slow_call_is_forgotten_and_a_slow_worker_is_not() -> None:
 def test_servers_decide_alike(
     workers: list[tuple[int, bool]], adaptive_batches: int, data: st.DataObject
 ) -> None:
-    slot = data.draw(st.integers(0, len(workers) - 1))
+    worker = data.draw(st.integers(0, len(workers) - 1))
     measured = data.draw(st.integers(-1, 10**7))
-    one_hot = np.eye(len(workers), dtype=np.int64)[slot]
+    one_hot = np.eye(len(workers), dtype=np.int64)[worker]
     paces = np.array([pace for pace, _ in workers], np.int64)
     present = np.array([there for _, there in workers], np.int64)
     plain = quota_of(
@@ -134,7 +134,7 @@ def test_servers_decide_alike(
         vectors=TensorVectors(),
     )
     assert int(tensors) == int(plain)
-    before = int(paces[slot])
+    before = int(paces[worker])
     asked = tf.constant(before, tf.int64), tf.constant(measured, tf.int64)
     assert int(pace_after(*asked, logic=GraphLogic())) == pace_after(
         before, measured, logic=PlainLogic()

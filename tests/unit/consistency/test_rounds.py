@@ -30,7 +30,7 @@ class SimulatedServer:
     """
 
     def __init__(self, slots: int, *, required: int, stages: int) -> None:
-        self.slots, self.required, self.stages = slots, required, stages
+        self.workers, self.required, self.stages = slots, required, stages
         nobody = np.zeros(slots, np.int64)
         self.state = Rounds(0, nobody + NEVER, nobody, nobody + NOTHING)
         self.tokens = [0] * slots
@@ -42,7 +42,7 @@ class SimulatedServer:
         self.incarnations = list(range(slots))
 
     def one(self, slot: int) -> np.ndarray:
-        return np.eye(self.slots, dtype=np.int64)[slot]
+        return np.eye(self.workers, dtype=np.int64)[slot]
 
     def following(self, position: int) -> int:
         number, stage = divmod(position, MAX_STAGES)
@@ -107,7 +107,7 @@ class Worker:
     """
 
     def __init__(self, slot: int, job: Job) -> None:
-        self.slot, self.job = slot, job
+        self.worker, self.job = slot, job
         self.versions: list[int] = []
         self.call_id = 1
 
@@ -115,7 +115,7 @@ class Worker:
         servers = self.job.servers
         for server in servers:
             yield None
-            server.settle(server.state.entered(server.one(self.slot), vectors=VECTORS))
+            server.settle(server.state.entered(server.one(self.worker), vectors=VECTORS))
         yield from self._agree(enters=True)
         while self.job.tickets:
             self.job.tickets -= 1
@@ -127,7 +127,7 @@ class Worker:
             yield from self._agree(enters=False)
         for server in servers:
             yield None
-            self.job.leave(server, self.slot)
+            self.job.leave(server, self.worker)
 
     def _agree(self, *, enters: bool) -> Iterator[Any]:
         servers = self.job.servers
@@ -138,7 +138,7 @@ class Worker:
             waiting = {}
             for server in servers:
                 yield None
-                worker = server.one(self.slot)
+                worker = server.one(self.worker)
                 ask = server.state.beginning if enters else server.state.waiting_for
                 server.settle(ask(worker, latest, vectors=VECTORS))
                 waiting[server] = NOTHING
@@ -157,7 +157,7 @@ class Worker:
         }
         for server, position in positions.items():
             yield None
-            server.push(self.slot, position, self.call_id)
+            server.push(self.worker, position, self.call_id)
         yield from self._wait(positions)
 
     def _wait(self, positions: dict[SimulatedServer, int]) -> Iterator[Any]:
@@ -165,16 +165,16 @@ class Worker:
         found: dict[SimulatedServer, int] = {}
         while len(found) < len(positions):
             for server in positions.keys() - found.keys():
-                if not server.waits(self.slot):
+                if not server.waits(self.worker):
                     found[server] = int(server.state.position)
             left = positions.keys() - found.keys()
             if left:
                 yield lambda left=left: any(
-                    server.tokens[self.slot] or not server.waits(self.slot) for server in left
+                    server.tokens[self.worker] or not server.waits(self.worker) for server in left
                 )
                 for server in left:
-                    if server.tokens[self.slot]:
-                        server.look_again(self.slot, positions[server], self.call_id)
+                    if server.tokens[self.worker]:
+                        server.look_again(self.worker, positions[server], self.call_id)
         self.versions = [found[server] for server in self.job.servers]
 
 
@@ -191,7 +191,7 @@ class Job:
         stages: int = 1,
         call_ids: int = 1,
     ) -> None:
-        self.order, self.slots, self.stages, self.tickets = order, slots, stages, 0
+        self.order, self.workers, self.stages, self.tickets = order, slots, stages, 0
         self.call_ids = call_ids
         required = slots - backup
         self.servers = [
@@ -199,11 +199,11 @@ class Job:
         ]
 
     def leave(self, server: SimulatedServer, slot: int) -> None:
-        server.incarnations[slot] += self.slots
+        server.incarnations[slot] += self.workers
         server.settle(server.state.left(server.one(slot), vectors=VECTORS))
 
     def expect(self, slots: list[int]) -> None:
-        there = np.array([int(slot in slots) for slot in range(self.slots)])
+        there = np.array([int(slot in slots) for slot in range(self.workers)])
         for server in self.servers:
             server.settle(server.state.expecting(there, vectors=VECTORS))
 
@@ -215,8 +215,8 @@ class Job:
 
     def run(self, tickets: int, *, deaths: int = 0) -> None:
         self.tickets = tickets
-        self.expect(list(range(self.slots)))
-        running = {slot: Worker(slot, self).run() for slot in range(self.slots)}
+        self.expect(list(range(self.workers)))
+        running = {slot: Worker(slot, self).run() for slot in range(self.workers)}
         evictions: dict[int, Iterator[Any]] = {}
         ready: dict[int, Any] = dict.fromkeys(running)
         while running or evictions:

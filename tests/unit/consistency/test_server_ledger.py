@@ -20,13 +20,13 @@ from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS, ServerLedger
 from tfps.transport.message import Kind
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
-SLOTS = 2
+WORKERS = 2
 INTEGER = tf.TensorSpec([], tf.int64)
 
 
 @pytest.fixture
 def ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
-    made = ServerLedger(device=DEVICE, container=f"test_{request.node.name}", slots=SLOTS)
+    made = ServerLedger(device=DEVICE, container=f"test_{request.node.name}", workers=WORKERS)
     yield made
     made.destroy()
 
@@ -44,11 +44,11 @@ def _traced(
 
 
 def _join(ledger: ServerLedger) -> Callable[..., list[int]]:
-    def join(slot: tf.Tensor, incarnation: tf.Tensor) -> list[tf.Tensor]:
+    def join(worker: tf.Tensor, incarnation: tf.Tensor) -> list[tf.Tensor]:
         with ledger.locked():
             entries = ledger.entries()
-            accepted = decide.enter(entries, slot=slot, incarnation=incarnation)
-            ticket = issuing.issue(entries, alive=accepted, slot=slot, pushed=NO_TICKET)
+            accepted = decide.enter(entries, worker=worker, incarnation=incarnation)
+            ticket = issuing.issue(entries, alive=accepted, worker=worker, pushed=NO_TICKET)
             ledger.post(entries)
         return [ticket]
 
@@ -57,16 +57,18 @@ def _join(ledger: ServerLedger) -> Callable[..., list[int]]:
 
 def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
     def push(
-        slot: tf.Tensor, incarnation: tf.Tensor, ticket: tf.Tensor, acked_ticket: tf.Tensor
+        worker: tf.Tensor, incarnation: tf.Tensor, ticket: tf.Tensor, acked_ticket: tf.Tensor
     ) -> list[tf.Tensor]:
         key, cell = decide.key_of(ticket, 0), ledger.window_cell(ticket)
         with ledger.locked():
             entries, applied = ledger.entries(), ledger.applied_key(cell)
-            alive = entries.is_alive(slot, incarnation)
+            alive = entries.is_alive(worker, incarnation)
             claim = PushClaim(alive=alive, is_new=key > applied, in_time=True)
             admission = admit(entries, claim, counts_update=True, staleness_bin=0)
-            decide.close(entries, alive=alive, slot=slot, ticket=acked_ticket, steps=1, examples=7)
-            following = issuing.issue(entries, alive=alive, slot=slot, pushed=ticket)
+            decide.close(
+                entries, alive=alive, worker=worker, ticket=acked_ticket, steps=1, examples=7
+            )
+            following = issuing.issue(entries, alive=alive, worker=worker, pushed=ticket)
             ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
             ledger.post(entries)
         return [tf.cast(admission.status, tf.int64), following]
@@ -95,20 +97,20 @@ def _open(ledger: ServerLedger, count: int) -> None:
 
 
 def test_follows_the_model(ledger: ServerLedger) -> None:
-    model = ServerModel(index=0, slots=SLOTS, stages=(True,))
+    model = ServerModel(index=0, workers=WORKERS, stages=(True,))
     join, push, cells = _join(ledger), _push(ledger), _cells(ledger)
     _open(ledger, 3)
     model.open_tickets(3)
-    # (slot, incarnation, ticket, closes): a zombie of slot 1, then a ticket that comes twice.
+    # (worker, incarnation, ticket, closes): a zombie of worker 1, then a ticket that comes twice.
     pushes = [(0, 1, 0, -1), (1, 2, 1, -1), (1, 9, 1, -1), (0, 1, 2, 0), (0, 1, 2, 2)]
-    for slot, incarnation in [(0, 1), (1, 2), (1, 1)]:
-        wire = Wire(Kind.JOIN, slot, incarnation)
-        assert join(slot, incarnation) == [model.answer(wire).next_ticket]
-    for slot, incarnation, ticket, acked_ticket in pushes:
+    for worker, incarnation in [(0, 1), (1, 2), (1, 1)]:
+        wire = Wire(Kind.JOIN, worker, incarnation)
+        assert join(worker, incarnation) == [model.answer(wire).next_ticket]
+    for worker, incarnation, ticket, acked_ticket in pushes:
         version = model[model.layout.VERSION]
         wire = Wire(
             Kind.PUSH,
-            slot,
+            worker,
             incarnation,
             ticket,
             base_version=version,
@@ -116,7 +118,7 @@ def test_follows_the_model(ledger: ServerLedger) -> None:
             examples=7,
         )
         answer = model.answer(wire)
-        found = push(slot, incarnation, ticket, acked_ticket)
+        found = push(worker, incarnation, ticket, acked_ticket)
         assert found == [int(answer.status), answer.next_ticket], wire
         assert cells()[1:] == model.cells[1:], wire
     assert model[model.layout.VERSION] == 3
@@ -172,5 +174,5 @@ def test_durations_fall_into_the_bins_of_the_histogram(ledger: ServerLedger) -> 
 def test_destroyed_books_are_blank_when_made_again(ledger: ServerLedger) -> None:
     _join(ledger)(0, 4)
     ledger.destroy()
-    again = ServerLedger(device=DEVICE, container=ledger._cells._tfps_container, slots=SLOTS)
+    again = ServerLedger(device=DEVICE, container=ledger._cells._tfps_container, workers=WORKERS)
     assert _cells(again)() == again.layout.blank()

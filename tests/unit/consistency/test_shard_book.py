@@ -24,24 +24,24 @@ def _book(shards: int) -> ShardBook:
 
 def test_a_worker_begins_with_the_shard_of_its_index_and_keeps_it() -> None:
     book = _book(3)
-    found = [book.place(position, slot=position % 2) for position in range(4)]
+    found = [book.place(position, worker=position % 2) for position in range(4)]
     assert found == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 def test_a_ticket_that_is_repeated_has_the_same_batch() -> None:
     book = _book(2)
-    first = book.place(0, slot=0)
-    assert book.place(1, slot=1) != first
-    assert book.place(0, slot=1) == first
+    first = book.place(0, worker=0)
+    assert book.place(1, worker=1) != first
+    assert book.place(0, worker=1) == first
 
 
 def test_where_a_shard_ends_the_ticket_gets_another_batch() -> None:
     book = _book(2)
-    assert [book.place(position, slot=0) for position in range(2)] == [(0, 0), (0, 1)]
+    assert [book.place(position, worker=0) for position in range(2)] == [(0, 0), (0, 1)]
     book.end(Place(0, 1))
-    assert book.place(1, slot=0) == (1, 0)
+    assert book.place(1, worker=0) == (1, 0)
     book.end(Place(1, 0))
-    assert book.place(1, slot=0) is None
+    assert book.place(1, worker=0) is None
     assert book.exhausted
     assert book.has_place(0)
     assert not book.has_place(1)
@@ -51,61 +51,61 @@ def test_only_the_shard_of_a_lost_worker_is_leased_on() -> None:
     lost: set[int] = set()
     book = ShardBook(2, is_at_work=lambda slot: slot not in lost)
     for slot in range(2):
-        book.place(slot, slot=slot)
+        book.place(slot, worker=slot)
     book.end(Place(0, 1))
-    assert book.place(2, slot=0) is None
+    assert book.place(2, worker=0) is None
     lost.add(1)
-    assert book.place(2, slot=0) == (1, 1), "it goes on where the places of the lost worker end"
+    assert book.place(2, worker=0) == (1, 1), "it goes on where the places of the lost worker end"
     lost.clear()
-    assert book.place(3, slot=1) is None, "who comes back finds its shard with another one"
+    assert book.place(3, worker=1) is None, "who comes back finds its shard with another one"
 
 
 def test_tickets_that_are_pushed_together_have_as_many_batches_when_repeated() -> None:
     lost: set[int] = set()
     book = ShardBook(2, is_at_work=lambda slot: slot not in lost)
-    assert book.place(8, slot=1) == (1, 0)
-    assert book.place(0, slot=0) == (0, 0)
+    assert book.place(8, worker=1) == (1, 0)
+    assert book.place(0, worker=0) == (0, 0)
     book.end(Place(0, 1))
-    assert book.place(1, slot=0, may_wait=False) is None
+    assert book.place(1, worker=0, may_wait=False) is None
     lost.add(1)
-    assert book.place(0, slot=0) == (0, 0)
-    assert book.place(1, slot=0, may_wait=False) is None
-    assert book.place(2, slot=0) == (1, 1), "the next ticket has what is left"
+    assert book.place(0, worker=0) == (0, 0)
+    assert book.place(1, worker=0, may_wait=False) is None
+    assert book.place(2, worker=0) == (1, 1), "the next ticket has what is left"
 
 
 def test_positions_begin_anew_with_each_round_of_a_pass() -> None:
     book = _book(1)
-    assert [book.place(position, slot=0) for position in range(3)] == [(0, 0), (0, 1), (0, 2)]
+    assert [book.place(position, worker=0) for position in range(3)] == [(0, 0), (0, 1), (0, 2)]
     book.begin_round(2)
-    assert [book.place(position, slot=0) for position in range(2)] == [(0, 2), (0, 3)]
+    assert [book.place(position, worker=0) for position in range(2)] == [(0, 2), (0, 3)]
 
 
 def test_a_ticket_beyond_all_shards_does_not_hide_one_that_came_back() -> None:
     """Worker 1 finds no shard that is free; the ticket of worker 0, which dies, lies above its."""
-    job = _Job(None, kind="evaluates", slots=2, lengths=[2])
+    job = _Job(None, kind="evaluates", workers=2, lengths=[2])
     job.server.open_tickets(UNLIMITED)
-    first, second = (_Walker(job, slot=slot, incarnation=slot + 1) for slot in range(2))
+    first, second = (_Walker(job, worker=slot, incarnation=slot + 1) for slot in range(2))
     for worker in (first, second, first):
         worker.deliver(0, [job.server])
         worker.advance()
     second.deliver(0, [job.server])
     assert (first.ticket, second.sent) == (2, Kind.LEAVE)
     job.evict(first)
-    second = _Walker(job, slot=1, incarnation=3)
+    second = _Walker(job, worker=1, incarnation=3)
     second.deliver(0, [job.server])
     second.advance()
     second.deliver(0, [job.server])
     assert second.sent is Kind.LEAVE
     assert job.used() == [(0, 0)]
     assert job.left_out() == 1
-    job.finish(_Walker(job, slot=1, incarnation=4))
+    job.finish(_Walker(job, worker=1, incarnation=4))
     assert job.used() == [(0, 0), (0, 1)]
     assert job.left_out() == 0
 
 
 @given(
     data=st.data(),
-    slots=st.integers(1, 3),
+    workers=st.integers(1, 3),
     lengths=st.lists(st.integers(0, 5), min_size=1, max_size=4),
     losses=st.integers(0, 4),
     limit=st.sampled_from([UNLIMITED, UNLIMITED, 3, 40]),
@@ -115,7 +115,7 @@ def test_every_batch_is_used_once(
 ) -> None:
     """Workers die at any time and may come back; what they held goes to the others."""
     kind = data.draw(st.sampled_from(["evaluates", "trains", "several", "pipelined"]))
-    job = _Job(data, kind=kind, slots=slots, lengths=lengths)
+    job = _Job(data, kind=kind, workers=slots, lengths=lengths)
     job.run(limit=limit, losses=losses)
     used = Counter(job.used())
     batches = {(s, index) for s, length in enumerate(lengths) for index in range(length)}
@@ -130,11 +130,11 @@ def test_every_batch_is_used_once(
 class _Job:
     """Rounds of closures, as `tfps.training.ticket_run` sends them out, until no batch is left."""
 
-    def __init__(self, data: Any, *, kind: str, slots: int, lengths: list[int]) -> None:
-        self._data, self._kind, self._slots, self._lengths = data, kind, slots, lengths
+    def __init__(self, data: Any, *, kind: str, workers: int, lengths: list[int]) -> None:
+        self._data, self._kind, self._slots, self._lengths = data, kind, workers, lengths
         self.server = ServerModel(
             index=0,
-            slots=slots,
+            workers=workers,
             stages=(True,),
             several=kind == "several",
             pipelined=kind == "pipelined",
@@ -154,7 +154,9 @@ class _Job:
                     return
             while to_start and (free := self._free_slots()):
                 slot = self._data.draw(st.sampled_from(free))
-                self._working.append(_Walker(self, slot=slot, incarnation=next(self._incarnations)))
+                self._working.append(
+                    _Walker(self, worker=slot, incarnation=next(self._incarnations))
+                )
                 to_start -= 1
             worker = self._data.draw(st.sampled_from(self._working))
             if losses and self._data.draw(st.booleans()):
@@ -163,7 +165,7 @@ class _Job:
                 if len(self._lost) < self._slots - 1 and self._data.draw(st.booleans()):
                     self.evict(worker)  # for good, or until it is started again
                 else:
-                    self.server.evict(worker.slot, worker.incarnation)
+                    self.server.evict(worker.worker, worker.incarnation)
                 to_start += 1
             elif worker.can_advance:
                 worker.advance()
@@ -176,8 +178,8 @@ class _Job:
         raise AssertionError("the round does not end")
 
     def evict(self, worker: _Walker) -> None:
-        self.server.evict(worker.slot, worker.incarnation)
-        self._lost.add(worker.slot)
+        self.server.evict(worker.worker, worker.incarnation)
+        self._lost.add(worker.worker)
 
     def finish(self, worker: _Walker) -> None:
         while not worker.ended:
@@ -185,7 +187,7 @@ class _Job:
             worker.advance()
 
     def _free_slots(self) -> list[int]:
-        taken = self._lost | {worker.slot for worker in self._working}
+        taken = self._lost | {worker.worker for worker in self._working}
         return sorted(set(range(self._slots)) - taken)
 
     def left_out(self) -> int:
@@ -205,9 +207,9 @@ class _Job:
             server.post(entries)
         return present
 
-    def finds(self, ticket: int, *, slot: int, may_wait: bool) -> bool:
+    def finds(self, ticket: int, *, worker: int, may_wait: bool) -> bool:
         """Ask for places until there is a batch, as a worker does."""
-        while (place := self.book.place(ticket, slot=slot, may_wait=may_wait)) is not None:
+        while (place := self.book.place(ticket, worker=worker, may_wait=may_wait)) is not None:
             if place.batch < self._lengths[place.shard]:
                 return True
             self.book.end(Place(place.shard, self._lengths[place.shard]))
@@ -220,7 +222,7 @@ class _Job:
         else:
             tickets = [ticket for ticket, _ in self.server.closed]
             assert set(self.server.applications.values()) <= {1}
-        places = [self.book.place(ticket, slot=0) for ticket in tickets]
+        places = [self.book.place(ticket, worker=0) for ticket in tickets]
         assert None not in places
         return [place for place in places if place is not None]
 
@@ -228,31 +230,31 @@ class _Job:
 class _Walker(WorkerModel):
     """A worker that asks for the batch of each ticket."""
 
-    def __init__(self, job: _Job, *, slot: int, incarnation: int) -> None:
+    def __init__(self, job: _Job, *, worker: int, incarnation: int) -> None:
         super().__init__(
-            slot=slot,
+            worker=worker,
             incarnation=incarnation,
             servers=1,
             stages=(True,),
-            data=_Leased(job, slot=slot),
+            data=_Leased(job, worker=worker),
             trains=job._kind != "evaluates",
             pipelined=job._kind == "pipelined",
         )
 
 
 class _Leased(Input):
-    def __init__(self, job: _Job, *, slot: int) -> None:
+    def __init__(self, job: _Job, *, worker: int) -> None:
         super().__init__(first=0, batches=0)
-        self._job, self._slot = job, slot
+        self._job, self._slot = job, worker
 
     def has(self, ticket: int) -> bool:
-        return ticket >= 0 and self._job.finds(ticket, slot=self._slot, may_wait=True)
+        return ticket >= 0 and self._job.finds(ticket, worker=self._slot, may_wait=True)
 
     def those_of(self, ticket: int, batches: int) -> list[int]:
         found: list[int] = []
         for each in range(ticket, ticket + batches):
             may_wait = each == ticket
-            if each < 0 or not self._job.finds(each, slot=self._slot, may_wait=may_wait):
+            if each < 0 or not self._job.finds(each, worker=self._slot, may_wait=may_wait):
                 break
             found.append(each)
         return found

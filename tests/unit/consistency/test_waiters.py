@@ -10,19 +10,19 @@ import tensorflow as tf
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.waiters import Waiters
 
-SLOTS = 3
+WORKERS = 3
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def _tokens(waiters: Waiters) -> list[int]:
     """How many lie in each worker's queue."""
-    queues = [waiters._queue(slot) for slot in range(SLOTS)]
+    queues = [waiters._queue(worker) for worker in range(WORKERS)]
     return [int(tf.raw_ops.QueueSizeV2(handle=queue)) for queue in queues]
 
 
 def test_each_that_is_woken_gets_one_token() -> None:
     with tf.device(DEVICE):
-        waiters = Waiters(ServerLedger(device=DEVICE, container="waiters", slots=SLOTS))
+        waiters = Waiters(ServerLedger(device=DEVICE, container="waiters", workers=WORKERS))
 
         @tf.function(autograph=False)
         def wake(released: Any) -> tf.Tensor:
@@ -41,12 +41,12 @@ def test_each_that_is_woken_gets_one_token() -> None:
 
 def test_waking_is_one_condition_however_many_wait() -> None:
     """Each branch is a function of its own, to be traced, sent and prepared."""
-    waiters = Waiters(ServerLedger(device=DEVICE, container="waiters", slots=SLOTS))
+    waiters = Waiters(ServerLedger(device=DEVICE, container="waiters", workers=WORKERS))
 
     @tf.function(autograph=False)
     def wake(released: tf.Tensor) -> tf.Tensor:
         waiters.wake(released)
         return tf.constant(0)
 
-    graph = wake.get_concrete_function(tf.TensorSpec([SLOTS], tf.int64)).graph.as_graph_def()
+    graph = wake.get_concrete_function(tf.TensorSpec([WORKERS], tf.int64)).graph.as_graph_def()
     assert len(re.findall(r'op: "(?:Stateless)?(?:If|Case)"', str(graph))) == 1

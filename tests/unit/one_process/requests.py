@@ -18,7 +18,7 @@ from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
 
 FIELDS = {
-    "worker": Request.SLOT,
+    "worker": Request.WORKER,
     "incarnation": Request.INCARNATION,
     "ticket": Request.TICKET,
     "base_version": Request.BASE_VERSION,

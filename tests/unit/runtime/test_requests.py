@@ -60,7 +60,7 @@ def test_a_header_says_who_asks_and_what_is_told() -> None:
     fields = _fields(
         request_header(Kind.PUSH, job_id=7, plan_id=9, version=5, caller=caller, told=told)
     )
-    asked = (Request.SLOT, Request.INCARNATION, Request.TICKET, Request.BASE_VERSION)
+    asked = (Request.WORKER, Request.INCARNATION, Request.TICKET, Request.BASE_VERSION)
     assert [fields[field] for field in asked] == [1, 4, 13, 5]
     assert (fields[Request.CLOCK], fields[Request.EXAMPLES]) == (9, 32)
 
@@ -68,7 +68,7 @@ def test_a_header_says_who_asks_and_what_is_told() -> None:
 @pytest.mark.parametrize(("worker", "slot", "ticket"), [(3, 3, 0), (COORDINATOR, 0, COORDINATOR)])
 def test_the_coordinator_has_no_slot(worker: int, slot: int, ticket: int) -> None:
     caller = Caller.at_call(tf.constant(worker, tf.int64))
-    assert (int(caller.slot), int(caller.ticket)) == (slot, ticket)
+    assert (int(caller.worker), int(caller.ticket)) == (slot, ticket)
 
 
 def test_all_servers_are_asked_for_nothing_more_than_a_kind() -> None:

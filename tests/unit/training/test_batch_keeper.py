@@ -101,7 +101,7 @@ def test_workers_with_tickets_visit_every_batch(
 ) -> None:
     """A lost worker's tickets come back, and their batches are there; between, all may rest."""
     several = data.draw(st.booleans())
-    server = ServerModel(index=0, slots=slots, stages=(True,), several=several)
+    server = ServerModel(index=0, workers=slots, stages=(True,), several=several)
     most = MOST_SEVERAL if several else 1
     keeper = BatchKeeper(iter(range(batches)), period_steps=most)
     incarnations = itertools.count(1)
@@ -112,13 +112,13 @@ def test_workers_with_tickets_visit_every_batch(
         working: list[_Asking] = []
         while working or to_start:
             while to_start:
-                free = min(set(range(slots)) - {worker.slot for worker in working})
+                free = min(set(range(slots)) - {worker.worker for worker in working})
                 working.append(_Asking(slot=free, incarnation=next(incarnations), keeper=keeper))
                 started, to_start = started + 1, to_start - 1
             worker = data.draw(st.sampled_from(working))
             if losses and data.draw(st.booleans()):
                 losses -= 1
-                server.evict(worker.slot, worker.incarnation)
+                server.evict(worker.worker, worker.incarnation)
                 working.remove(worker)
                 to_start += 1
             elif worker.can_advance:
@@ -140,7 +140,7 @@ class _Asking(WorkerModel):
 
     def __init__(self, *, slot: int, incarnation: int, keeper: BatchKeeper) -> None:
         super().__init__(
-            slot=slot,
+            worker=slot,
             incarnation=incarnation,
             servers=1,
             stages=(True,),

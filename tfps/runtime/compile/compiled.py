@@ -46,7 +46,9 @@ class CompiledProgram:
             FitHalf(program, runtime=runtime, server=server, update_of=update_of)
             for server in runtime.servers
         ]
-        self._carriers = [runtime.data_plane.carrier_of(slot) for slot in range(runtime.workers)]
+        self._carriers = [
+            runtime.data_plane.carrier_of(worker) for worker in range(runtime.workers)
+        ]
         if program.schedule.local is not None:
             runtime.local_slots.note(program.schedule.local.slots)
         loop = REGIMES[program.schedule.regime].loop
@@ -75,16 +77,16 @@ class CompiledProgram:
         """The ticket server's ledger, metric totals and newest outputs."""
         return self.servers[0].report(reset=reset)
 
-    def run(self, coordinator: Any, slot: int, *arguments: Any) -> Any:
+    def run(self, coordinator: Any, worker: int, *arguments: Any) -> Any:
         """Run the traced closure on this thread's worker; cancelled when another closure fails."""
-        concrete = self._concrete[self._carriers[slot]]
-        self._tables.prepare(slot, concrete)
+        concrete = self._concrete[self._carriers[worker]]
+        self._tables.prepare(worker, concrete)
         try:
             return private.cancelable(coordinator, concrete)(*arguments)
         except tf.errors.OpError as error:
             if not is_task_failure(error) and not tells_of_an_unread_request(error):
                 graphs = [concrete.graph, *self.source.input_graphs]
-                explain(error, graphs, place=f"on worker {slot}")
+                explain(error, graphs, place=f"on worker {worker}")
             raise
 
     def raise_server_error(self) -> None:

@@ -59,7 +59,7 @@ class RequestRoutes(Protocol):
     def carrier(self) -> Carrier:
         """For functions that any worker, or the coordinator, may run."""
 
-    def carrier_of(self, slot: int) -> Carrier:
+    def carrier_of(self, worker: int) -> Carrier:
         """For functions that one worker runs."""
 
     def install(

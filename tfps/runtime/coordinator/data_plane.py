@@ -74,8 +74,8 @@ class DataPlane:
             _links_of_this_process()
             plain = self._meet(servers)
         self.direct_workers = tuple(
-            transport != "grpc" and f"worker {slot}" not in plain
-            for slot in range(len(worker_lines))
+            transport != "grpc" and f"worker {worker}" not in plain
+            for worker in range(len(worker_lines))
         )
         if plain and transport == "direct":
             raise UnsupportedError(
@@ -90,7 +90,7 @@ class DataPlane:
                 ", ".join(plain),
             )
         grpc = self._grpc = ChunkedCarrier(
-            GrpcCarrier(), container=servers[0].ledger.container, slots=len(worker_lines)
+            GrpcCarrier(), container=servers[0].ledger.container, workers=len(worker_lines)
         )
         direct: Carrier = DirectCarrier(self._peers().to_json()) if self._services else grpc
         by_server = {s.index: direct if s.index in self._services else grpc for s in servers}
@@ -104,7 +104,7 @@ class DataPlane:
 
         Without a worker of tfps no server is used directly.
         """
-        lines = {f"worker {slot}": line for slot, line in enumerate(self._worker_lines)}
+        lines = {f"worker {worker}": line for worker, line in enumerate(self._worker_lines)}
         lines.update({f"ps {server.index}": server.control for server in servers})
         plain, others = [], []
         own = fingerprint(self._secret, job=self.job_id)
@@ -138,9 +138,9 @@ class DataPlane:
         """For functions that any worker, or the coordinator, may run."""
         return self._carrier if all(self.direct_workers) else self._grpc
 
-    def carrier_of(self, slot: int) -> Carrier:
+    def carrier_of(self, worker: int) -> Carrier:
         """For functions that one worker runs."""
-        return self._carrier if self.direct_workers[slot] else self._grpc
+        return self._carrier if self.direct_workers[worker] else self._grpc
 
     def install(
         self, server: Server, service: Service, functions: Sequence[Any], *, hot: int
@@ -169,12 +169,12 @@ class DataPlane:
             for index, services in self._services.items()
             if services.server.lost is None
         }
-        for slot, line in enumerate(self._worker_lines):
-            if self.direct_workers[slot]:
+        for worker, line in enumerate(self._worker_lines):
+            if self.direct_workers[worker]:
                 with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
                     ask = _asked(line, tokens.LINK_FAILURE)
                     answer = ask(self.job_id, patience_s=HANG_UP_PATIENCE_S)
-                    texts[f"worker {slot}"] = answer.decode()
+                    texts[f"worker {worker}"] = answer.decode()
         return " ".join(f"{name} says: {text}." for name, text in texts.items() if text)
 
     def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
@@ -191,12 +191,14 @@ class DataPlane:
 
     def hang_up(self, server: int) -> None:
         """End the exchanges of all workers with a server that does not answer."""
-        for slot, line in enumerate(self._worker_lines):
-            if self.direct_workers[slot]:
+        for worker, line in enumerate(self._worker_lines):
+            if self.direct_workers[worker]:
                 try:
                     _hang_up(line)(self.job_id, server, patience_s=HANG_UP_PATIENCE_S)
                 except tf.errors.UnavailableError as error:
-                    logger.info("worker %d could not be told about ps %d: %s", slot, server, error)
+                    logger.info(
+                        "worker %d could not be told about ps %d: %s", worker, server, error
+                    )
 
     def close(self) -> None:
         """Let all servers forget the job."""

@@ -44,14 +44,14 @@ class FunctionMembership(ClosureMembership):
         self._changed = threading.Condition(self._lock)
         self._running: set[int] = set()  # those that run a function that trains
         self._resting = False
-        self._members: dict[int, int] = {}  # slot -> incarnation
+        self._members: dict[int, int] = {}  # worker -> incarnation
         self._there: set[int] = set()  # those who ask for closures again, whatever they run now
 
     def is_member(self, worker: int) -> bool:
         return worker in self._members
 
     def member(self, worker: int) -> tuple[int, int]:
-        """What requests of a worker say: its slot and incarnation."""
+        """What requests of a worker say: its index and incarnation."""
         return worker, self._members.get(worker, -1)
 
     def scheduled(self, closure: Any, *, at_rest: bool) -> bool:

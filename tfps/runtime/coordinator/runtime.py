@@ -68,14 +68,14 @@ class Runtime(Storage):
                 address=address,
                 connections=connections,
                 container=self.container,
-                slots=self.workers,
+                workers=self.workers,
                 mode=mode,
             )
             for index, address in enumerate(cluster.jobs["ps"])
         ]
         self.worker_lines = [
-            connections.control(("worker", slot), to_any_incarnation=True)
-            for slot in range(self.workers)
+            connections.control(("worker", worker), to_any_incarnation=True)
+            for worker in range(self.workers)
         ]
         self.local_slots = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.local_times = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
@@ -138,10 +138,10 @@ class Runtime(Storage):
         """Slot -> device of the workers that reach servers by TensorFlow's RPC, if only some."""
         plane = self.data_plane
         return {
-            slot: self.topology.worker(slot)
-            for slot in range(self.workers)
-            if ("worker", slot) in self.processes
-            and (not plane.direct_workers[slot] or "grpc" in plane.carriers)
+            worker: self.topology.worker(worker)
+            for worker in range(self.workers)
+            if ("worker", worker) in self.processes
+            and (not plane.direct_workers[worker] or "grpc" in plane.carriers)
         }
 
     @property
@@ -181,42 +181,42 @@ class Runtime(Storage):
         answering = [device for device in resource.devices if device not in lost]
         resource._replace(devices=answering).destroy()
 
-    def next_incarnation(self, slot: int) -> int:
+    def next_incarnation(self, worker: int) -> int:
         """A worker's next incarnation: a number larger than any before in this job."""
         with self._lock:
-            incarnation = self._latest_incarnations[slot] = next(self._incarnations)
+            incarnation = self._latest_incarnations[worker] = next(self._incarnations)
         return incarnation
 
-    def latest_incarnation(self, slot: int) -> int | None:
+    def latest_incarnation(self, worker: int) -> int | None:
         """A worker's newest incarnation, or None if it never took part in a round."""
         with self._lock:
-            return self._latest_incarnations.get(slot)
+            return self._latest_incarnations.get(worker)
 
-    def evict(self, slot: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
+    def evict(self, worker: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
         """Let a lost worker out on every server; first on the one that hands out tickets.
 
         Its tickets have gone back there before any other server refuses the rest of a push. A
         server that is itself lost cannot be told.
 
         Args:
-            slot: the worker.
+            worker: the worker.
             incarnation: this one, and all before it.
             patience_s: with each server.
         """
         for server in self.servers:
             if server.lost is None:
-                server.evict(slot, incarnation, patience_s=patience_s)
+                server.evict(worker, incarnation, patience_s=patience_s)
 
     def expect(self, there: Sequence[bool]) -> None:
         """Let rounds wait for workers that are going to join; for each whether it will."""
         for server in self.servers:
             server.expect(there)
 
-    def cancel_expected(self, slot: int) -> None:
+    def cancel_expected(self, worker: int) -> None:
         """A worker that was expected will not join now."""
         for server in self.servers:
             if server.lost is None:
-                server.cancel_expected(slot)
+                server.cancel_expected(worker)
 
     def cells(self) -> list[np.ndarray[Any, Any]]:
         """The ledger of all servers as they are now."""
@@ -264,8 +264,8 @@ class Runtime(Storage):
             kept.append(self.warm_up.kept)
         if any(each.has_names for each in kept):
             gone = [
-                slot
-                for slot, line in enumerate(self.worker_lines)
+                worker
+                for worker, line in enumerate(self.worker_lines)
                 if not line.is_reachable(timeout_s=LOOK_TIMEOUT_S)
             ]
             for each in kept:

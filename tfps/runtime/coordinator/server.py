@@ -47,7 +47,7 @@ class Server:
         address: str,
         connections: Connections,
         container: str,
-        slots: int,
+        workers: int,
         mode: Mode,
     ) -> None:
         self.index, self.address = index, address
@@ -55,7 +55,7 @@ class Server:
         self._connections = connections
         self._lost: str | None = None
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
-        self.ledger = ServerLedger(device=device, container=container, slots=slots)
+        self.ledger = ServerLedger(device=device, container=container, workers=workers)
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
@@ -64,7 +64,7 @@ class Server:
                 self.gate = DynamicGate(self.ledger, limits=limits)
         self.rounds: RoundGate | None = None
         if mode.backup_workers is not None or mode.warm_up_steps:
-            required = slots - (mode.backup_workers or 0)
+            required = workers - (mode.backup_workers or 0)
             self.rounds = RoundGate(self.ledger, required=required)
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = Memberships(gates)
@@ -74,7 +74,7 @@ class Server:
         self._withdraw = self.control.function(self._trace_withdraw, arguments=1)
         self._evict = self.control.function(self._trace_evict, arguments=2)
         if self.rounds is not None:
-            self._expect = self.control.function(self._trace_expect, arguments=slots)
+            self._expect = self.control.function(self._trace_expect, arguments=workers)
             self._cancel_expected = self.control.function(self._trace_cancel_expected, arguments=1)
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
@@ -124,19 +124,19 @@ class Server:
         """Hand a ticket that came back to nobody any more."""
         self._withdraw(ticket)
 
-    def evict(self, slot: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
+    def evict(self, worker: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
         """Let a lost worker out: its tickets go back, its late requests are refused."""
-        self._evict(slot, incarnation, patience_s=patience_s)
+        self._evict(worker, incarnation, patience_s=patience_s)
 
     def expect(self, there: Sequence[bool]) -> None:
         """Let rounds wait for workers that are going to join; for each whether it will."""
         if self.rounds is not None:
             self._expect(*map(int, there))
 
-    def cancel_expected(self, slot: int) -> None:
+    def cancel_expected(self, worker: int) -> None:
         """A worker that was expected will not join now."""
         if self.rounds is not None:
-            self._cancel_expected(slot)
+            self._cancel_expected(worker)
 
     def look(self) -> None:
         """Find out whether the server still answers, for who must not wait for it in TensorFlow."""
@@ -173,12 +173,12 @@ class Server:
             self.ledger.post(entries)
         return [tf.cast(found, tf.int64)]
 
-    def _trace_evict(self, slot: tf.Tensor, incarnation: tf.Tensor) -> Sequence[tf.Tensor]:
+    def _trace_evict(self, worker: tf.Tensor, incarnation: tf.Tensor) -> Sequence[tf.Tensor]:
         with self.ledger.locked():
             entries = self.ledger.entries()
-            leaves = decide.evict(entries, slot=slot, incarnation=incarnation)
+            leaves = decide.evict(entries, worker=worker, incarnation=incarnation)
             self.ledger.post(entries)
-            self.membership.leave(slot, leaves)
+            self.membership.leave(worker, leaves)
         return [tf.cast(leaves, tf.int64)]
 
     def _trace_expect(self, *there: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -187,12 +187,12 @@ class Server:
             self.rounds.expect(tf.stack(there))
         return [tf.constant(0, tf.int64)]
 
-    def _trace_cancel_expected(self, slot: tf.Tensor) -> Sequence[tf.Tensor]:
+    def _trace_cancel_expected(self, worker: tf.Tensor) -> Sequence[tf.Tensor]:
         """Not one that has joined meanwhile."""
         assert self.rounds is not None
         with self.ledger.locked():
-            is_away = self.ledger.entries().read(self.layout.active(slot)) == 0
-            self.rounds.leave(slot, is_away)
+            is_away = self.ledger.entries().read(self.layout.active(worker)) == 0
+            self.rounds.leave(worker, is_away)
         return [tf.cast(is_away, tf.int64)]
 
     def _trace_sample(self) -> Sequence[tf.Tensor]:

@@ -35,7 +35,7 @@ class PlanHeader:
 
     def is_alive(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
         """Whether a request was made for these functions by a worker that takes part."""
-        return entries.is_alive(header[Request.SLOT], self.incarnation(header))
+        return entries.is_alive(header[Request.WORKER], self.incarnation(header))
 
     def status(self, header: tf.Tensor, *, alive: Any) -> tf.Tensor:
         """How a request is answered that needs no decision but whether its sender takes part."""

@@ -19,14 +19,14 @@ class Caller(NamedTuple):
     """Who makes a request; where that does not matter, nobody.
 
     Args:
-        slot: the worker's index, int64.
+        worker: the worker's index, int64.
         incarnation: int64, of a worker that takes part (see `member_of_call`).
         clock: int64, steps that it has completed.
         ticket: int64, the right to its step; where there are no tickets, 0 for a worker, and
             `message.COORDINATOR` for the coordinator, which has no slot.
     """
 
-    slot: Any = 0
+    worker: Any = 0
     incarnation: Any = 0
     clock: Any = 0
     ticket: Any = 0
@@ -71,7 +71,7 @@ def request_header(
         Request.JOB: job_id,
         Request.PLAN: plan_id,
         Request.KIND: int(kind),
-        Request.SLOT: caller.slot,
+        Request.WORKER: caller.worker,
         Request.INCARNATION: caller.incarnation,
         Request.TICKET: caller.ticket,
         Request.STAGE: stage,

@@ -29,7 +29,7 @@ class AdmissionPolicy(Protocol):
         """The number of a push, which grows; None where they have none."""
 
     def grant(
-        self, entries: Entries, *, alive: Any, header: Sequence[Any], slot: Any, quota: Any
+        self, entries: Entries, *, alive: Any, header: Sequence[Any], worker: Any, quota: Any
     ) -> tuple[Any, TicketGrant]:
         """Whether the push closes the ticket before it (None: never), and the next tickets."""
 
@@ -55,14 +55,14 @@ class ByTicket:
         return decide.key_of(ticket, self.stage)
 
     def grant(
-        self, entries: Entries, *, alive: Any, header: Sequence[Any], slot: Any, quota: Any
+        self, entries: Entries, *, alive: Any, header: Sequence[Any], worker: Any, quota: Any
     ) -> tuple[Any, TicketGrant]:
         if not self.hands_out:
             return None, TicketGrant()
         closed = decide.close(
             entries,
             alive=alive,
-            slot=slot,
+            worker=worker,
             ticket=header[Request.ACKED_TICKET],
             steps=header[Request.CLOSED_STEPS],
             examples=header[Request.EXAMPLES],
@@ -70,10 +70,12 @@ class ByTicket:
         pushed = header[Request.TICKET]
         if quota is None:
             next_ticket = issuing.issue(
-                entries, alive=alive, slot=slot, pushed=pushed, pipelined=self.pipelined
+                entries, alive=alive, worker=worker, pushed=pushed, pipelined=self.pipelined
             )
             return closed, TicketGrant(next_ticket)
-        several = issuing.issue_several(entries, alive=alive, slot=slot, pushed=pushed, quota=quota)
+        several = issuing.issue_several(
+            entries, alive=alive, worker=worker, pushed=pushed, quota=quota
+        )
         return closed, TicketGrant(*several)
 
 
@@ -88,7 +90,7 @@ class ByMember:
         return None
 
     def grant(
-        self, entries: Entries, *, alive: Any, header: Sequence[Any], slot: Any, quota: Any
+        self, entries: Entries, *, alive: Any, header: Sequence[Any], worker: Any, quota: Any
     ) -> tuple[Any, TicketGrant]:
         return None, TicketGrant()
 
@@ -123,7 +125,7 @@ class Arrival:
 
     Args:
         header: of the request, field by field.
-        slot: the worker, as the ledger want it.
+        worker: the worker, as the ledger want it.
         is_ours: whether the request was made for this server function.
         alive: whether the sender takes part; True where it need not.
         in_time: whether its parameters came from the round at hand; True where there are none.
@@ -134,7 +136,7 @@ class Arrival:
     """
 
     header: Sequence[Any]
-    slot: Any
+    worker: Any
     is_ours: Any
     alive: Any
     in_time: Any = True
@@ -190,7 +192,7 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
         staleness_bin=staleness_bin if terms.is_update else None,
     )
     closed, grant = terms.admission.grant(
-        entries, alive=arrival.alive, header=header, slot=arrival.slot, quota=arrival.quota
+        entries, alive=arrival.alive, header=header, worker=arrival.worker, quota=arrival.quota
     )
     if terms.is_update and not terms.in_rounds:
         version = version + either(logic, admitted.fresh, 1, 0)
@@ -202,6 +204,6 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
         fresh=admitted.fresh,
         closed=closed,
         grant=grant,
-        workers=layout.slots if key is None else entries.read(layout.ACTIVE_WORKERS),
+        workers=layout.workers if key is None else entries.read(layout.ACTIVE_WORKERS),
         remembered=None if key is None else logic.choose(admitted.known, key, arrival.applied_key),
     )

@@ -21,18 +21,18 @@ def enter_if_new(server: Server, plan: PlanHeader, header: tf.Tensor) -> tf.Tens
         header: of the request.
     """
     ledger, layout = server.ledger, server.ledger.layout
-    slot, incarnation = header[Request.SLOT], header[Request.INCARNATION]
-    newer = incarnation > ledger.entries().read(layout.incarnation(slot))
+    worker, incarnation = header[Request.WORKER], header[Request.INCARNATION]
+    newer = incarnation > ledger.entries().read(layout.incarnation(worker))
     is_new = tf.logical_and(plan.is_ours(header), newer)
 
     def enter() -> tf.Tensor:
         entries = ledger.entries()
-        decide.remove(entries, slot=slot, leaves=is_new, closed=tf.constant(False))
+        decide.remove(entries, worker=worker, leaves=is_new, closed=tf.constant(False))
         ledger.post(entries)
         entries = ledger.entries()
-        accepted = decide.enter(entries, slot=slot, incarnation=incarnation)
+        accepted = decide.enter(entries, worker=worker, incarnation=incarnation)
         ledger.post(entries)
-        server.membership.enter(slot, accepted)
+        server.membership.enter(worker, accepted)
         return accepted
 
     return tf.cond(is_new, enter, lambda: tf.constant(False))

@@ -88,14 +88,14 @@ class IntoMean:
         if self.calls is not None:
             tf.raw_ops.ResourceScatterAdd(
                 resource=self.calls.handle,
-                indices=sender.slot,
+                indices=sender.worker,
                 updates=arrival.header[Request.CLOCK],
             )
 
         def change() -> None:
             for piece in self.wire.gradients.variables:
                 difference = tensors[gradient_of(piece._value)]
-                self.means[name_of(piece)].add(difference, worker=sender.slot)
+                self.means[name_of(piece)].add(difference, worker=sender.worker)
 
         return timed_update(self.server, lambda: when_done(change))
 
@@ -114,7 +114,7 @@ class MeanSlotPull(SlotPull):
 
     def read(self, native: Any, header: tf.Tensor) -> tf.Tensor:
         mean = self._means.get(native.shared_name)
-        return super().read(native, header) if mean is None else mean.begin(header[Request.SLOT])
+        return super().read(native, header) if mean is None else mean.begin(header[Request.WORKER])
 
 
 class MeanHalf(FunctionHalf):

@@ -92,20 +92,20 @@ class Push:
         is_worker: Any = True
         if not self.terms.admission.knows_senders:
             is_worker = fields[Request.TICKET] != COORDINATOR
-        return WorkerAt(fields[Request.SLOT], fields[Request.BASE_VERSION], is_worker)
+        return WorkerAt(fields[Request.WORKER], fields[Request.BASE_VERSION], is_worker)
 
     def _arrival(
         self, entries: Any, header: tf.Tensor, fields: list[tf.Tensor], *, cell: tf.Tensor
     ) -> Arrival:
         admission, ledger = self.terms.admission, self.stage.server.ledger
         if not admission.knows_senders:
-            return Arrival(fields, fields[Request.SLOT], is_ours=True, alive=True)
-        slot, is_ours = entries.account(fields[Request.SLOT]), self.plan.is_ours(header)
+            return Arrival(fields, fields[Request.WORKER], is_ours=True, alive=True)
+        worker, is_ours = entries.account(fields[Request.WORKER]), self.plan.is_ours(header)
         incarnation = tf.where(is_ours, fields[Request.INCARNATION], -1)
-        alive = entries.is_alive(slot, incarnation)
+        alive = entries.is_alive(worker, incarnation)
         return Arrival(
             fields,
-            slot,
+            worker,
             is_ours=is_ours,
             alive=alive,
             applied_key=ledger.applied_key(cell) if admission.has_keys else None,
@@ -119,7 +119,7 @@ class Push:
             return None
         return self.quotas.measured(
             entries,
-            fields[Request.SLOT],
+            fields[Request.WORKER],
             alive=alive,
             microseconds=fields[Request.BATCH_MICROSECONDS],
         )

@@ -77,7 +77,7 @@ class ClockGate:
         self, header: Fields, place: Standing, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
         has_to_wait = self.gate.end_step(
-            header[Request.SLOT], counts=verdict.alive, clock=header[Request.CLOCK] + 1
+            header[Request.WORKER], counts=verdict.alive, clock=header[Request.CLOCK] + 1
         )
         return has_to_wait, verdict.version
 
@@ -85,7 +85,7 @@ class ClockGate:
         def read_again() -> list[tf.Tensor]:
             return read(self.ledger.entries().read(self.ledger.layout.VERSION))
 
-        return list(self.gate.wait(header[Request.SLOT], read_again))
+        return list(self.gate.wait(header[Request.WORKER], read_again))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class RoundBarrier:
         # Who was late for a stage has parameters of another one now, and is late for the next too.
         fits = position % MAX_STAGES == self.number
         made = Contribution(
-            slot=header[Request.SLOT],
+            worker=header[Request.WORKER],
             incarnation=header[Request.INCARNATION],
             alive=alive,
             position=tf.where(fits, position, NOTHING),

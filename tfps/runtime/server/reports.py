@@ -54,7 +54,7 @@ class Reports:
         closed = decide.close(
             entries,
             alive=alive,
-            slot=header[Request.SLOT],
+            worker=header[Request.WORKER],
             ticket=header[Request.ACKED_TICKET],
             steps=header[Request.CLOSED_STEPS],
             examples=header[Request.EXAMPLES],

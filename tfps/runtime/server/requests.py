@@ -94,17 +94,17 @@ class Join(LockedRequest):
         self._rounds = rounds
 
     def decide(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
-        slot, layout = header[Request.SLOT], self.ledger.layout
+        worker, layout = header[Request.WORKER], self.ledger.layout
         accepted = enter_if_new(self.server, self.plan, header)
         entries = self.ledger.entries()
-        version, clock = entries.read(layout.VERSION), entries.read(layout.clock(slot))
-        grant = self._first_tickets(entries, accepted, slot)
+        version, clock = entries.read(layout.VERSION), entries.read(layout.clock(worker))
+        grant = self._first_tickets(entries, accepted, worker)
         self.count_reply(entries)
         self.ledger.post(entries)
         if self.server.hands_out_tickets and self._pipelined:
             entries = self.ledger.entries()
             ahead = issuing.issue(
-                entries, alive=accepted, slot=slot, pushed=NO_TICKET, pipelined=True
+                entries, alive=accepted, worker=worker, pushed=NO_TICKET, pipelined=True
             )
             self.ledger.post(entries)
             grant = TicketGrant(grant.ticket, grant.batches, ahead)
@@ -115,16 +115,16 @@ class Join(LockedRequest):
         return ReplyHeader(version, status, grant=grant, clock=clock)
 
     def follow(self, header: tf.Tensor, reply: ReplyHeader) -> None:
-        worker = WorkerAt(header[Request.SLOT], reply.version)
+        worker = WorkerAt(header[Request.WORKER], reply.version)
         self._recorder.record(worker, counts=self._accepted, is_first=True)
 
-    def _first_tickets(self, entries: Entries, alive: tf.Tensor, slot: tf.Tensor) -> TicketGrant:
+    def _first_tickets(self, entries: Entries, alive: tf.Tensor, worker: tf.Tensor) -> TicketGrant:
         if not self.server.hands_out_tickets:
             return TicketGrant()
         if self._quotas is None:
-            return TicketGrant(issuing.issue(entries, alive=alive, slot=slot, pushed=NO_TICKET))
+            return TicketGrant(issuing.issue(entries, alive=alive, worker=worker, pushed=NO_TICKET))
         several = issuing.issue_several(
-            entries, alive=alive, slot=slot, pushed=NO_TICKET, quota=self._quotas.known(slot)
+            entries, alive=alive, worker=worker, pushed=NO_TICKET, quota=self._quotas.known(worker)
         )
         return TicketGrant(*several)
 
@@ -154,7 +154,7 @@ class Pull(LockedRequest):
 
     def follow(self, header: tf.Tensor, reply: ReplyHeader) -> None:
         is_worker = header[Request.TICKET] != COORDINATOR
-        sender = WorkerAt(header[Request.SLOT], reply.version, is_worker)
+        sender = WorkerAt(header[Request.WORKER], reply.version, is_worker)
         self._recorder.record(sender, counts=is_worker, is_first=True)
 
 
@@ -166,11 +166,11 @@ class MemberPull(Pull):
         reply, entries = super().decide(header, payload), self.ledger.entries()
         self._alive = self.plan.is_alive(header, entries)
         status = self.plan.status(header, alive=self._alive)
-        clock = entries.read(self.ledger.layout.clock(header[Request.SLOT]))
+        clock = entries.read(self.ledger.layout.clock(header[Request.WORKER]))
         return ReplyHeader(reply.version, status, clock=clock)
 
     def follow(self, header: tf.Tensor, reply: ReplyHeader) -> None:
-        worker = WorkerAt(header[Request.SLOT], reply.version)
+        worker = WorkerAt(header[Request.WORKER], reply.version)
         self._recorder.record(worker, counts=self._alive, is_first=True)
 
 
@@ -198,12 +198,12 @@ class Finish(LockedRequest):
         self._reports = reports
 
     def decide(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
-        slot, report = header[Request.SLOT], unpack(self._reports.layout, payload)
+        worker, report = header[Request.WORKER], unpack(self._reports.layout, payload)
         entries = self.ledger.entries()
         alive = self.plan.is_alive(header, entries)
-        done = decide.finish(entries, alive=alive, slot=slot, ticket=header[Request.TICKET])
+        done = decide.finish(entries, alive=alive, worker=worker, ticket=header[Request.TICKET])
         self._reports.count(done, report)
-        ticket = issuing.issue(entries, alive=alive, slot=slot, pushed=NO_TICKET)
+        ticket = issuing.issue(entries, alive=alive, worker=worker, pushed=NO_TICKET)
         version = entries.read(self.ledger.layout.VERSION)
         self.ledger.post(entries)
         status = self.plan.status(header, alive=alive)
@@ -224,17 +224,17 @@ class Leave(LockedRequest):
         self._reports = reports
 
     def decide(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
-        slot, entries = header[Request.SLOT], self.ledger.entries()
+        worker, entries = header[Request.WORKER], self.ledger.entries()
         alive = self.plan.is_alive(header, entries)
         closed = tf.constant(False)
         if self._reports is not None:
             report = unpack(self._reports.layout, payload)
             closed = self._reports.close(entries, alive, header, report)
-        decide.remove(entries, slot=slot, leaves=alive, closed=closed)
+        decide.remove(entries, worker=worker, leaves=alive, closed=closed)
         count_durations(self.server, entries, header)
         version = entries.read(self.ledger.layout.VERSION)
         self.ledger.post(entries)
-        self.server.membership.leave(slot, alive)
+        self.server.membership.leave(worker, alive)
         return ReplyHeader(version, self.plan.status(header, alive=alive))
 
 
@@ -255,7 +255,7 @@ class WriteBack(LockedRequest):
         self._state, self._layout = state, layout
 
     def decide(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
-        changes, workers = unpack(self._layout, payload), self.ledger.layout.slots
+        changes, workers = unpack(self._layout, payload), self.ledger.layout.workers
         for variable in self._state:
             value, change = variable._value, changes[name_of(variable)]
             if value.dtype.is_bool:

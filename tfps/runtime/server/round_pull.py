@@ -43,22 +43,22 @@ class RoundPull:
 
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers such a request."""
-        ledger, slot = self.server.ledger, header[Request.SLOT]
+        ledger, worker = self.server.ledger, header[Request.WORKER]
         ask = self.rounds.begin if self.enters else self.rounds.await_round
         with ledger.locked():
             if self.joins:  # it is the pull of a scheduled function
                 enter_if_new(self.server, self.plan, header)
             entries = ledger.entries()
             incarnation = self.plan.incarnation(header)
-            alive = entries.is_alive(slot, incarnation)
+            alive = entries.is_alive(worker, incarnation)
             if self.joins:
                 entries.count(ledger.layout.EXCHANGES)
                 entries.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
                 ledger.post(entries)
-            has_to_wait = ask(slot, alive, header[Request.BASE_VERSION])
+            has_to_wait = ask(worker, alive, header[Request.BASE_VERSION])
             found = self._read()
         waiting = Contribution(
-            slot=slot,
+            worker=worker,
             incarnation=incarnation,
             alive=alive,
             position=tf.constant(NOTHING, tf.int64),

@@ -42,7 +42,7 @@ class BatchSource(Protocol):
     def argument_specs(self, arguments: Any) -> Any:
         """What the closure is traced with, from this source's arguments of a round."""
 
-    def bind(self, arguments: Any, slot: int) -> Any:
+    def bind(self, arguments: Any, worker: int) -> Any:
         """One worker's arguments."""
 
     def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
@@ -73,7 +73,7 @@ class FitLoop:
     def compile(self, source: BatchSource) -> Any:
         """A tf.function of (control, seeds, *source arguments) that answers (steps, statuses).
 
-        ``control`` is an int64 vector; `slot_control` makes it.
+        ``control`` is an int64 vector; `closure_control` makes it.
         """
 
         @tf.function(autograph=False)
@@ -85,12 +85,12 @@ class FitLoop:
     def _trace(
         self, source: BatchSource, control: tf.Tensor, seeds: tf.Tensor, arguments: Any
     ) -> tf.Tensor:
-        slot, incarnation, first = control[0], control[1], control[2]
+        worker, incarnation, first = control[0], control[1], control[2]
         step = self.make_step(
             self.program,
             servers=self.servers,
             carrier=self.carrier,
-            slot=slot,
+            worker=worker,
             incarnation=incarnation,
         )
         step.first = first
@@ -178,7 +178,7 @@ class Visit:
         source: where batches come from.
         arguments: of this round and worker.
         seeds: int64 [generators, 2], at the round's first ticket.
-        control: of this closure; see `slot_control`.
+        control: of this closure; see `closure_control`.
     """
 
     def __init__(
@@ -241,16 +241,16 @@ def fields_of(state: Mapping[str, Any]) -> dict[Request, tf.Tensor]:
     }
 
 
-def slot_control(
-    slot: int, incarnation: int, first_ticket: int, steps: int, *, knows_it: bool = False
+def closure_control(
+    worker: int, incarnation: int, first_ticket: int, steps: int, *, knows_it: bool = False
 ) -> tf.Tensor:
     """The control vector of a closure: who runs it, as whom, and which steps its round has.
 
     Args:
-        slot: of the worker.
+        worker: of the worker.
         incarnation: of the worker.
         first_ticket: of the round.
         steps: of the round.
         knows_it: whether the worker has run the closure before, so that its join is typical.
     """
-    return chief_constant([slot, incarnation, first_ticket, steps, int(knows_it)], tf.int64)
+    return chief_constant([worker, incarnation, first_ticket, steps, int(knows_it)], tf.int64)

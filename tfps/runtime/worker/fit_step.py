@@ -43,7 +43,7 @@ class FitStep(Step):
         program: what the step touches.
         servers: the program's functions on each server.
         carrier: brings requests to them.
-        slot: the worker's index.
+        worker: the worker's index.
         incarnation: of this closure.
     """
 
@@ -55,11 +55,11 @@ class FitStep(Step):
         *,
         servers: Sequence[FitHalf],
         carrier: Carrier,
-        slot: tf.Tensor,
+        worker: tf.Tensor,
         incarnation: tf.Tensor,
     ) -> None:
         super().__init__(program, servers=servers, carrier=carrier)
-        self.slot, self.incarnation = slot, incarnation
+        self.worker, self.incarnation = worker, incarnation
         # What the current step knows; set by `begin`, moved on by each exchange.
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.next_ticket: tf.Tensor = self.ticket
@@ -81,7 +81,7 @@ class FitStep(Step):
         return self.ticket - self.first
 
     def origin(self, kind: Kind) -> Origin:
-        caller = Caller(self.slot, self.incarnation, ticket=self.ticket)
+        caller = Caller(self.worker, self.incarnation, ticket=self.ticket)
         return Origin(self.versions, caller, self.fields)
 
     def join(self) -> tf.Tensor:

@@ -21,20 +21,20 @@ class Hello:
 
     Args:
         job: hash of the job's name, int64.
-        slot: index of the task within its role.
+        worker: index of the task within its role.
         incarnation: grows with every start of the client, int64.
         role: what the connection is for.
         plan: text that both sides agreed to understand.
 
     Example:
 
-    >>> hello = Hello(job=7, slot=0, incarnation=3)
+    >>> hello = Hello(job=7, worker=0, incarnation=3)
     >>> Hello.from_bytes(hello.to_bytes()) == hello
     True
     """
 
     job: int
-    slot: int
+    worker: int
     incarnation: int
     role: str = "worker"
     plan: str = ""

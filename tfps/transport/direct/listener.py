@@ -56,10 +56,10 @@ class Listener:
     ...     on_connection=lambda connection, hello: arrived.put((connection, hello)),
     ... )
     >>> endpoint = listener.endpoint("localhost")
-    >>> hello = Hello(job=7, slot=0, incarnation=1)
+    >>> hello = Hello(job=7, worker=0, incarnation=1)
     >>> client = connect(endpoint, hello, secret=secret, encryption=Plain())
     >>> server, heard = arrived.get(timeout=10)
-    >>> heard.slot, server.peer
+    >>> heard.worker, server.peer
     (0, 'worker 0 at this machine')
     >>> for part in (client, server, listener):
     ...     part.close()
@@ -81,7 +81,7 @@ class Listener:
         self._handshake_s = handshake_s
         self._refusals = RefusalLog(LOG)
         self._lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(MAX_HANDSHAKES)
+        self._workers = threading.BoundedSemaphore(MAX_HANDSHAKES)
         self._strangers: dict[threading.Thread, socket.socket] = {}  # the oldest first
         self._threads: set[threading.Thread] = set()
         self._closing = threading.Event()
@@ -138,9 +138,9 @@ class Listener:
             self._refuse("somebody", f"cannot accept it: {error}")
             self._closing.wait(ACCEPT_RETRY_S)
             return
-        if not self._slots.acquire(blocking=False):
+        if not self._workers.acquire(blocking=False):
             self._drop_strangers(1)
-            self._slots.acquire()
+            self._workers.acquire()
         thread = threading.Thread(
             target=self._meet, args=(sock, address), name="tfps-handshake", daemon=True
         )
@@ -151,7 +151,7 @@ class Listener:
         except RuntimeError as error:  # out of threads or of memory, for now
             with self._lock:
                 self._threads.remove(thread)
-            self._slots.release()
+            self._workers.release()
             self._refuse("somebody", str(error))
             sock.close()
 
@@ -160,7 +160,7 @@ class Listener:
             try:
                 admitted = self._admit(sock, address)
             finally:
-                self._slots.release()
+                self._workers.release()
             if admitted is not None:
                 self._hand_out(*admitted)
         finally:
@@ -189,7 +189,7 @@ class Listener:
                 with self._lock:
                     dropped = self._strangers.pop(thread, None) is None
             sock.settimeout(None)
-            connection = Connection(sock, peer=f"{hello.role} {hello.slot} at {source}{port}")
+            connection = Connection(sock, peer=f"{hello.role} {hello.worker} at {source}{port}")
         except OSError as error:
             reason = str(error)
             if dropped and not self._closing.is_set():

@@ -23,7 +23,7 @@ from tfps.transport.direct.handshake import HandshakeError
 from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.listener import Listener
 
-HELLO = Hello(job=1, slot=2, incarnation=3)
+HELLO = Hello(job=1, worker=2, incarnation=3)
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command")
 
 

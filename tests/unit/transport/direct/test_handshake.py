@@ -26,7 +26,7 @@ from tfps.transport.direct.handshake import (
 from tfps.transport.direct.hello import HELLO_BYTES, Hello
 from tfps.transport.message import PROTOCOL
 
-HELLO = Hello(job=1, slot=2, incarnation=3, plan="a plan")
+HELLO = Hello(job=1, worker=2, incarnation=3, plan="a plan")
 GOOD_GREETING = GREETING.pack(MAGIC, PROTOCOL, bytes(NONCE_BYTES))
 HI = HELLO.to_bytes()
 

@@ -19,7 +19,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=5,
 )
-GOOD = asdict(Hello(job=1, slot=2, incarnation=3))
+GOOD = asdict(Hello(job=1, worker=2, incarnation=3))
 
 
 @given(hello=HELLOS)

@@ -26,7 +26,7 @@ from tfps.transport.direct.handshake import HandshakeError
 from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.listener import MAX_HANDSHAKES, Listener
 
-HELLO = Hello(job=1, slot=2, incarnation=3)
+HELLO = Hello(job=1, worker=2, incarnation=3)
 SECRET = b"secret"
 
 
@@ -130,15 +130,15 @@ def test_sockets_hold_a_message_and_notice_a_vanished_host(server: Server) -> No
 
 
 def test_clients_come_at_once(server: Server) -> None:
-    hellos = [replace(HELLO, slot=slot) for slot in range(20)]
+    hellos = [replace(HELLO, worker=worker) for worker in range(20)]
     with ThreadPoolExecutor(8) as pool:
         endpoints = [server.endpoint, server.tcp] * 10
         clients = dict(zip(hellos, pool.map(_connect, endpoints, hellos), strict=True))
     for _ in hellos:
         connection, hello = server.arrived.get()
         client = clients.pop(hello)
-        client.send(*message(first=hello.slot))
-        assert connection.receive(LIMITS).header[0] == hello.slot
+        client.send(*message(first=hello.worker))
+        assert connection.receive(LIMITS).header[0] == hello.worker
         client.close()
         connection.close()
 
