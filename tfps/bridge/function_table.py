@@ -79,7 +79,7 @@ class FunctionTables:
         thread here, and no other one.
 
         Args:
-            worker: the worker.
+            worker: its index.
             function: a concrete function.
         """
         if worker not in self._workers:

@@ -12,7 +12,7 @@ from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
 
 
 def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]]) -> Counters:
-    """Read the ledger of all servers at rest.
+    """Read the ledgers of all servers at rest.
 
     Args:
         layout: of the ledger.

@@ -44,7 +44,7 @@ class Snapshot:
         self._values: dict[int, np.ndarray[Any, Any]] = {}
 
     def take(self) -> list[np.ndarray[Any, Any]]:
-        """Take it, at rest; answers the ledger of all servers."""
+        """Take it, at rest; answers the ledgers of all servers."""
         number = time.time_ns()
         # A view of a variable's memory; a variable that is read somewhere is changed in a copy.
         self._values = {id(piece): np.asarray(piece.native.numpy()) for piece in self._on_chief}

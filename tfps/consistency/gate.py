@@ -57,7 +57,7 @@ class Gate(Membership, Protocol):
         """Trace the end of a worker's step; answers whether it has to wait, None: never.
 
         Args:
-            worker: the worker.
+            worker: its index.
             counts: whether the step does; one that was refused does not.
             clock: steps that the worker has completed with it, the same on all servers.
         """
@@ -68,7 +68,7 @@ class Gate(Membership, Protocol):
         """Trace waiting until the worker may go on; answers what is read then.
 
         Args:
-            worker: the worker.
+            worker: its index.
             read: called under the mutex.
         """
 

@@ -64,7 +64,7 @@ def issue(
     Args:
         entries: the ticket server's ledger.
         alive: whether the worker may have one.
-        worker: the worker.
+        worker: its index.
         pushed: the ticket that it pushed with this request and that stays on its account.
         pipelined: the worker computes a step while the one before is on its way, so it may have
             another ticket already; the new one comes after that.
@@ -95,7 +95,7 @@ def issue_several(
     Args:
         entries: the ticket server's ledger.
         alive: whether the worker may have any.
-        worker: the worker.
+        worker: its index.
         pushed: the first ticket of those that it pushed with this request.
         quota: how many new ones it may have.
     """

@@ -258,7 +258,7 @@ def remove(entries: Entries, *, worker: Any, leaves: Any, closed: Any) -> None:
 
     Args:
         entries: the server's ledger.
-        worker: the worker.
+        worker: its index.
         leaves: whether it is let out at all.
         closed: whether the ticket that it pushed last was closed by this very request.
     """

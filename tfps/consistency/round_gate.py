@@ -21,7 +21,7 @@ class Contribution:
     """What a worker's push is to a server's rounds.
 
     Args:
-        worker: the worker.
+        worker: its index.
         incarnation: of it.
         alive: whether it is the one that the server knows.
         position: that its gradient was computed at.

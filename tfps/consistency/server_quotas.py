@@ -34,7 +34,7 @@ class Quotas:
 
         Args:
             entries: collect the change.
-            worker: the worker.
+            worker: its index.
             alive: whether it takes part.
             microseconds: for each batch; below 1: not measured.
         """

@@ -57,7 +57,7 @@ class ShardBook:
 
         Args:
             position: of the ticket.
-            worker: the worker.
+            worker: its index.
             may_wait: whether the ticket goes back when there is no batch, and may get one later.
                 Without that it is one of several that are pushed together, and whoever repeats
                 them finds as many batches.

@@ -62,7 +62,7 @@ class LeaseDesk:
 
         Args:
             name: of the book.
-            worker: the worker.
+            worker: its index.
             position: of the ticket in its run.
             goes_back: whether the ticket does, if there is no batch.
             ended: the shard and the index where the worker found nothing just now, or `NOWHERE`.

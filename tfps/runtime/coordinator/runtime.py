@@ -199,7 +199,7 @@ class Runtime(Storage):
         server that is itself lost cannot be told.
 
         Args:
-            worker: the worker.
+            worker: its index.
             incarnation: this one, and all before it.
             patience_s: with each server.
         """

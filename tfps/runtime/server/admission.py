@@ -125,7 +125,7 @@ class Arrival:
 
     Args:
         header: of the request, field by field.
-        worker: the worker, as the ledger want it.
+        worker: the worker, as the ledger wants it.
         is_ours: whether the request was made for this server function.
         alive: whether the sender takes part; True where it need not.
         in_time: whether its parameters came from the round at hand; True where there are none.

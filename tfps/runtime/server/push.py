@@ -127,7 +127,7 @@ class Push:
     def _post(
         self, entries: Entries, verdict: PushVerdict, *, cell: tf.Tensor, done: tf.Tensor
     ) -> None:
-        """The ledger say that it was applied when it was, and not if that failed."""
+        """The ledger says that it was applied when it was, and not if that failed."""
         ledger = self.stage.server.ledger
         operations = ledger.post(entries)
         if verdict.remembered is not None:
