@@ -16,6 +16,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tfps.testing import OneProcess
+
+# Before any test module is imported: some use TensorFlow while they are collected, which fixes what
+# the tests of one process need. A cluster's chief has more devices than it uses, then.
+OneProcess.reserve(workers=3, ps=2)
+
 # pytest-timeout ends what hangs; a busy machine makes single examples slow.
 settings.register_profile("tfps", deadline=None)
 settings.load_profile("tfps")

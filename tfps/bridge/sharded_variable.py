@@ -42,6 +42,7 @@ class ShardedVariable(ComposedVariable):
         first = natives[0]
         self.rule = rule
         # As Keras variables, because optimizers on servers update those.
+        self.path = path
         self.shards = tuple(
             keras_variable_over(native, path=f"{path}/{number}")
             for number, native in enumerate(natives)
@@ -84,9 +85,9 @@ class ShardedVariable(ComposedVariable):
         rows = tf.reshape(tf.cast(indices, tf.int64), [-1])
         number = tf.constant(self.rule.rows, tf.int64)
         checks = [
-            tf.debugging.assert_non_negative(rows, f"rows of {self.name}"),
+            tf.debugging.assert_non_negative(rows, f"rows of {self.path}"),
             tf.debugging.assert_less(
-                rows, number, f"rows of {self.name}, which has {self.rule.rows}"
+                rows, number, f"rows of {self.path}, which has {self.rule.rows}"
             ),
         ]
         with tf.control_dependencies([check for check in checks if check is not None]):

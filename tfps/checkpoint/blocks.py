@@ -10,14 +10,14 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.checkpoint.contents import Piece
-from tfps.checkpoint.layout import Block, divided, together
+from tfps.checkpoint.layout import RowBlock, divided, together
 from tfps.transport.chunk import chunk_bytes_from_environment
 
 # So much is on its way, or read for the sake of some of its rows, at once.
 MOST_BYTES = 64 * 2**20
 
 
-def files_of(pieces: Sequence[Piece]) -> list[list[tuple[Piece, Block]]]:
+def files_of(pieces: Sequence[Piece]) -> list[list[tuple[Piece, RowBlock]]]:
     """The blocks of some pieces, file by file."""
     limit_bytes = min(MOST_BYTES, chunk_bytes_from_environment())
     blocks = [
@@ -33,12 +33,12 @@ def files_of(pieces: Sequence[Piece]) -> list[list[tuple[Piece, Block]]]:
     return together(blocks, limit_bytes=limit_bytes)
 
 
-def block_of_array(value: np.ndarray[Any, Any], block: Block) -> np.ndarray[Any, Any]:
+def block_of_array(value: np.ndarray[Any, Any], block: RowBlock) -> np.ndarray[Any, Any]:
     """The rows of a block, from the value of its piece."""
     return value[block.places.start : block.places.stop] if value.ndim else value
 
 
-def block_of_storage(storage: tf.Tensor, piece: Piece, block: Block) -> tf.Tensor:
+def block_of_storage(storage: tf.Tensor, piece: Piece, block: RowBlock) -> tf.Tensor:
     """The rows of a block, from what holds its piece: a variable's value, or a slab's.
 
     Slices along the first axis share the memory of what they are cut from.

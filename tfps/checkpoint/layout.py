@@ -36,7 +36,7 @@ def rule_name(rule: RowRule) -> str:
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """Neighbouring rows of a stored piece, in the piece's order.
 
     Args:
@@ -71,7 +71,7 @@ class Move:
         target: rows of the piece, as many.
     """
 
-    block: Block
+    block: RowBlock
     source: Rows
     target: Rows
 
@@ -81,7 +81,7 @@ class Move:
         return isinstance(self.source, range) and self.source == range(self.block.rows)
 
 
-def divided(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> list[Block]:
+def divided(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> list[RowBlock]:
     """The blocks of a piece; one without rows has a block without rows.
 
     Example:
@@ -91,7 +91,7 @@ def divided(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> list[
     """
     step = max(1, rows_per_block)
     return [
-        Block(tensor, shard, begin, min(step, rows - begin))
+        RowBlock(tensor, shard, begin, min(step, rows - begin))
         for begin in range(0, max(1, rows), step)
     ]
 
@@ -120,7 +120,7 @@ def together(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> list[lis
 
 
 def moves(
-    blocks: Sequence[Block], *, stored: RowRule, wanted: RowRule, shard: int
+    blocks: Sequence[RowBlock], *, stored: RowRule, wanted: RowRule, shard: int
 ) -> Iterator[Move]:
     """What to read for one piece; blocks that have none of its rows are left out.
 

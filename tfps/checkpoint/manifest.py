@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfps.checkpoint.layout import RULES, Block, rule_name
+from tfps.checkpoint.layout import RULES, RowBlock, rule_name
 from tfps.checkpoint.retention import Saved
 from tfps.errors import CheckpointError
 from tfps.partitioners.row_rule import RowRule
@@ -93,7 +93,7 @@ class Manifest:
     counters: Counters | None = None
     package_versions: Mapping[str, str] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    files: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    files: Mapping[str, tuple[RowBlock, ...]] = field(default_factory=dict)
 
     @property
     def saved(self) -> Saved:
@@ -161,7 +161,8 @@ def _decoded(values: dict[str, Any]) -> dict[str, Any]:
             servers=tuple(tensor["servers"]),
         )
     files = {
-        name: tuple(Block(*block) for block in blocks) for name, blocks in values["files"].items()
+        name: tuple(RowBlock(*block) for block in blocks)
+        for name, blocks in values["files"].items()
     }
     counters = values["counters"]
     if counters is not None:

@@ -15,7 +15,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.checkpoint.blocks import write_rows
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.contents import Piece
-from tfps.checkpoint.layout import Block, Move, moves
+from tfps.checkpoint.layout import Move, RowBlock, moves
 from tfps.checkpoint.line import PATIENCE_S, Line
 from tfps.checkpoint.manifest import Manifest, Tensor
 from tfps.partitioners.row_rule import RowRule
@@ -50,7 +50,7 @@ def fillings(
         pieces: what is wanted.
         rules: by which the wanted tensors lie.
     """
-    blocks: dict[str, dict[Block, str]] = {}
+    blocks: dict[str, dict[RowBlock, str]] = {}
     for file, stored in manifest.files.items():
         for block in stored:
             blocks.setdefault(block.tensor, {})[block] = file

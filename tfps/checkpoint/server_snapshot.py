@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.checkpoint.blocks import block_of_storage, files_of, snapshot_handle
 from tfps.checkpoint.bundle import write_bundle
 from tfps.checkpoint.contents import Piece
-from tfps.checkpoint.layout import Block
+from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.line import PATIENCE_S, Line
 
 Call = Callable[..., list[np.ndarray[Any, Any]]]
@@ -52,7 +52,7 @@ class ServerSnapshot:
         """
         return self._take(number)[0]
 
-    def write(self, folder: Path) -> dict[str, tuple[Block, ...]]:
+    def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
         """Write what was noted; answers the files by name.
 
         Raises:
@@ -79,7 +79,7 @@ class ServerSnapshot:
         """Close the line; a snapshot that is kept stays until the server ends."""
         self._line.close()
 
-    def _writer(self, file: list[tuple[Piece, Block]]) -> Call:
+    def _writer(self, file: list[tuple[Piece, RowBlock]]) -> Call:
         def values() -> list[tf.Tensor]:
             kept: dict[str, tf.Tensor] = {}
             return [self._block(piece, block, kept) for piece, block in file]
@@ -98,7 +98,7 @@ class ServerSnapshot:
             return self._line.function(write, arguments=[tf.TensorSpec([], tf.string)])
         return self._line.function(values, arguments=0)
 
-    def _block(self, piece: Piece, block: Block, kept: dict[str, tf.Tensor]) -> tf.Tensor:
+    def _block(self, piece: Piece, block: RowBlock, kept: dict[str, tf.Tensor]) -> tf.Tensor:
         storage = piece.native if piece.native.slab is None else piece.native.slab
         name = storage.shared_name
         if name not in kept:

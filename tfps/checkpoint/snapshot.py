@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfps.checkpoint.blocks import block_of_array, files_of
 from tfps.checkpoint.bundle import write_bundle
 from tfps.checkpoint.contents import Contents
-from tfps.checkpoint.layout import Block
+from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.manifest import CHIEF
 from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.server_snapshot import ServerSnapshot
@@ -50,13 +50,13 @@ class Snapshot:
         self._values = {id(piece): np.asarray(piece.native.numpy()) for piece in self._on_chief}
         return in_parallel([partial(part.take, number) for part in self._parts])
 
-    def write(self, folder: Path) -> dict[str, tuple[Block, ...]]:
+    def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
         """Write what was taken, from all servers at once; answers the files by name."""
         calls = [partial(part.write, folder) for part in self._parts]
         written = in_parallel([*calls, partial(self._write_own, folder)])
         return {name: blocks for files in written for name, blocks in files.items()}
 
-    def _write_own(self, folder: Path) -> dict[str, tuple[Block, ...]]:
+    def _write_own(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
         written = {}
         for position, file in enumerate(files_of(self._on_chief)):
             arrays = {

@@ -257,11 +257,11 @@ def checkpoint(*, quick: bool, output: Path, repetitions: int | None, mib: int |
     A model of 1 GiB with Adam's slots on two servers, restored into one and three as well: eight
     minutes, 10 GB of disk and 12 GB of memory.
     """
-    from tfps.bench.checkpoint.benchmark import Saving, run
+    from tfps.bench.checkpoint.benchmark import SavingBenchmark, run
     from tfps.bench.checkpoint.plot import write_plot
     from tfps.bench.checkpoint.table import tables
 
-    settings = _settings(Saving(), quick=quick, repetitions=repetitions, mib=mib)
+    settings = _settings(SavingBenchmark(), quick=quick, repetitions=repetitions, mib=mib)
     results = _followed(run, settings, output=output)
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 

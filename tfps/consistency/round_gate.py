@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.consistency import rounds
 from tfps.consistency.ledger import NEVER
-from tfps.consistency.rounds import Rounds, Turn
+from tfps.consistency.rounds import RoundDecision, Rounds
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.waiters import TensorVectors, Waiters
 
@@ -181,7 +181,7 @@ class RoundGate:
         )
         self._ledger.write(tf.constant(layout.POSITION, tf.int64), state.position)
 
-    def _decide(self, state: Rounds, made: Contribution, *, may_apply: tf.Tensor) -> Turn:
+    def _decide(self, state: Rounds, made: Contribution, *, may_apply: tf.Tensor) -> RoundDecision:
         return rounds.decide(
             state,
             required=self._required,
@@ -191,13 +191,13 @@ class RoundGate:
             vectors=self._vectors,
         )
 
-    def _store_after(self, turn: Turn, apply: Apply) -> None:
+    def _store_after(self, turn: RoundDecision, apply: Apply) -> None:
         """Apply what is complete, write what follows, and wake those that may go on."""
         with tf.control_dependencies([apply(turn.completes == 1)]):
             self._store(turn.after)
             self._waiters.wake(turn.released + turn.able)
 
-    def _settle(self, state: Rounds) -> Turn:
+    def _settle(self, state: Rounds) -> RoundDecision:
         """Somebody has come or gone; those whose contributions may be complete now look again."""
         turn = rounds.decide(
             state, required=self._required, next_position=0, may_apply=0, vectors=self._vectors

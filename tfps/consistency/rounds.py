@@ -167,7 +167,7 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Turn:
+class RoundDecision:
     """What follows from a change.
 
     Args:
@@ -191,7 +191,7 @@ def decide(
     may_apply: Any,
     call_id: int = 1,
     vectors: Vectors,
-) -> Turn:
+) -> RoundDecision:
     """Whether the position is complete, and who can go on.
 
     Args:
@@ -234,4 +234,4 @@ def decide(
     after = Rounds(position, state.begins, contributed, wanted)
     left_over = is_full * (1 - completes) + completes * (1 - is_last)
     able = left_over * waits * (1 - released) * vectors.where(contributed == 0, 0, 1)
-    return Turn(after, completes, released, able)
+    return RoundDecision(after, completes, released, able)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfps.evaluation.checkpoint import Checkpoint
+from tfps.evaluation.checkpoint import CheckpointFile
 
 FIRST_PAUSE_S = 1.0  # between two attempts at an unchanged file; doubles from one to the next
 # With the doubling a minute: an NFS client may show a file that is being written as unchanged for
@@ -46,9 +46,9 @@ class Agenda:
     def __init__(self, *, max_evaluations: int | None = None) -> None:
         self.evaluations = 0
         self._max_evaluations = max_evaluations
-        self._last: Checkpoint | None = None
-        self._failures: dict[Checkpoint, _Failure] = {}
-        self._given_up: set[Checkpoint] = set()
+        self._last: CheckpointFile | None = None
+        self._failures: dict[CheckpointFile, _Failure] = {}
+        self._given_up: set[CheckpointFile] = set()
         self._nothing_more_is_written = False
 
     @property
@@ -61,7 +61,7 @@ class Agenda:
             number is not None and number >= self._max_evaluations
         )
 
-    def next(self, found: Sequence[Checkpoint], *, now_s: float) -> Checkpoint | None:
+    def next(self, found: Sequence[CheckpointFile], *, now_s: float) -> CheckpointFile | None:
         """Return the checkpoint to evaluate now, or None.
 
         Args:
@@ -81,13 +81,13 @@ class Agenda:
                 return checkpoint
         return None
 
-    def evaluated(self, checkpoint: Checkpoint) -> None:
+    def evaluated(self, checkpoint: CheckpointFile) -> None:
         """Take note that a checkpoint was evaluated; nothing older will be."""
         self.evaluations += 1
         self._last = checkpoint
 
     def failed(
-        self, checkpoint: Checkpoint, *, now_s: float, most_attempts: int = ATTEMPTS
+        self, checkpoint: CheckpointFile, *, now_s: float, most_attempts: int = ATTEMPTS
     ) -> bool:
         """Take note that a checkpoint could not be read; return whether it is given up.
 

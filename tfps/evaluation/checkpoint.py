@@ -43,7 +43,7 @@ class File:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class CheckpointFile:
     """One state of one checkpoint: a file that is written again becomes another value.
 
     Args:
@@ -73,14 +73,14 @@ class Checkpoint:
         Example:
 
         >>> values = {"format": Format.WEIGHTS, "changed_ns": 0, "size_bytes": 0}
-        >>> Checkpoint(name="epoch-12.weights.h5", **values).number
+        >>> CheckpointFile(name="epoch-12.weights.h5", **values).number
         12
         """
         match = _NUMBER.search(_stem(self.name))
         return int(match[1]) if match else None
 
 
-def checkpoints_among(files: Iterable[File]) -> list[Checkpoint]:
+def checkpoints_among(files: Iterable[File]) -> list[CheckpointFile]:
     """Return the complete checkpoints among the files of a folder, the newest first.
 
     A checkpoint of TensorFlow counts when its index and all of its data files are there.
@@ -103,7 +103,7 @@ def checkpoints_among(files: Iterable[File]) -> list[Checkpoint]:
             name, format_ = name.removesuffix(_INDEX), Format.TENSORFLOW
         if format_ is not None:
             found.append(
-                Checkpoint(
+                CheckpointFile(
                     name=name,
                     format=format_,
                     changed_ns=file.changed_ns,

@@ -7,7 +7,7 @@ import os
 import tensorflow as tf
 
 from tfps.errors import ConfigError
-from tfps.evaluation.checkpoint import Checkpoint, File, Format, checkpoints_among
+from tfps.evaluation.checkpoint import CheckpointFile, File, Format, checkpoints_among
 
 NAMES_SHOWN = 3
 
@@ -35,19 +35,19 @@ class CheckpointFolder:
                 f"checkpoint_dir: {self.path} is a file; expected the folder that it is in"
             )
 
-    def path_of(self, checkpoint: Checkpoint) -> str:
+    def path_of(self, checkpoint: CheckpointFile) -> str:
         """Return what to open a checkpoint by."""
         return os.path.join(self.path, checkpoint.name)
 
-    def checkpoints(self) -> list[Checkpoint]:
+    def checkpoints(self) -> list[CheckpointFile]:
         """Return the complete checkpoints that are there now, the newest first."""
         return checkpoints_among(self._files())
 
-    def holds(self, checkpoint: Checkpoint) -> bool:
+    def holds(self, checkpoint: CheckpointFile) -> bool:
         """Return whether a checkpoint is there as it was found: neither gone nor written again."""
         return checkpoint in self.checkpoints()
 
-    def has_replaced(self, checkpoint: Checkpoint) -> bool:
+    def has_replaced(self, checkpoint: CheckpointFile) -> bool:
         """Return whether a checkpoint was written again since it was found."""
         return any(
             other.name == checkpoint.name and other != checkpoint for other in self.checkpoints()

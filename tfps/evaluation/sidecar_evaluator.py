@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfps.errors import CheckpointError, ConfigError
 from tfps.evaluation.agenda import Agenda
-from tfps.evaluation.checkpoint import Checkpoint, Format, Unreadable
+from tfps.evaluation.checkpoint import CheckpointFile, Format, Unreadable
 from tfps.evaluation.checkpoint_folder import CheckpointFolder
 from tfps.evaluation.evaluation_callbacks import EvaluationCallbacks
 from tfps.evaluation.iterations import set_iterations
@@ -44,7 +44,7 @@ class SidecarEvaluator:
 
     Takes the place of `tf_keras.utils.SidecarEvaluator`, which Keras 3 does not have. Run it in the
     task ``evaluator`` of `TF_CONFIG`, or in any process that sees the checkpoints. It reads
-    `tf.train.Checkpoint` and Keras's `ModelCheckpoint` (``.weights.h5``, ``.keras``), sets the
+    `tf.train.CheckpointFile` and Keras's `ModelCheckpoint` (``.weights.h5``, ``.keras``), sets the
     optimizer's iterations, and calls `evaluate` on this machine, without a strategy.
 
     As in tf_keras the newest checkpoint comes next, so some are skipped when evaluation is slower
@@ -134,7 +134,7 @@ class SidecarEvaluator:
         _say(f"{_count(agenda.evaluations)}: max_evaluations={self.max_evaluations} is reached")
 
     def _evaluate(
-        self, checkpoint: Checkpoint, agenda: Agenda, callbacks: EvaluationCallbacks
+        self, checkpoint: CheckpointFile, agenda: Agenda, callbacks: EvaluationCallbacks
     ) -> bool:
         """Load and evaluate a checkpoint; return whether it could be read."""
         path = self._folder.path_of(checkpoint)
@@ -164,7 +164,7 @@ class SidecarEvaluator:
         _say(f"{checkpoint.name}, iteration {iterations}: {metrics} ({seconds:.1f} s)")
         return True
 
-    def _load(self, checkpoint: Checkpoint) -> int | None:
+    def _load(self, checkpoint: CheckpointFile) -> int | None:
         """Load the weights of one state of a checkpoint; return the optimizer's counter."""
         if not self.model.built or not self.model.weights:
             # Files hold the weights of layers, and these come with a first batch.

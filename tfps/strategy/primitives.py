@@ -36,7 +36,7 @@ from tfps.transport.message import Kind, Reply
 Tensor: TypeAlias = tf.Tensor | np.ndarray[Any, Any]
 
 
-class Parameter:
+class NamedParameter:
     """A variable on a server under the name that the user knows it by.
 
     Args:
@@ -61,7 +61,7 @@ class Descent:
         parameters: what is pushed.
     """
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, parameters: Sequence[NamedParameter]) -> None:
         self._trainable_variables = list(parameters)
 
     def apply(
@@ -101,7 +101,7 @@ class Primitives:
         self._runtime, self._update_of, self._settle = runtime, update_of, settle
         self._updates = updates
         self._known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-        self._compiled: dict[Any, tuple[list[Parameter], list[FunctionHalf]]] = {}
+        self._compiled: dict[Any, tuple[list[NamedParameter], list[FunctionHalf]]] = {}
         self._eager: dict[Any, Any] = {}
         self._layouts = runtime.layouts
 
@@ -234,7 +234,7 @@ class Primitives:
 
     def _for(
         self, names: tuple[str, ...], optimizer: Any
-    ) -> tuple[list[Parameter], list[FunctionHalf]]:
+    ) -> tuple[list[NamedParameter], list[FunctionHalf]]:
         key = (names, id(optimizer))
         self._forget_outdated()
         if key not in self._compiled:
@@ -243,7 +243,7 @@ class Primitives:
                 raise ConfigError(
                     f"the strategy's scope has no variable {unknown}; it has {self.names}"
                 )
-            parameters: list[Any] = [Parameter(name, self._known[name]) for name in names]
+            parameters: list[Any] = [NamedParameter(name, self._known[name]) for name in names]
             by: Any = Descent(parameters)
             if optimizer is not None:
                 parameters = [p.keras_variable for p in parameters]

@@ -14,7 +14,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import Claim
+from tfps.runtime.worker.fit_loop import BatchClaim
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
 MAX_RESIDENT_BYTES = 1 << 30
@@ -115,7 +115,7 @@ class ResidentArrays:
     def bind(self, arguments: Any, worker: int) -> Any:
         return arguments
 
-    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         *arrays, order, offset = arguments
         begin = (claim.position + offset) * self._batch_size
         examples = tf.shape(order, out_type=tf.int64)[0]

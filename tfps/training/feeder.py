@@ -14,7 +14,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_function import server_function
 from tfps.errors import UnsupportedError
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import Claim
+from tfps.runtime.worker.fit_loop import BatchClaim
 from tfps.training.batch import empty_component, restore_batch
 from tfps.training.early_dataset import tells_of_an_early_device
 
@@ -153,7 +153,7 @@ class Feeder:
     def bind(self, arguments: Any, worker: int) -> Any:
         return arguments
 
-    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         asked = tf.stack([tf.where(claim.ticket >= 0, claim.position, -1), claim.incarnation])
         outputs = tf.raw_ops.RemoteCall(
             target=self._device,

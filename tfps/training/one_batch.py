@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import Claim
+from tfps.runtime.worker.fit_loop import BatchClaim
 
 
 class OneBatch:
@@ -47,7 +47,7 @@ class OneBatch:
     def bind(self, arguments: Any, worker: int) -> Any:
         return arguments
 
-    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         return claim.ticket >= 0, tf.nest.pack_sequence_as(self.batch_spec, list(arguments))
 
     def examples(self, batch: Any) -> tf.Tensor:

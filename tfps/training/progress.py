@@ -27,7 +27,7 @@ BAR_WIDTH = 20
 LEAST_BAR_WIDTH = 5
 
 
-class Pace(Protocol):
+class ClusterPace(Protocol):
     """What the line shows of the cluster."""
 
     _progress: ClusterProgbar | None  # what shows the epoch that goes on
@@ -56,7 +56,7 @@ class ClusterProgbar:
 
     def __init__(
         self,
-        pace: Pace,
+        pace: ClusterPace,
         *,
         target: int | None,
         verbose: int = 1,
@@ -211,7 +211,7 @@ class TrainingProgress(keras.callbacks.ProgbarLogger):
         pace: the strategy.
     """
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: ClusterPace) -> None:
         super().__init__()
         self._pace = pace
         self.progbar: ClusterProgbar | None = None

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import Claim
+from tfps.runtime.worker.fit_loop import BatchClaim
 from tfps.training.batch import empty_component, numbered, restore_batch
 from tfps.training.dataset_function import dataset_of_pipeline, takes_context
 from tfps.training.dataset_graph import settle_operations, without_global_seed
@@ -123,7 +123,7 @@ class ShardPipelines:
         on_workers, name = arguments
         return (*private.remote_result(on_workers[worker]), tf.constant([name, worker], tf.int64))
 
-    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         iterator, pipelines, numbers = arguments
         name, worker = tf.unstack(numbers)
         nowhere = [tf.constant(NOWHERE, tf.int64), tf.constant(0, tf.int64)]

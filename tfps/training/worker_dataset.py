@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import Claim
+from tfps.runtime.worker.fit_loop import BatchClaim
 from tfps.training.batch import numbered, restore_batch
 from tfps.training.dataset_graph import NotPortable, portable_graph, reads_files, settle
 
@@ -109,7 +109,7 @@ class WorkerDataset:
         iterators, numbers = arguments
         return private.remote_result(iterators[worker]), self._graph, numbers
 
-    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         iterator, graph, numbers = arguments
         wanted = claim.position + numbers[1]
         invariants = [tf.TensorShape([]), tf.TensorShape([]), *(s.shape for s in self._flat_specs)]

@@ -14,7 +14,7 @@ from rich.console import Console
 from tfps.bench.batch.benchmark import Batch
 from tfps.bench.batch.choice import Pair, choose
 from tfps.bench.batch.plot import write_plot
-from tfps.bench.batch.results import Results
+from tfps.bench.batch.results import BatchResults
 from tfps.bench.batch.table import tables
 from tfps.bench.batch.turn import Rate
 from tfps.bench.goal import NEVER_S
@@ -113,8 +113,8 @@ def answer(batch_size: int, steps_per_s: float, goal_s: float | None, seed: int)
 
 
 @pytest.fixture
-def results() -> Results:
-    measured = Results(usual=(64, 1))
+def results() -> BatchResults:
+    measured = BatchResults(usual=(64, 1))
     for seed in (1, 2, 3):
         for batch_size, goal_s in ((16, 6.0), (64, 4.0), (256, None)):
             for steps in (1, 4, 16):
@@ -124,18 +124,20 @@ def results() -> Results:
     return measured
 
 
-def test_bars_compare_with_what_is_usual(results: Results) -> None:
+def test_bars_compare_with_what_is_usual(results: BatchResults) -> None:
     gain, speed = results.bars()
     assert gain.value == pytest.approx((4.0 - 2.0 + 0.2) / (4.0 - 0.125 + 0.2))
     assert speed.value == pytest.approx(2.6 / 1.1, rel=1e-2)
     assert gain.holds
     assert speed.holds
-    alone = Results(usual=(64, 1))
+    alone = BatchResults(usual=(64, 1))
     alone.add(16, 4, 1, answer(16, 100, None, 1))
     assert [bar.value for bar in alone.bars()] == [None, None]
 
 
-def test_the_report_holds_every_training_and_the_choice(results: Results, tmp_path: Path) -> None:
+def test_the_report_holds_every_training_and_the_choice(
+    results: BatchResults, tmp_path: Path
+) -> None:
     content = json.loads(results.report(Batch().as_json()).write(tmp_path).read_text())
     assert len(content["cases"]) == 9
     assert (content["choice"]["batch_size"], content["choice"]["period_steps"]) == (64, 16)
@@ -147,7 +149,7 @@ def test_the_report_holds_every_training_and_the_choice(results: Results, tmp_pa
     assert content["settings"]["seeds"] == [1, 2, 3]
 
 
-def test_the_tables_fit_an_ordinary_terminal_and_name_the_pair(results: Results) -> None:
+def test_the_tables_fit_an_ordinary_terminal_and_name_the_pair(results: BatchResults) -> None:
     output = io.StringIO()
     Console(file=output, width=80).print(tables(results))
     text = output.getvalue()
@@ -159,9 +161,9 @@ def test_the_tables_fit_an_ordinary_terminal_and_name_the_pair(results: Results)
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_the_plot_is_a_picture(results: Results, tmp_path: Path, arrives: bool) -> None:
+def test_the_plot_is_a_picture(results: BatchResults, tmp_path: Path, arrives: bool) -> None:
     if not arrives:
-        results = Results(usual=(64, 1))
+        results = BatchResults(usual=(64, 1))
         results.add(64, 1, 1, answer(64, 100, None, 1))
     with Image.open(write_plot(results, tmp_path / "batch.png")) as picture:
         assert picture.width > 1000

@@ -10,16 +10,16 @@ from pathlib import Path
 from PIL import Image
 from rich.console import Console
 
-from tfps.bench.checkpoint.benchmark import Saving
-from tfps.bench.checkpoint.measured import Sample
+from tfps.bench.checkpoint.benchmark import SavingBenchmark
+from tfps.bench.checkpoint.measured import CheckpointSample
 from tfps.bench.checkpoint.plot import write_plot
-from tfps.bench.checkpoint.results import Results
+from tfps.bench.checkpoint.results import CheckpointResults
 from tfps.bench.checkpoint.table import tables, title_of
 from tfps.bench.checkpoint.ways import BESIDE, RESTORE, SAVE, TENSORFLOW, TFPS, WAYS
 
 
-def _results() -> Results:
-    results = Results(1024, 2)
+def _results() -> CheckpointResults:
+    results = CheckpointResults(1024, 2)
     for seconds in (3.0, 1.0, 2.0):
         for ps, what, way in [
             *((2, what, way) for way in WAYS for what in (SAVE, RESTORE)),
@@ -28,7 +28,7 @@ def _results() -> Results:
             (2, SAVE, BESIDE),
         ]:
             longer = 2.0 if way == TENSORFLOW else 1.0
-            sample = Sample(
+            sample = CheckpointSample(
                 way=way,
                 what=what,
                 seconds=longer * seconds,
@@ -48,11 +48,11 @@ def test_bars_compare_medians() -> None:
         (0.5, True),
         (0.5, True),
     ]
-    assert {bar.value for bar in Results(1, 2).bars()} == {None}
+    assert {bar.value for bar in CheckpointResults(1, 2).bars()} == {None}
 
 
 def test_the_report(tmp_path: Path) -> None:
-    content = json.loads(_results().report(Saving().as_json()).write(tmp_path).read_text())
+    content = json.loads(_results().report(SavingBenchmark().as_json()).write(tmp_path).read_text())
     assert len(content["cases"]) == 9
     assert content["cases"][0]["seconds"] == {"min": 1.0, "median": 2.0, "max": 3.0}
     assert content["settings"]["restored_ps"] == [1, 3]

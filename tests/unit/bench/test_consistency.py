@@ -12,7 +12,7 @@ from rich.console import Console
 from tfps.bench.consistency.benchmark import Consistency
 from tfps.bench.consistency.modes import ALL_MODES, LOCAL_MODES
 from tfps.bench.consistency.plot import write_plot
-from tfps.bench.consistency.results import ConsistencyCase, Results
+from tfps.bench.consistency.results import ConsistencyCase, ConsistencyResults
 from tfps.bench.consistency.scenarios import SCENARIOS
 from tfps.bench.consistency.table import tables
 from tfps.bench.delay import Delay
@@ -57,8 +57,8 @@ def answer(**scenarios: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def results() -> Results:
-    measured = Results(batch_size=64)
+def results() -> ConsistencyResults:
+    measured = ConsistencyResults(batch_size=64)
     for seed in (1, 2, 3):
         late = 0.001 * seed
         measured.add(
@@ -91,19 +91,19 @@ def results() -> Results:
     return measured
 
 
-def case(results: Results, scenario: str, mode: str) -> ConsistencyCase:
+def case(results: ConsistencyResults, scenario: str, mode: str) -> ConsistencyCase:
     (found,) = [case for case in results.of_scenario(scenario) if case.mode == mode]
     return found
 
 
-def test_examples_are_those_of_gradients_that_were_applied(results: Results) -> None:
+def test_examples_are_those_of_gradients_that_were_applied(results: ConsistencyResults) -> None:
     backup = case(results, "constant", "backup")
     assert backup.per_second("updates").median == 18
     assert backup.examples_per_s.median == 64 * 18
     assert backup.per_second("dropped").median == 3
 
 
-def test_bars_compare_what_was_measured(results: Results) -> None:
+def test_bars_compare_what_was_measured(results: ConsistencyResults) -> None:
     values = [bar.value for bar in results.bars()]
     gains = values[5:7]
     assert values[:5] == pytest.approx([0.9, 1.0, 0.7, 0.75, 0.6])
@@ -114,11 +114,11 @@ def test_bars_compare_what_was_measured(results: Results) -> None:
     assert all(bar.holds for bar in results.bars())
 
 
-def test_who_does_not_arrive_is_later_than_who_does(results: Results) -> None:
+def test_who_does_not_arrive_is_later_than_who_does(results: ConsistencyResults) -> None:
     plain = case(results, "constant", "synchronous")
     assert set(plain.goal_s.values()) == {NEVER_S}
     assert set(plain.ends_s.values()) == {10.0}
-    other = Results(batch_size=64)
+    other = ConsistencyResults(batch_size=64)
     other.add("backup", 1, answer(constant=run(18)))
     other.add("asynchronous", 1, answer(constant=run(44)))
     (ratio,) = [bar for bar in other.bars() if "time to" in bar.name and "asynch" in bar.name]
@@ -126,13 +126,15 @@ def test_who_does_not_arrive_is_later_than_who_does(results: Results) -> None:
 
 
 def test_what_was_not_measured_has_no_value() -> None:
-    results = Results(batch_size=64)
+    results = ConsistencyResults(batch_size=64)
     results.add("asynchronous", 1, answer(constant=run(44), even=run(55)))
     assert {bar.value for bar in results.bars()} == {None}
     assert results.gain("constant", "asynchronous", "bounded") is None
 
 
-def test_the_report_holds_histograms_curves_and_intervals(results: Results, tmp_path: Path) -> None:
+def test_the_report_holds_histograms_curves_and_intervals(
+    results: ConsistencyResults, tmp_path: Path
+) -> None:
     content = json.loads(results.report(Consistency().as_json()).write(tmp_path).read_text())
     cases = {(case["scenario"], case["mode"]): case for case in content["cases"]}
     assert len(cases) == 6 + 6 + 3 + 2 + 7
@@ -148,7 +150,7 @@ def test_the_report_holds_histograms_curves_and_intervals(results: Results, tmp_
     assert content["settings"]["delays"]["constant"]["slow_factor"] == 5
 
 
-def test_the_tables_fit_an_ordinary_terminal(results: Results) -> None:
+def test_the_tables_fit_an_ordinary_terminal(results: ConsistencyResults) -> None:
     output = io.StringIO()
     Console(file=output, width=80).print(tables(results))
     text = output.getvalue()
@@ -158,7 +160,7 @@ def test_the_tables_fit_an_ordinary_terminal(results: Results) -> None:
         assert row.title in text
 
 
-def test_the_plot_is_a_picture(results: Results, tmp_path: Path) -> None:
+def test_the_plot_is_a_picture(results: ConsistencyResults, tmp_path: Path) -> None:
     with Image.open(write_plot(results, tmp_path / "consistency.png")) as picture:
         assert picture.width > 1000
         assert len(picture.convert("RGB").getcolors(maxcolors=2**24) or []) > 10

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tfps.bench.rows.benchmark import Rows
 from tfps.bench.rows.plot import write_plot
-from tfps.bench.rows.results import Results
+from tfps.bench.rows.results import RowsResults
 from tfps.bench.rows.table import tables
 
 
@@ -38,8 +38,8 @@ RATES = {
 
 
 @pytest.fixture
-def results() -> Results:
-    measured = Results()
+def results() -> RowsResults:
+    measured = RowsResults()
     for factor in (0.98, 1.0, 1.02):
         for (optimizer, mib, by_rows), rate in RATES.items():
             measured.add(optimizer, mib, by_rows=by_rows, result=turn(factor * rate))
@@ -47,7 +47,7 @@ def results() -> Results:
 
 
 def test_rows_are_compared_with_all_rows_and_sizes_with_each_other(
-    results: Results, tmp_path: Path
+    results: RowsResults, tmp_path: Path
 ) -> None:
     content = json.loads(results.report(Rows().as_json()).write(tmp_path).read_text())
     assert [(bar["name"], bar["value"], bar["holds"]) for bar in content["bars"]] == [
@@ -61,7 +61,7 @@ def test_rows_are_compared_with_all_rows_and_sizes_with_each_other(
 
 
 def test_other_sizes_have_no_aim() -> None:
-    results = Results()
+    results = RowsResults()
     results.add("sgd", 3, by_rows=False, result=turn(20))
     results.add("sgd", 3, by_rows=True, result=turn(100))
     assert results.bars() == []
@@ -73,7 +73,7 @@ def test_a_quick_run_has_small_tables() -> None:
     assert Rows().quick().turns == 8
 
 
-def test_the_table_fits_an_ordinary_terminal(results: Results) -> None:
+def test_the_table_fits_an_ordinary_terminal(results: RowsResults) -> None:
     output = io.StringIO()
     Console(file=output, width=80).print(tables(results))
     text = output.getvalue()
@@ -82,7 +82,7 @@ def test_the_table_fits_an_ordinary_terminal(results: Results) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_plot_is_a_picture(results: Results, tmp_path: Path) -> None:
+def test_the_plot_is_a_picture(results: RowsResults, tmp_path: Path) -> None:
     with Image.open(write_plot(results, tmp_path / "rows.png")) as picture:
         assert picture.width > 1000
         assert len(picture.convert("RGB").getcolors(maxcolors=2**24) or []) > 10

@@ -13,7 +13,7 @@ from rich.console import Console
 from tfps.bench.staleness.benchmark import TUNING_SEED, Staleness
 from tfps.bench.staleness.contestants import BASES, CONTESTANTS
 from tfps.bench.staleness.plot import write_plot
-from tfps.bench.staleness.results import Results
+from tfps.bench.staleness.results import StalenessResults
 from tfps.bench.staleness.table import tables
 
 
@@ -32,9 +32,9 @@ def training(name: str, rate: float, seed: int, accuracy: float) -> dict[str, An
 
 
 @pytest.fixture
-def results() -> Results:
+def results() -> StalenessResults:
     settings = Staleness()
-    measured = Results({base: settings.rates_of(base) for base in settings.bases})
+    measured = StalenessResults({base: settings.rates_of(base) for base in settings.bases})
     for name, contestant in CONTESTANTS.items():
         rates = BASES[contestant.base].rates
         measured.add_tuning(
@@ -78,7 +78,7 @@ def test_a_quick_run_tries_the_middle_of_the_grid() -> None:
     assert (quick.turns, Staleness().turns) == (2, 8)
 
 
-def test_the_best_rate_is_that_of_the_held_out_images(results: Results) -> None:
+def test_the_best_rate_is_that_of_the_held_out_images(results: StalenessResults) -> None:
     case = results.of_base("sgd")[0]
     assert case.best_rate == BASES["sgd"].rates[2]
     assert not results.is_at_edge(case)
@@ -87,7 +87,7 @@ def test_the_best_rate_is_that_of_the_held_out_images(results: Results) -> None:
     assert results.is_at_edge(case)
 
 
-def test_who_helps_ends_better_with_confidence(results: Results) -> None:
+def test_who_helps_ends_better_with_confidence(results: StalenessResults) -> None:
     # The lead of the one with s + 1 is as large, but varies too much from seed to seed.
     assert [case.name for case in results.helpers("sgd")] == ["sgd_inverse"]
     plain, inverse, _, exponential, *_ = results.of_base("sgd")
@@ -100,12 +100,12 @@ def test_who_helps_ends_better_with_confidence(results: Results) -> None:
     assert worse.mean < 0.02
 
 
-def test_the_bar_says_whether_gradients_were_as_stale_as_wanted(results: Results) -> None:
+def test_the_bar_says_whether_gradients_were_as_stale_as_wanted(results: StalenessResults) -> None:
     (bar,) = results.bars()
     assert (bar.value, bar.holds) == (0.8, True)
 
 
-def test_the_report_holds_every_training(results: Results, tmp_path: Path) -> None:
+def test_the_report_holds_every_training(results: StalenessResults, tmp_path: Path) -> None:
     content = json.loads(results.report(Staleness().as_json()).write(tmp_path).read_text())
     assert [case["optimizer"] for case in content["cases"]] == list(CONTESTANTS)
     case = content["cases"][1]
@@ -115,7 +115,7 @@ def test_the_report_holds_every_training(results: Results, tmp_path: Path) -> No
     assert content["cases"][0]["minus_plain"] is None
 
 
-def test_the_tables_fit_an_ordinary_terminal_and_say_who_helps(results: Results) -> None:
+def test_the_tables_fit_an_ordinary_terminal_and_say_who_helps(results: StalenessResults) -> None:
     output = io.StringIO()
     Console(file=output, width=80).print(tables(results))
     text = output.getvalue()
@@ -125,7 +125,7 @@ def test_the_tables_fit_an_ordinary_terminal_and_say_who_helps(results: Results)
     assert "better than plain SGD with a learning rate of its own: 1 / s." in flat
 
 
-def test_the_table_says_when_none_helps(results: Results) -> None:
+def test_the_table_says_when_none_helps(results: StalenessResults) -> None:
     for seed in (1, 2, 3):
         results.add([training(name, 0.1, seed, 0.8) for name in CONTESTANTS])
     output = io.StringIO()
@@ -134,7 +134,7 @@ def test_the_table_says_when_none_helps(results: Results) -> None:
     assert "Adam: none ends better than plain Adam with a learning rate of its own." in flat
 
 
-def test_the_plot_is_a_picture(results: Results, tmp_path: Path) -> None:
+def test_the_plot_is_a_picture(results: StalenessResults, tmp_path: Path) -> None:
     with Image.open(write_plot(results, tmp_path / "staleness.png")) as picture:
         assert picture.width > 1000
         assert len(picture.convert("RGB").getcolors(maxcolors=2**24) or []) > 10

@@ -15,7 +15,7 @@ from rich.console import Console
 from tfps.bench.throughput import benchmark as throughput
 from tfps.bench.throughput.benchmark import Throughput
 from tfps.bench.throughput.plot import write_plot
-from tfps.bench.throughput.results import Results, ThroughputCase
+from tfps.bench.throughput.results import ThroughputCase, ThroughputResults
 from tfps.bench.throughput.shapes import SHAPES, Shape
 from tfps.bench.throughput.table import tables
 from tfps.bench.workload import EPOCH_STEPS, split
@@ -37,8 +37,8 @@ def turn(steps_per_s: float, cpu_ms: float = 2.0, other_cores: float = 0.0) -> d
 
 
 @pytest.fixture
-def results() -> Results:
-    measured = Results()
+def results() -> ThroughputResults:
+    measured = ThroughputResults()
     for factor in (0.9, 1.0, 1.1):
         measured.add(MLP, "tfps_fit", turn(200 * factor))
         measured.add(MLP, "stock_fit", turn(100 * factor))
@@ -46,18 +46,18 @@ def results() -> Results:
     return measured
 
 
-def cases(results: Results, shape: Shape) -> dict[tuple[str, int], ThroughputCase]:
+def cases(results: ThroughputResults, shape: Shape) -> dict[tuple[str, int], ThroughputCase]:
     return {(case.row, case.steps_per_execution): case for case in results.of_shape(shape)}
 
 
-def test_turns_of_a_row_are_samples_of_one_case(results: Results) -> None:
+def test_turns_of_a_row_are_samples_of_one_case(results: ThroughputResults) -> None:
     case = cases(results, MLP)["tfps_fit", 50]
     spread = case.steps_per_s
     assert (spread.minimum, spread.median, spread.maximum) == pytest.approx((180, 200, 220))
     assert case.cpu_ms_per_step.median == pytest.approx(2.0)
 
 
-def test_rows_stand_in_the_order_of_the_rows_not_of_the_turns(results: Results) -> None:
+def test_rows_stand_in_the_order_of_the_rows_not_of_the_turns(results: ThroughputResults) -> None:
     assert list(cases(results, MLP)) == [
         ("single_fit", 1),
         ("single_fit", 50),
@@ -68,7 +68,7 @@ def test_rows_stand_in_the_order_of_the_rows_not_of_the_turns(results: Results) 
     ]
 
 
-def test_bars_compare_medians_and_know_what_was_not_measured(results: Results) -> None:
+def test_bars_compare_medians_and_know_what_was_not_measured(results: ThroughputResults) -> None:
     measured = [bar for bar in results.bars() if bar.value is not None]
     assert [bar.aim for bar in measured] == [4.0, 5.0, 0.75, 1.6]
     assert [bar.value for bar in measured] == pytest.approx([2.0, 2.0, 0.5, 1.0])
@@ -77,7 +77,9 @@ def test_bars_compare_medians_and_know_what_was_not_measured(results: Results) -
     assert results.ratio(cases(results, MLP)["stock_fit", 1], "stock_loop") is None
 
 
-def test_the_report_holds_every_case_with_its_ratios(results: Results, tmp_path: Path) -> None:
+def test_the_report_holds_every_case_with_its_ratios(
+    results: ThroughputResults, tmp_path: Path
+) -> None:
     path = results.report(Throughput().as_json()).write(tmp_path)
     written = {
         (case["row"], case["steps_per_execution"]): case
@@ -90,7 +92,7 @@ def test_the_report_holds_every_case_with_its_ratios(results: Results, tmp_path:
     assert len(written["tfps_fit", 50]["samples"]) == 3
 
 
-def test_the_table_fits_an_ordinary_terminal(results: Results) -> None:
+def test_the_table_fits_an_ordinary_terminal(results: ThroughputResults) -> None:
     output = io.StringIO()
     Console(file=output, width=80).print(tables(results))
     text = output.getvalue()
@@ -101,7 +103,7 @@ def test_the_table_fits_an_ordinary_terminal(results: Results) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_busy_machine_is_named_below_the_tables(results: Results) -> None:
+def test_a_busy_machine_is_named_below_the_tables(results: ThroughputResults) -> None:
     output = io.StringIO()
     Console(file=output, width=200).print(tables(results))
     assert "other processes" not in output.getvalue()
@@ -111,7 +113,7 @@ def test_a_busy_machine_is_named_below_the_tables(results: Results) -> None:
     assert "other processes kept up to 0.8 cores busy" in output.getvalue()
 
 
-def test_the_plot_is_a_picture(results: Results, tmp_path: Path) -> None:
+def test_the_plot_is_a_picture(results: ThroughputResults, tmp_path: Path) -> None:
     results.add(replace(MLP, workers=2), "stock_loop", turn(50))
     with Image.open(write_plot(results, tmp_path / "throughput.png")) as picture:
         assert picture.width > 800

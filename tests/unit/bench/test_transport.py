@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tfps.bench.transport.benchmark import Transport
 from tfps.bench.transport.plot import write_plot
-from tfps.bench.transport.results import CARRIERS, MLP_BYTES, Results, size_text
+from tfps.bench.transport.results import CARRIERS, MLP_BYTES, TransportResults, size_text
 from tfps.bench.transport.table import tables
 from tfps.bench.workload import MODELS
 
@@ -29,8 +29,8 @@ def entry(row: str, carrier: str, size_bytes: int, ms: float) -> dict[str, Any]:
 
 
 @pytest.fixture
-def results() -> Results:
-    measured = Results()
+def results() -> TransportResults:
+    measured = TransportResults()
     for factor in (0.9, 1.0, 1.1):
         turn = [
             entry("echo", carrier, size, factor * (1 + size / 1e6) * (1 + position))
@@ -56,20 +56,22 @@ def test_sizes_are_in_powers_of_ten() -> None:
     ]
 
 
-def test_measurements_of_a_case_are_samples_of_one_exchange(results: Results) -> None:
+def test_measurements_of_a_case_are_samples_of_one_exchange(results: TransportResults) -> None:
     case = next(case for case in results.echoes if case.carrier == "unix")
     assert (case.ms.minimum, case.ms.maximum) == pytest.approx((0.9 * 1.004, 1.1 * 1.004))
     assert case.cpu_ms_per_step.median == pytest.approx(2 * case.ms.median)
     assert case.group_cpu_ms("ps").median == pytest.approx(0.8 * case.ms.median)
 
 
-def test_the_work_of_a_server_stands_from_the_bare_exchange_to_all_of_it(results: Results) -> None:
+def test_the_work_of_a_server_stands_from_the_bare_exchange_to_all_of_it(
+    results: TransportResults,
+) -> None:
     assert [case.row for case in results.steps] == ["echo", "ledger", "adam"]
     assert {case.carrier for case in results.steps} == {"unix"}
     assert [case.ms.median for case in results.steps][1:] == pytest.approx([2.0, 3.0])
 
 
-def test_the_report_holds_every_case_once(results: Results, tmp_path: Path) -> None:
+def test_the_report_holds_every_case_once(results: TransportResults, tmp_path: Path) -> None:
     content = json.loads(results.report(Transport().as_json()).write(tmp_path).read_text())
     keys = [(case["row"], case["carrier"], case["size_bytes"]) for case in content["cases"]]
     assert len(set(keys)) == len(keys) == len(CARRIERS) * len(Transport().sizes_bytes) + 2
@@ -77,7 +79,7 @@ def test_the_report_holds_every_case_once(results: Results, tmp_path: Path) -> N
     assert content["bars"] == []
 
 
-def test_the_tables_fit_an_ordinary_terminal(results: Results) -> None:
+def test_the_tables_fit_an_ordinary_terminal(results: TransportResults) -> None:
     output = io.StringIO()
     Console(file=output, width=80).print(tables(results))
     text = output.getvalue()
@@ -86,7 +88,7 @@ def test_the_tables_fit_an_ordinary_terminal(results: Results) -> None:
     assert "+ Adam update  3.00 (3.00-3.00)" in text
 
 
-def test_the_plot_is_a_picture(results: Results, tmp_path: Path) -> None:
+def test_the_plot_is_a_picture(results: TransportResults, tmp_path: Path) -> None:
     with Image.open(write_plot(results, tmp_path / "transport.png")) as picture:
         assert picture.width > 1500
         assert len(picture.convert("RGB").getcolors(maxcolors=2**24) or []) > 10

@@ -9,13 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.checkpoint.layout import RULES, Block, Move, divided, moves, rows_at, rule_name, together
+from tfps.checkpoint.layout import (
+    RULES,
+    Move,
+    RowBlock,
+    divided,
+    moves,
+    rows_at,
+    rule_name,
+    together,
+)
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_per_shard
 
 PAIRS = [(stored, wanted) for stored in RULES.values() for wanted in RULES.values()]
 
 
-def _blocks(rule: RowRule, rows_per_block: int) -> list[Block]:
+def _blocks(rule: RowRule, rows_per_block: int) -> list[RowBlock]:
     return [
         block
         for shard, rows in enumerate(rows_per_shard(rule))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.checkpoint.layout import RULES, Block
+from tfps.checkpoint.layout import RULES, RowBlock
 from tfps.checkpoint.manifest import CHIEF, Counters, Manifest, Tensor
 from tfps.errors import CheckpointError
 
@@ -52,7 +52,7 @@ MANIFESTS = st.builds(
     package_versions=st.dictionaries(NAMES, NAMES, max_size=3),
     tensors=st.dictionaries(NAMES, tensors(), max_size=4),
     files=st.dictionaries(
-        NAMES, st.lists(st.builds(Block, NAMES, COUNTS, COUNTS, COUNTS)).map(tuple), max_size=3
+        NAMES, st.lists(st.builds(RowBlock, NAMES, COUNTS, COUNTS, COUNTS)).map(tuple), max_size=3
     ),
 )
 

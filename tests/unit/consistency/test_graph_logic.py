@@ -126,7 +126,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     ),
     "withdraw": (_plainly(issuing.withdraw), {"ticket": NUMBER}),
     "enter": (_plainly(decide.enter), {"worker": WORKER, "incarnation": NUMBER}),
-    "dismiss": (_dismiss, {"worker": WORKER, "leaves": TRUTH, "closed": TRUTH}),
+    "remove": (_dismiss, {"worker": WORKER, "leaves": TRUTH, "closed": TRUTH}),
     "evict": (_plainly(decide.evict), {"worker": WORKER, "incarnation": NUMBER}),
     "finish": (_with_alive(decide.finish), {"alive": TRUTH, "worker": WORKER, "ticket": NUMBER}),
     "open_tickets": (_plainly(decide.open_tickets), {"count": st.integers(0, 1 << 60)}),

@@ -13,7 +13,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 
 from tfps.consistency.ledger import MAX_STAGES, NEVER, NOTHING
-from tfps.consistency.rounds import Rounds, Turn, decide
+from tfps.consistency.rounds import RoundDecision, Rounds, decide
 from tfps.consistency.vectors import ArrayVectors
 from tfps.consistency.waiters import TensorVectors
 
@@ -57,7 +57,7 @@ class SimulatedServer:
         for slot in np.flatnonzero(released):
             self.tokens[slot] += 1
 
-    def take(self, turn: Turn, position: int, call_id: int) -> None:
+    def take(self, turn: RoundDecision, position: int, call_id: int) -> None:
         if turn.completes:
             free = (self.state.wanted < 0) | (self.state.contributed > 0)
             members = int((self.state.members(vectors=VECTORS) * free).sum())
@@ -86,7 +86,7 @@ class SimulatedServer:
         may_apply = self.state.can_apply(self.one(slot), position, call_id=call_id, vectors=VECTORS)
         self.take(self._decide(position, int(may_apply), call_id), position, call_id)
 
-    def _decide(self, position: int, may_apply: int, call_id: int) -> Turn:
+    def _decide(self, position: int, may_apply: int, call_id: int) -> RoundDecision:
         return decide(
             self.state,
             required=self.required,

@@ -111,17 +111,17 @@ def test_a_ticket_beyond_all_shards_does_not_hide_one_that_came_back() -> None:
     limit=st.sampled_from([UNLIMITED, UNLIMITED, 3, 40]),
 )
 def test_every_batch_is_used_once(
-    data: st.DataObject, slots: int, lengths: list[int], losses: int, limit: int
+    data: st.DataObject, workers: int, lengths: list[int], losses: int, limit: int
 ) -> None:
     """Workers die at any time and may come back; what they held goes to the others."""
     kind = data.draw(st.sampled_from(["evaluates", "trains", "several", "pipelined"]))
-    job = _Job(data, kind=kind, workers=slots, lengths=lengths)
+    job = _Job(data, kind=kind, workers=workers, lengths=lengths)
     job.run(limit=limit, losses=losses)
     used = Counter(job.used())
     batches = {(s, index) for s, length in enumerate(lengths) for index in range(length)}
     assert set(used.values()) <= {1}
     assert set(used) <= batches
-    if limit >= len(batches) + MOST_SEVERAL * slots * (losses + 1):
+    if limit >= len(batches) + MOST_SEVERAL * workers * (losses + 1):
         assert set(used) == batches
     elif kind in ("evaluates", "trains", "pipelined"):
         assert len(used) == min(limit, len(batches))
@@ -131,7 +131,7 @@ class _Job:
     """Rounds of closures, as `tfps.training.ticket_run` sends them out, until no batch is left."""
 
     def __init__(self, data: Any, *, kind: str, workers: int, lengths: list[int]) -> None:
-        self._data, self._kind, self._slots, self._lengths = data, kind, workers, lengths
+        self._data, self._kind, self._workers, self._lengths = data, kind, workers, lengths
         self.server = ServerModel(
             index=0,
             workers=workers,
@@ -146,13 +146,13 @@ class _Job:
 
     def run(self, *, limit: int, losses: int) -> None:
         self.server.open_tickets(limit)
-        to_start = self._slots
+        to_start = self._workers
         for _ in range(1000):
             if not (self._working or to_start):
                 to_start = self.left_out()
                 if not to_start:
                     return
-            while to_start and (free := self._free_slots()):
+            while to_start and (free := self._free_workers()):
                 slot = self._data.draw(st.sampled_from(free))
                 self._working.append(
                     _Walker(self, worker=slot, incarnation=next(self._incarnations))
@@ -162,7 +162,7 @@ class _Job:
             if losses and self._data.draw(st.booleans()):
                 losses -= 1
                 self._working.remove(worker)
-                if len(self._lost) < self._slots - 1 and self._data.draw(st.booleans()):
+                if len(self._lost) < self._workers - 1 and self._data.draw(st.booleans()):
                     self.evict(worker)  # for good, or until it is started again
                 else:
                     self.server.evict(worker.worker, worker.incarnation)
@@ -186,14 +186,14 @@ class _Job:
             worker.deliver(0, [self.server])
             worker.advance()
 
-    def _free_slots(self) -> list[int]:
+    def _free_workers(self) -> list[int]:
         taken = self._lost | {worker.worker for worker in self._working}
-        return sorted(set(range(self._slots)) - taken)
+        return sorted(set(range(self._workers)) - taken)
 
     def left_out(self) -> int:
         """As `TicketRun` decides it when all closures have ended."""
         server, layout = self.server, self.server.layout
-        present = self._slots - len(self._lost)
+        present = self._workers - len(self._lost)
         returned = {server[layout.returned(k)] for k in range(server[LedgerLayout.RETURNED])}
         if not self.book.exhausted:
             has_tickets = returned or server[LedgerLayout.NEXT] < server[LedgerLayout.LIMIT]

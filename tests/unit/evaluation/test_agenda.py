@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfps.evaluation.agenda import ATTEMPTS, Agenda
-from tfps.evaluation.checkpoint import Checkpoint, Format
+from tfps.evaluation.checkpoint import CheckpointFile, Format
 
 
-def _checkpoint(number: int, *, changed_ns: int | None = None, size_bytes: int = 1) -> Checkpoint:
-    return Checkpoint(
+def _checkpoint(
+    number: int, *, changed_ns: int | None = None, size_bytes: int = 1
+) -> CheckpointFile:
+    return CheckpointFile(
         name=f"ckpt-{number}",
         format=Format.TENSORFLOW,
         changed_ns=number if changed_ns is None else changed_ns,
@@ -18,7 +20,7 @@ def _checkpoint(number: int, *, changed_ns: int | None = None, size_bytes: int =
     )
 
 
-def _newest_first(*checkpoints: Checkpoint) -> list[Checkpoint]:
+def _newest_first(*checkpoints: CheckpointFile) -> list[CheckpointFile]:
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.age, reverse=True)
 
 
@@ -99,8 +101,8 @@ EVENTS = st.lists(
 def test_any_history(events: list[tuple[str, int]]) -> None:
     """A folder is written, damaged and emptied while an evaluator looks at it."""
     agenda = Agenda()
-    folder: dict[int, tuple[Checkpoint, bool]] = {}
-    evaluated: list[Checkpoint] = []
+    folder: dict[int, tuple[CheckpointFile, bool]] = {}
+    evaluated: list[CheckpointFile] = []
 
     def look(now_s: float) -> bool:
         found = _newest_first(*(checkpoint for checkpoint, _ in folder.values()))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.evaluation.checkpoint import Checkpoint, File, Format, checkpoints_among
+from tfps.evaluation.checkpoint import CheckpointFile, File, Format, checkpoints_among
 
 
 def _files(*names: str) -> list[File]:
@@ -59,7 +59,7 @@ def test_formats() -> None:
     ],
 )
 def test_numbers(name: str, number: int | None) -> None:
-    checkpoint = Checkpoint(name=name, format=Format.WEIGHTS, changed_ns=0, size_bytes=0)
+    checkpoint = CheckpointFile(name=name, format=Format.WEIGHTS, changed_ns=0, size_bytes=0)
     assert checkpoint.number == number
 
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from tfps.runtime.worker.fit_loop import Claim
+from tfps.runtime.worker.fit_loop import BatchClaim
 from tfps.training.arrays import ResidentArrays
 
 FLOATS = np.arange(24, dtype="float64").reshape(12, 2)
@@ -38,7 +38,7 @@ def test_batches_are_those_of_keras(arguments: tuple[Any, ...], batch_size: int)
     batches = []
     for position in range(adapter.num_batches):
         at, incarnation = (tf.constant(number, tf.int64) for number in (position, 1))
-        claim = Claim(at, at, incarnation, goes_back=True)
+        claim = BatchClaim(at, at, incarnation, goes_back=True)
         there, batch = source.fetch(source.arguments(order, 0), claim)
         assert there
         batches.append(batch)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tfps.bench.batch.choice import period_title
-from tfps.bench.batch.results import Results
-from tfps.bench.batch.turn import Order, Rate
+from tfps.bench.batch.results import BatchResults
+from tfps.bench.batch.turn import BatchOrder, Rate
 from tfps.bench.images import LabelledImages, write_images
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
@@ -73,7 +73,7 @@ class Batch:
         return self.repetitions * len(self.batch_sizes) * len(self.periods)
 
 
-def run(settings: Batch, *, progress: Callable[[str], None], log_dir: Path) -> Results:
+def run(settings: Batch, *, progress: Callable[[str], None], log_dir: Path) -> BatchResults:
     """Measure everything.
 
     Args:
@@ -86,11 +86,11 @@ def run(settings: Batch, *, progress: Callable[[str], None], log_dir: Path) -> R
         TaskFailed: a chief process failed; the message has its last lines.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
-    results = Results(usual=(settings.rate.base_batch_size, 1))
+    results = BatchResults(usual=(settings.rate.base_batch_size, 1))
     with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
         images_path = write_images(Path(folder), settings.images)
         pixels_path = LabelledImages.load(images_path).write_pixels(Path(folder))
-        shared = Order(
+        shared = BatchOrder(
             batch_size=0,
             period_steps=0,
             seed=0,
@@ -114,7 +114,7 @@ def run(settings: Batch, *, progress: Callable[[str], None], log_dir: Path) -> R
     return results
 
 
-def _turn(order: Order, *, workers: int, log_dir: Path) -> Any:
+def _turn(order: BatchOrder, *, workers: int, log_dir: Path) -> Any:
     """Start a cluster, train on it, and end it."""
     name = f"batch_{order.batch_size}_{order.period_steps}"
     with LocalCluster(workers, 1, log_dir=log_dir / name) as cluster:

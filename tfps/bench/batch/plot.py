@@ -13,7 +13,7 @@ matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
 from tfps.bench.batch.choice import period_title
-from tfps.bench.batch.results import BatchCase, Results
+from tfps.bench.batch.results import BatchCase, BatchResults
 from tfps.bench.goal import GOAL
 from tfps.bench.report import Spread
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
@@ -22,7 +22,7 @@ from tfps.bench.style import BLUE, GREY, INK, quiet_axis
 COLOURS = (GREY[1], BLUE[0], BLUE[1], "#0b4ea2")
 
 
-def write_plot(results: Results, path: Path) -> Path:
+def write_plot(results: BatchResults, path: Path) -> Path:
     """Write a PNG: time to the accuracy, speed and memory over the batch."""
     figure, axes = pyplot.subplots(1, 3, figsize=(12, 4.0), layout="constrained")
     _by_batch(axes[0], results, lambda case: case.pair.goal_s, title=f"Seconds to {GOAL:g}")
@@ -55,7 +55,7 @@ def write_plot(results: Results, path: Path) -> Path:
 
 
 def _by_batch(
-    axis: Any, results: Results, spread_of: Callable[[BatchCase], Spread], *, title: str
+    axis: Any, results: BatchResults, spread_of: Callable[[BatchCase], Spread], *, title: str
 ) -> None:
     sizes = sorted({case.batch_size for case in results.cases})
     largest = 0.0

@@ -59,7 +59,7 @@ class BatchCase(Case):
         return Pair(self.batch_size, self.period_steps, goal_s, self.memory_mib)
 
 
-class Results:
+class BatchResults:
     """The cases of a run by batch and number of local steps.
 
     Args:

@@ -7,14 +7,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tfps.bench.batch.choice import Choice, period_title
-from tfps.bench.batch.results import BatchCase, Results
+from tfps.bench.batch.results import BatchCase, BatchResults
 from tfps.bench.goal import GOAL, NEVER_S
 from tfps.bench.table import bar_lines, note, number_text, plain_table, spread_text
 
 COLUMNS = ("learning\nrate", "examples/s", "MiB per\nworker", f"s to {GOAL:g}", "")
 
 
-def tables(results: Results) -> Group:
+def tables(results: BatchResults) -> Group:
     """A table per number of local steps, the pair to take, then what has an aim."""
     count = len(results.cases[0].runs)
     seeds = f"{count} seed{'s' if count > 1 else ''}"
@@ -28,7 +28,7 @@ def tables(results: Results) -> Group:
     return Group(*parts, explained, choice_line(results.choice), *bar_lines(results.bars()))
 
 
-def _table(results: Results, period_steps: int) -> Table:
+def _table(results: BatchResults, period_steps: int) -> Table:
     table = plain_table(_title(period_steps), COLUMNS)
     for case in results.of_period(period_steps):
         table.add_row(

@@ -41,7 +41,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchOrder:
     """What a chief process is to measure.
 
     Args:
@@ -73,7 +73,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     from tfps.bench.classifier import Classifier
     from tfps.bench.watch import Watch
 
-    order = Order(**fields)
+    order = BatchOrder(**fields)
     data = LabelledImages.load(Path(order.images_path))
     keras.utils.set_random_seed(order.seed)
     strategy = tfps.ParameterServerStrategy(

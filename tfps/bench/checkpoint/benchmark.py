@@ -16,15 +16,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.checkpoint.results import Results
-from tfps.bench.checkpoint.turn import Order
+from tfps.bench.checkpoint.results import CheckpointResults
+from tfps.bench.checkpoint.turn import CheckpointOrder
 from tfps.bench.checkpoint.ways import BESIDE, WAYS
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
 
 
 @dataclass(frozen=True)
-class Saving:
+class SavingBenchmark:
     """What to save.
 
     Args:
@@ -39,7 +39,7 @@ class Saving:
     restored_ps: tuple[int, ...] = (1, 3)
     repetitions: int = 3
 
-    def quick(self) -> Saving:
+    def quick(self) -> SavingBenchmark:
         """Give a version that shows whether everything works, with numbers of little worth."""
         return replace(self, mib=16, repetitions=1)
 
@@ -53,7 +53,9 @@ class Saving:
         return self.repetitions * (2 + len(self.restored_ps))
 
 
-def run(settings: Saving, *, progress: Callable[[str], None], log_dir: Path) -> Results:
+def run(
+    settings: SavingBenchmark, *, progress: Callable[[str], None], log_dir: Path
+) -> CheckpointResults:
     """Measure everything.
 
     Args:
@@ -66,7 +68,7 @@ def run(settings: Saving, *, progress: Callable[[str], None], log_dir: Path) -> 
         TaskFailed: a chief process failed; the message has its last lines.
     """
     folder = log_dir.absolute() / "checkpoints"
-    results = Results(settings.mib, settings.ps)
+    results = CheckpointResults(settings.mib, settings.ps)
     try:
         for repetition in range(settings.repetitions):
             # A disk may be quicker for who comes first.
@@ -79,7 +81,7 @@ def run(settings: Saving, *, progress: Callable[[str], None], log_dir: Path) -> 
             for ps, wanted in turns:
                 progress(_title(ps, wanted))
                 with LocalCluster(1, ps, log_dir=log_dir / f"cluster-{ps}") as cluster:
-                    order = Order(
+                    order = CheckpointOrder(
                         mib=settings.mib,
                         folder=str(folder),
                         ways=wanted,

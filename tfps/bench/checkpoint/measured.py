@@ -15,7 +15,7 @@ from tfps.bench.memory import peak_mib
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class CheckpointSample:
     """One save, or one restore.
 
     Args:
@@ -66,7 +66,7 @@ class Measured:
 
     def __init__(self, servers: Sequence[int]) -> None:
         self._chief, self._servers = Memory([os.getpid()]), Memory(servers)
-        self.samples: list[Sample] = []
+        self.samples: list[CheckpointSample] = []
 
     @contextmanager
     def sample(self, way: str, what: str, pause_s: Callable[[], float | None]) -> Iterator[None]:
@@ -87,7 +87,7 @@ class Measured:
     def end(self, way: str, what: str, *, seconds: float, pause_s: float) -> None:
         """Take a sample of what was done since `begin`."""
         self.samples.append(
-            Sample(
+            CheckpointSample(
                 way=way,
                 what=what,
                 seconds=seconds,

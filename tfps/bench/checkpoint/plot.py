@@ -9,13 +9,13 @@ import matplotlib
 matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
-from tfps.bench.checkpoint.results import Results
+from tfps.bench.checkpoint.results import CheckpointResults
 from tfps.bench.checkpoint.table import title_of
 from tfps.bench.checkpoint.ways import TENSORFLOW
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
 
 
-def write_plot(results: Results, path: Path) -> Path:
+def write_plot(results: CheckpointResults, path: Path) -> Path:
     """Write a PNG: the seconds of each case, and of them those in which training rests."""
     figure, axis = pyplot.subplots(figsize=(9, 3.8), layout="constrained")
     cases = list(reversed(results.cases))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tfps.bench.checkpoint.measured import Sample
+from tfps.bench.checkpoint.measured import CheckpointSample
 from tfps.bench.checkpoint.ways import BESIDE, RESTORE, SAVE, TENSORFLOW, TFPS
 from tfps.bench.report import Bar, Report, Spread
 
@@ -16,7 +16,7 @@ CHIEF_AIM_MIB = 64.0
 
 
 @dataclass
-class Case:
+class CheckpointCase:
     """The samples of one way of doing one thing.
 
     Args:
@@ -29,14 +29,14 @@ class Case:
     way: str
     what: str
     ps: int
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[CheckpointSample] = field(default_factory=list)
 
     def spread(self, name: str) -> Spread:
         """Of one of the measured numbers."""
         return Spread.of([getattr(sample, name) for sample in self.samples])
 
 
-class Results:
+class CheckpointResults:
     """What was measured.
 
     Args:
@@ -46,18 +46,18 @@ class Results:
 
     def __init__(self, mib: int, ps: int) -> None:
         self.mib, self.ps = mib, ps
-        self._cases: dict[tuple[str, str, int], Case] = {}
+        self._cases: dict[tuple[str, str, int], CheckpointCase] = {}
 
     def add(self, ps: int, samples: Iterable[Mapping[str, Any]]) -> None:
         """Take what a turn on so many servers measured."""
         for fields in samples:
-            sample = Sample(**fields)
-            case = Case(sample.way, sample.what, ps)
+            sample = CheckpointSample(**fields)
+            case = CheckpointCase(sample.way, sample.what, ps)
             key = (sample.what, sample.way, ps)
             self._cases.setdefault(key, case).samples.append(sample)
 
     @property
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[CheckpointCase]:
         """Saves, then restores."""
         order = {SAVE: 0, RESTORE: 1}
         return sorted(self._cases.values(), key=lambda case: order[case.what])

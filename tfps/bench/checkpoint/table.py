@@ -5,20 +5,20 @@ from __future__ import annotations
 from rich.console import Group
 from rich.text import Text
 
-from tfps.bench.checkpoint.results import Case, Results
+from tfps.bench.checkpoint.results import CheckpointCase, CheckpointResults
 from tfps.bench.checkpoint.ways import SAVE, TITLES
 from tfps.bench.table import bar_lines, number_text, plain_table, spread_text
 
 COLUMNS = ("seconds", "training\nrests, s", "chief\n+MiB", "server\n+MiB")
 
 
-def title_of(case: Case, *, ps: int) -> str:
+def title_of(case: CheckpointCase, *, ps: int) -> str:
     """What tables and plots call a case."""
     into = "" if case.ps == ps else f", into {case.ps} ps"
     return f"{'save' if case.what == SAVE else 'restore'}: {TITLES[case.way]}{into}"
 
 
-def tables(results: Results) -> Group:
+def tables(results: CheckpointResults) -> Group:
     """A row per case, then what has an aim."""
     table = plain_table(f"{results.mib} MiB and Adam's slots, {results.ps} ps", COLUMNS)
     for case in results.cases:

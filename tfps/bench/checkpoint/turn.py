@@ -17,7 +17,7 @@ VARIABLES, COLUMNS = 8, 256
 
 
 @dataclass(frozen=True)
-class Order:
+class CheckpointOrder:
     """What a chief process is to measure.
 
     Args:
@@ -37,7 +37,7 @@ def measure(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Save and restore as ordered; answers the samples."""
     import tfps
 
-    order = Order(**fields)
+    order = CheckpointOrder(**fields)
     strategy = tfps.ParameterServerStrategy(placement="round_robin")
     if BESIDE in order.ways:
         return measure_beside(
@@ -93,7 +93,7 @@ def _measure_tensorflow(model: Any, measured: Measured, folder: Path) -> None:
         checkpoint.read(path).assert_existing_objects_matched()
 
 
-def _trained(strategy: Any, order: Order, *, steps: int) -> Any:
+def _trained(strategy: Any, order: CheckpointOrder, *, steps: int) -> Any:
     """A model of some variables, with all of its slots, after some updates."""
     import keras
     import numpy as np

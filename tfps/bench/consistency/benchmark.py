@@ -26,9 +26,9 @@ from tfps.bench.consistency.modes import (
     MODES,
     SYNCHRONOUS,
 )
-from tfps.bench.consistency.results import Results
+from tfps.bench.consistency.results import ConsistencyResults
 from tfps.bench.consistency.scenarios import COUNTED, FREE, FREE_DELAY, FREE_WORKERS, SCENARIOS
-from tfps.bench.consistency.turn import Order, Training
+from tfps.bench.consistency.turn import ConsistencyOrder, Training
 from tfps.bench.images import LabelledImages, write_images
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
@@ -92,7 +92,9 @@ class Consistency:
         return self.seeds[: self.local_repetitions]
 
 
-def run(settings: Consistency, *, progress: Callable[[str], None], log_dir: Path) -> Results:
+def run(
+    settings: Consistency, *, progress: Callable[[str], None], log_dir: Path
+) -> ConsistencyResults:
     """Measure everything.
 
     Args:
@@ -105,7 +107,7 @@ def run(settings: Consistency, *, progress: Callable[[str], None], log_dir: Path
         TaskFailed: a chief process failed; the message has its last lines.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
-    results = Results(settings.batch_size)
+    results = ConsistencyResults(settings.batch_size)
     delayed = {
         name: Training(
             scenario.delay, scenario.train_share * settings.train_s, settings.look_every_s
@@ -155,10 +157,12 @@ def _free_turns(
     return [*_turns(seeds, plain | local), *_turns(others, plain)]
 
 
-def _order(settings: Consistency, paths: tuple[Path, Path], cluster: LocalCluster) -> Order:
+def _order(
+    settings: Consistency, paths: tuple[Path, Path], cluster: LocalCluster
+) -> ConsistencyOrder:
     """What all turns on a cluster share."""
     images_path, pixels_path = map(str, paths)
-    return Order(
+    return ConsistencyOrder(
         mode="",
         seed=0,
         trainings={},

@@ -22,7 +22,7 @@ from tfps.bench.consistency.modes import (
     MODES,
     SYNCHRONOUS,
 )
-from tfps.bench.consistency.results import ConsistencyCase, Results
+from tfps.bench.consistency.results import ConsistencyCase, ConsistencyResults
 from tfps.bench.consistency.scenarios import COUNTED, EVEN, FREE
 from tfps.bench.goal import GOAL
 from tfps.bench.report import Spread
@@ -40,7 +40,7 @@ COLOURS = {
 STALENESS_SHOWN = 16  # what lies above is added to the last bar
 
 
-def write_plot(results: Results, path: Path) -> Path:
+def write_plot(results: ConsistencyResults, path: Path) -> Path:
     """Write a PNG.
 
     A row per kind of straggler, with updates/s, accuracy over time and staleness; then bytes,

@@ -123,7 +123,7 @@ class ConsistencyCase(Case):
         return None if None in gaps else max(gaps)
 
 
-class Results:
+class ConsistencyResults:
     """The cases of a run by scenario and mode.
 
     Args:

@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.table import Table
 
 from tfps.bench.consistency.modes import ALL_MODES
-from tfps.bench.consistency.results import ConsistencyCase, Results
+from tfps.bench.consistency.results import ConsistencyCase, ConsistencyResults
 from tfps.bench.consistency.scenarios import COUNTED
 from tfps.bench.goal import GOAL
 from tfps.bench.report import Spread
@@ -17,7 +17,7 @@ COLUMNS = ("updates/s", "exam-\nples/s", "stale-\nness", f"s to\n{GOAL:g}", "acc
 COUNTED_COLUMNS = ("examples/s", "bytes per\nexample", "accuracy, %")
 
 
-def tables(results: Results) -> Group:
+def tables(results: ConsistencyResults) -> Group:
     """A table per kind of delay, then the comparisons that have an aim."""
     explained = note(
         "Medians (minimum-maximum) over the seeds. An update of a synchronous mode is a round. "
@@ -33,7 +33,7 @@ def tables(results: Results) -> Group:
     return Group(*parts, explained, *bar_lines(results.bars()))
 
 
-def _table(results: Results, scenario: str) -> Table:
+def _table(results: ConsistencyResults, scenario: str) -> Table:
     table = plain_table(results.title(scenario), COLUMNS)
     for case in results.of_scenario(scenario):
         table.add_row(
@@ -47,7 +47,7 @@ def _table(results: Results, scenario: str) -> Table:
     return table
 
 
-def _counted_table(results: Results) -> Table:
+def _counted_table(results: ConsistencyResults) -> Table:
     table = plain_table(results.title(COUNTED), COUNTED_COLUMNS)
     for case in results.of_scenario(COUNTED):
         table.add_row(

@@ -35,7 +35,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Order:
+class ConsistencyOrder:
     """What a chief process is to measure.
 
     Args:
@@ -67,7 +67,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     from tfps.bench.classifier import NO_END_STEPS, Classifier
     from tfps.bench.watch import Watch
 
-    order = Order(**fields)
+    order = ConsistencyOrder(**fields)
     data = LabelledImages.load(Path(order.images_path))
     keras.utils.set_random_seed(order.seed)
     strategy = tfps.ParameterServerStrategy(

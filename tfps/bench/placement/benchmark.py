@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.placement.results import PlacementCase, Results
+from tfps.bench.placement.results import PlacementCase, PlacementResults
 from tfps.bench.placement.shapes import MODELS
 from tfps.bench.placement.ways import BALANCED, WAYS
 from tfps.placement.division import divided
@@ -54,7 +54,7 @@ def run(
     *,
     progress: Callable[[str], None],
     log_dir: Path,  # noqa: ARG001 - as all benchmarks have it
-) -> Results:
+) -> PlacementResults:
     """Plan everything.
 
     Args:
@@ -62,7 +62,7 @@ def run(
         progress: is called with the name of each turn when it starts.
         log_dir: not written to: no process is started that could say something.
     """
-    results = Results(settings.planned_variables)
+    results = PlacementResults(settings.planned_variables)
     for name, model in MODELS.items():
         progress(model.title)
         wanted = model.wanted()

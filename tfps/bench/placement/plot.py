@@ -9,7 +9,7 @@ import matplotlib
 matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
-from tfps.bench.placement.results import Results
+from tfps.bench.placement.results import PlacementResults
 from tfps.bench.placement.shapes import MODELS
 from tfps.bench.placement.ways import WAYS
 from tfps.bench.style import BETWEEN, BLUE, GREY, INK, quiet_axis
@@ -17,7 +17,7 @@ from tfps.bench.style import BETWEEN, BLUE, GREY, INK, quiet_axis
 COLOURS = dict(zip(WAYS, (GREY[1], GREY[0], BLUE[0], BETWEEN, BLUE[1]), strict=True))
 
 
-def write_plot(results: Results, path: Path) -> Path:
+def write_plot(results: PlacementResults, path: Path) -> Path:
     """Write a PNG: the imbalance of bytes over the number of servers, a panel for each model."""
     figure, axes = pyplot.subplots(
         1, len(results.models), figsize=(12, 3.8), sharey=True, squeeze=False, layout="constrained"

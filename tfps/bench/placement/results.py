@@ -48,7 +48,7 @@ class PlacementCase:
 
 
 @dataclass
-class Results:
+class PlacementResults:
     """What was planned.
 
     Args:

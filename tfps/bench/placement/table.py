@@ -6,13 +6,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tfps.bench.placement.results import PlacementCase, Results
+from tfps.bench.placement.results import PlacementCase, PlacementResults
 from tfps.bench.placement.shapes import MODELS
 from tfps.bench.placement.ways import WAYS
 from tfps.bench.table import bar_lines, plain_table
 
 
-def tables(results: Results) -> Group:
+def tables(results: PlacementResults) -> Group:
     """A table per model, then what has an aim."""
     explained = Text(
         "The fullest server over the mean, bytes with Adam's slots / traffic of a step; 1 is even. "
@@ -24,7 +24,7 @@ def tables(results: Results) -> Group:
     return Group(*parts, explained, *bar_lines(results.bars()))
 
 
-def _table(results: Results, model: str) -> Table:
+def _table(results: PlacementResults, model: str) -> Table:
     first = results.of(model, next(iter(WAYS)))
     columns = [f"{case.servers} ps" for case in first]
     title = MODELS[model].title

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.rows.results import Results
-from tfps.bench.rows.turn import Order
+from tfps.bench.rows.results import RowsResults
+from tfps.bench.rows.turn import RowsOrder
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
 
@@ -54,7 +54,7 @@ class Rows:
         return 2 * len(self.optimizers) * len(self.mib) * self.repetitions
 
 
-def run(settings: Rows, *, progress: Callable[[str], None], log_dir: Path) -> Results:
+def run(settings: Rows, *, progress: Callable[[str], None], log_dir: Path) -> RowsResults:
     """Measure everything.
 
     Args:
@@ -66,14 +66,14 @@ def run(settings: Rows, *, progress: Callable[[str], None], log_dir: Path) -> Re
         TaskFailed: a chief process failed; the message has its last lines.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
-    results = Results()
+    results = RowsResults()
     with LocalCluster(1, 1, log_dir=log_dir / "cluster") as cluster:
         for _ in range(settings.repetitions):
             for name, mib, by_rows in itertools.product(
                 settings.optimizers, settings.mib, (False, True)
             ):
                 progress(f"{name}, {mib} MiB, {'rows of the batch' if by_rows else 'all rows'}")
-                order = Order(
+                order = RowsOrder(
                     optimizer=name,
                     mib=mib,
                     by_rows=by_rows,

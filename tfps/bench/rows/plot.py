@@ -9,11 +9,11 @@ import matplotlib
 matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
-from tfps.bench.rows.results import Results
+from tfps.bench.rows.results import RowsResults
 from tfps.bench.style import BLUE, GREY, INK, mark_spread, quiet_axis
 
 
-def write_plot(results: Results, path: Path) -> Path:
+def write_plot(results: RowsResults, path: Path) -> Path:
     """Write a PNG: steps/s with updates of all rows and of the batch's, on a logarithmic axis."""
     pairs = results.pairs
     figure, axis = pyplot.subplots(figsize=(9, 1.8 + 0.6 * len(pairs)), layout="constrained")

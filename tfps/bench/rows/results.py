@@ -23,7 +23,7 @@ class RowsCase(Case):
     by_rows: bool
 
 
-class Results:
+class RowsResults:
     """The cases of a run by optimizer, size and way."""
 
     def __init__(self) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rich.console import Group
 
-from tfps.bench.rows.results import Results
+from tfps.bench.rows.results import RowsResults
 from tfps.bench.table import bar_lines, note, plain_table, spread_text
 
 COLUMNS = ("steps/s,\nall rows", "steps/s,\nrows of the batch", "CPU ms per step,\nrows")
 
 
-def tables(results: Results) -> Group:
+def tables(results: RowsResults) -> Group:
     """A row per optimizer and table, then the comparisons that have an aim."""
     table = plain_table("Updates of one embedding table on one server", COLUMNS)
     for dense, rows in results.pairs:

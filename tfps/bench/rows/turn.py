@@ -13,7 +13,7 @@ IDS_PER_EXAMPLE = 10
 
 
 @dataclass(frozen=True)
-class Order:
+class RowsOrder:
     """What a chief process is to measure.
 
     Args:
@@ -47,7 +47,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
 
     import tfps
 
-    order = Order(**fields)
+    order = RowsOrder(**fields)
     strategy = tfps.ParameterServerStrategy()
     with strategy.scope():
         optimizer: Any = keras.optimizers.get(order.optimizer)
@@ -65,7 +65,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     every = [number for numbers in order.groups.values() for number in numbers]
     clock = EpochClock(every, order.groups)
 
-    class Measure(keras.callbacks.Callback):
+    class RowsMeasure(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             clock.begin()
 
@@ -80,7 +80,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
         batch_size=order.batch_size,
         epochs=1 + order.epochs,
         verbose=0,
-        callbacks=[Measure()],
+        callbacks=[RowsMeasure()],
     )
     stats = strategy.stats()
     samples = [asdict(sample) for sample in clock.samples[1:]]  # the first one traces

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.scaling.results import Results
-from tfps.bench.scaling.turn import Order
+from tfps.bench.scaling.results import ScalingResults
+from tfps.bench.scaling.turn import ScalingOrder
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
 
@@ -55,7 +55,7 @@ class Scaling:
         return 2 * self.repetitions
 
 
-def run(settings: Scaling, *, progress: Callable[[str], None], log_dir: Path) -> Results:
+def run(settings: Scaling, *, progress: Callable[[str], None], log_dir: Path) -> ScalingResults:
     """Measure everything.
 
     Args:
@@ -67,7 +67,7 @@ def run(settings: Scaling, *, progress: Callable[[str], None], log_dir: Path) ->
         TaskFailed: a chief process failed; the message has its last lines.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
-    results = Results(settings.ps)
+    results = ScalingResults(settings.ps)
     with (
         LocalCluster(1, settings.ps, log_dir=log_dir / "cluster-1") as one,
         LocalCluster(
@@ -83,7 +83,7 @@ def run(settings: Scaling, *, progress: Callable[[str], None], log_dir: Path) ->
 
 
 def _turn(settings: Scaling, workers: int, cluster: LocalCluster) -> Turn:
-    order = Order(
+    order = ScalingOrder(
         steps=workers * settings.steps_per_worker,
         epochs=settings.epochs,
         sleep_ms=settings.sleep_ms,

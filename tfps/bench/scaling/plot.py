@@ -10,11 +10,11 @@ import matplotlib
 matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
-from tfps.bench.scaling.results import SERVER_CPU_AIM_MS, Results, ScalingCase
+from tfps.bench.scaling.results import SERVER_CPU_AIM_MS, ScalingCase, ScalingResults
 from tfps.bench.style import BLUE, GREY, INK, mark_spread, quiet_axis
 
 
-def write_plot(results: Results, path: Path) -> Path:
+def write_plot(results: ScalingResults, path: Path) -> Path:
     """Write a PNG: steps/s beside what the workers would do alone; CPU of a server per push."""
     cases = results.cases
     figure, axes = pyplot.subplots(

@@ -26,7 +26,7 @@ class ScalingCase(Case):
         return Spread.of([sample.group_cpu_ms_per_step("ps") / self.ps for sample in self.samples])
 
 
-class Results:
+class ScalingResults:
     """The cases of a run by their number of workers."""
 
     def __init__(self, ps: int) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rich.console import Group
 
-from tfps.bench.scaling.results import Results
+from tfps.bench.scaling.results import ScalingResults
 from tfps.bench.table import bar_lines, note, plain_table, ratio_text, spread_text
 
 COLUMNS = ("steps/s", "share\nkept", "CPU ms\nper step", "server CPU ms\nper push")
 
 
-def tables(results: Results) -> Group:
+def tables(results: ScalingResults) -> Group:
     """A row per number of workers, then the comparisons that have an aim."""
     ps = results.cases[-1].ps
     table = plain_table(f"Steps that sleep, {ps} parameter servers", COLUMNS)

@@ -11,7 +11,7 @@ from tfps.bench.workload import MODELS
 
 
 @dataclass(frozen=True)
-class Order:
+class ScalingOrder:
     """What a chief process is to measure.
 
     Args:
@@ -35,7 +35,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
 
     import tfps
 
-    order = Order(**fields)
+    order = ScalingOrder(**fields)
     strategy = tfps.ParameterServerStrategy()
     with strategy.scope():
         model = MODELS["mlp"].build(keras)
@@ -44,7 +44,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     every = [number for numbers in order.groups.values() for number in numbers]
     clock = EpochClock(every, order.groups)
 
-    class Measure(keras.callbacks.Callback):
+    class ScalingMeasure(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             clock.begin()
 
@@ -56,7 +56,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
         epochs=1 + order.epochs,
         steps_per_epoch=order.steps,
         verbose=0,
-        callbacks=[Measure()],
+        callbacks=[ScalingMeasure()],
     )
     stats = strategy.stats()
     samples = [asdict(sample) for sample in clock.samples[1:]]  # the first one traces
@@ -64,7 +64,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"samples": samples, "details": details}
 
 
-def _slow(order: Order) -> Any:
+def _slow(order: ScalingOrder) -> Any:
     """A dataset function whose every batch takes a while without using a processor.
 
     The sleep is one of TensorFlow's own operations, at the end of the pipeline with nothing to

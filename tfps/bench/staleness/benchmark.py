@@ -24,8 +24,8 @@ from typing import Any
 from tfps.bench.delay import Delay
 from tfps.bench.images import LabelledImages, write_images
 from tfps.bench.staleness.contestants import BASES, CONTESTANTS
-from tfps.bench.staleness.results import Results
-from tfps.bench.staleness.turn import Order
+from tfps.bench.staleness.results import StalenessResults
+from tfps.bench.staleness.turn import StalenessOrder
 from tfps.bench.turn import Turn
 from tfps.launch import LocalCluster
 
@@ -94,7 +94,7 @@ class Staleness:
         return 2 * len(self.bases)
 
 
-def run(settings: Staleness, *, progress: Callable[[str], None], log_dir: Path) -> Results:
+def run(settings: Staleness, *, progress: Callable[[str], None], log_dir: Path) -> StalenessResults:
     """Measure everything.
 
     Args:
@@ -107,7 +107,7 @@ def run(settings: Staleness, *, progress: Callable[[str], None], log_dir: Path) 
         TaskFailed: a chief process failed; the message has its last lines.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
-    results = Results({base: settings.rates_of(base) for base in settings.bases})
+    results = StalenessResults({base: settings.rates_of(base) for base in settings.bases})
     with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
         images_path = write_images(Path(folder), settings.images)
         pixels_path = LabelledImages.load(images_path).write_pixels(Path(folder))
@@ -139,7 +139,7 @@ def _turn(
     paths: tuple[str, str],
 ) -> Turn:
     images_path, pixels_path = paths
-    order = Order(
+    order = StalenessOrder(
         trainings=trainings,
         updates=settings.updates,
         delay=asdict(Delay(step_s=settings.step_s, spread=settings.spread)),

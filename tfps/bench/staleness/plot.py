@@ -11,14 +11,14 @@ matplotlib.use("Agg")  # a picture is written; no window is opened
 from matplotlib import pyplot
 
 from tfps.bench.staleness.contestants import CONTESTANTS
-from tfps.bench.staleness.results import WANTED_UPDATES, Results
+from tfps.bench.staleness.results import WANTED_UPDATES, StalenessResults
 from tfps.bench.style import BLUE, GREY, INK, quiet_axis
 
 MOST_ACROSS = 3
 RARE = 1e-3  # of the gradients; a staleness that is rarer is not drawn
 
 
-def write_plot(results: Results, path: Path) -> Path:
+def write_plot(results: StalenessResults, path: Path) -> Path:
     """Write a PNG: the gain over each plain optimizer, and how stale gradients were."""
     bases = results.bases
     panels = len(bases) + 1
@@ -43,7 +43,7 @@ def write_plot(results: Results, path: Path) -> Path:
     return path
 
 
-def _gains(axis: Any, results: Results, base: str) -> None:
+def _gains(axis: Any, results: StalenessResults, base: str) -> None:
     plain, *cases = results.of_base(base)
     axis.axvline(0, color=GREY[1], linewidth=1)
     for y, case in enumerate(cases):
@@ -69,7 +69,7 @@ def _gains(axis: Any, results: Results, base: str) -> None:
     quiet_axis(axis)
 
 
-def _histogram(axis: Any, results: Results) -> None:
+def _histogram(axis: Any, results: StalenessResults) -> None:
     counts = results.staleness_updates
     total = sum(counts.values())
     low, high = WANTED_UPDATES

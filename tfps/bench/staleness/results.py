@@ -42,7 +42,7 @@ class StalenessCase:
         return Spread.of(list(self.test_accuracy.values()))
 
 
-class Results:
+class StalenessResults:
     """The cases of a run by their contestants.
 
     Args:

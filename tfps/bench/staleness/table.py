@@ -9,14 +9,14 @@ from rich.text import Text
 from tfps.bench.interval import Interval
 from tfps.bench.report import Spread
 from tfps.bench.staleness.contestants import CONTESTANTS
-from tfps.bench.staleness.results import Results, StalenessCase
+from tfps.bench.staleness.results import StalenessCase, StalenessResults
 from tfps.bench.staleness_counts import mean_staleness
 from tfps.bench.table import bar_lines, plain_table
 
 COLUMNS = ("learning\nrate", "test accuracy, %", "minus plain,\npoints", "")
 
 
-def tables(results: Results) -> Group:
+def tables(results: StalenessResults) -> Group:
     """A table per plain optimizer, what helped, and whether gradients were stale enough."""
     parts = [_table(results, base) for base in results.bases]
     seeds = len(results.of_base(results.bases[0])[0].test_accuracy)
@@ -32,7 +32,7 @@ def tables(results: Results) -> Group:
     return Group(*parts, explained, *verdicts, *bar_lines(results.bars()))
 
 
-def _table(results: Results, base: str) -> Table:
+def _table(results: StalenessResults, base: str) -> Table:
     table = plain_table(f"{CONTESTANTS[base].title}, every gradient stale", COLUMNS)
     for case in results.of_base(base):
         gain = results.gain(case)
@@ -63,7 +63,7 @@ def _judgement(gain: Interval) -> str:
     return "worse" if gain.high < 0 else "unclear"
 
 
-def _verdict(results: Results, base: str) -> Text:
+def _verdict(results: StalenessResults, base: str) -> Text:
     plain = CONTESTANTS[base].title
     helpers: list[StalenessCase] = results.helpers(base)
     if not helpers:

@@ -20,7 +20,7 @@ WARM_UP_STEPS = 30
 
 
 @dataclass(frozen=True)
-class Order:
+class StalenessOrder:
     """What a chief process is to train.
 
     Args:
@@ -64,7 +64,7 @@ def measure(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     import tfps
     from tfps.bench.initial_state import InitialState
 
-    order = Order(**fields)
+    order = StalenessOrder(**fields)
     data = LabelledImages.load(Path(order.images_path))
     held = order.validation_images
     validation = centred(data.images[-held:]), data.labels[-held:]

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tfps.bench.images import write_images
-from tfps.bench.throughput.results import SINGLE, Results
+from tfps.bench.throughput.results import SINGLE, ThroughputResults
 from tfps.bench.throughput.rows import ROWS, TITLES
 from tfps.bench.throughput.shapes import SHAPES, Shape
-from tfps.bench.throughput.turn import Order
+from tfps.bench.throughput.turn import ThroughputOrder
 from tfps.bench.turn import Turn, processes
 from tfps.errors import ConfigError
 from tfps.launch import LocalCluster
@@ -66,7 +66,9 @@ class Throughput:
         return len(self.shapes) * len(self.rows) * self.repetitions
 
 
-def run(settings: Throughput, *, progress: Callable[[str], None], log_dir: Path) -> Results:
+def run(
+    settings: Throughput, *, progress: Callable[[str], None], log_dir: Path
+) -> ThroughputResults:
     """Measure everything.
 
     Args:
@@ -80,7 +82,7 @@ def run(settings: Throughput, *, progress: Callable[[str], None], log_dir: Path)
     """
     _check(settings)
     log_dir.mkdir(parents=True, exist_ok=True)
-    results = Results()
+    results = ThroughputResults()
     with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
         images_path = write_images(Path(folder))
         for number, shape in enumerate(settings.shapes):
@@ -107,8 +109,8 @@ def _check(settings: Throughput) -> None:
 
 def _order(
     settings: Throughput, shape: Shape, row: str, cluster: LocalCluster, images_path: Path
-) -> Order:
-    return Order(
+) -> ThroughputOrder:
+    return ThroughputOrder(
         row=row,
         model=shape.model,
         steps_per_executions=settings.lengths(row),
@@ -120,7 +122,7 @@ def _order(
     )
 
 
-def _turn(order: Order) -> Turn:
+def _turn(order: ThroughputOrder) -> Turn:
     """One row, in a chief process of its own."""
     return Turn(
         name=order.row,

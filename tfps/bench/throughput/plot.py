@@ -12,7 +12,7 @@ from matplotlib import pyplot
 
 from tfps.bench.report import Spread
 from tfps.bench.style import BLUE, GREY, INK, mark_spread, quiet_axis
-from tfps.bench.throughput.results import Results, ThroughputCase
+from tfps.bench.throughput.results import ThroughputCase, ThroughputResults
 from tfps.bench.throughput.rows import LEGEND, ROWS, TITLES
 from tfps.bench.throughput.shapes import Shape
 
@@ -20,7 +20,7 @@ BAR_HEIGHT = 0.38
 LEGEND_INCHES = 10.5  # of the legend in one line
 
 
-def write_plot(results: Results, path: Path) -> Path:
+def write_plot(results: ThroughputResults, path: Path) -> Path:
     """Write a PNG: a column per shape; steps/s above, CPU per step below; bars end at medians."""
     shapes = results.shapes
     rows = [row for row in ROWS if any(case.row == row for case in _all(results))]
@@ -46,7 +46,7 @@ def write_plot(results: Results, path: Path) -> Path:
     return path
 
 
-def _all(results: Results) -> list[ThroughputCase]:
+def _all(results: ThroughputResults) -> list[ThroughputCase]:
     return [case for shape in results.shapes for case in results.of_shape(shape)]
 
 

@@ -24,7 +24,7 @@ class ThroughputCase(Case):
     steps_per_execution: int
 
 
-class Results:
+class ThroughputResults:
     """The cases of a run, found by what they are."""
 
     def __init__(self) -> None:

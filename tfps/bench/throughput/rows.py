@@ -206,7 +206,7 @@ def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool = False) -
         rounds, epoch_steps = split(steps)
         x, y = images.arrays(epoch_steps)
 
-        class Measure(keras.callbacks.Callback):
+        class ThroughputMeasure(keras.callbacks.Callback):
             def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
                 if epoch % rounds == 0:
                     clock.begin()
@@ -222,7 +222,7 @@ def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool = False) -
             epochs=epochs * rounds,
             steps_per_epoch=epoch_steps if names_steps else None,
             verbose=0,
-            callbacks=[Measure()],
+            callbacks=[ThroughputMeasure()],
         )
 
     return run

@@ -6,14 +6,14 @@ from rich.console import Group
 from rich.table import Table
 
 from tfps.bench.table import bar_lines, note, plain_table, ratio_text, spread_text
-from tfps.bench.throughput.results import BASELINE, SINGLE, Results
+from tfps.bench.throughput.results import BASELINE, SINGLE, ThroughputResults
 from tfps.bench.throughput.rows import LEGEND, TITLES
 from tfps.bench.throughput.shapes import Shape
 
 COLUMNS = ("steps/\nexec.", "steps/s", "CPU ms\nper step", "vs.\nstock", "vs.\nsingle")
 
 
-def tables(results: Results) -> Group:
+def tables(results: ThroughputResults) -> Group:
     """One table per shape, then the comparisons that have an aim."""
     explained = note(
         f"Medians (minimum-maximum). {LEGEND}",
@@ -23,7 +23,7 @@ def tables(results: Results) -> Group:
     return Group(*parts, explained, *bar_lines(results.bars()))
 
 
-def _table(results: Results, shape: Shape) -> Table:
+def _table(results: ThroughputResults, shape: Shape) -> Table:
     table = plain_table(shape.title, COLUMNS)
     previous = ""
     for case in results.of_shape(shape):

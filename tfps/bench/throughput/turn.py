@@ -21,7 +21,7 @@ STEPS_UNIT = 100
 
 
 @dataclass(frozen=True)
-class Order:
+class ThroughputOrder:
     """What a chief process is to measure.
 
     Args:
@@ -47,7 +47,7 @@ class Order:
 
 def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Train as ordered and return the samples by steps per execution, and the row's details."""
-    order = Order(**fields)
+    order = ThroughputOrder(**fields)
     row = ROWS[order.row].kind()
     images = Images.load(Path(order.images_path), batch_size=order.batch_size)
     samples = {}
@@ -59,7 +59,7 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"samples": samples, "details": row.details()}
 
 
-def _measured_epochs(run: Epochs, order: Order) -> list[Sample]:
+def _measured_epochs(run: Epochs, order: ThroughputOrder) -> list[Sample]:
     trial = EpochClock(order.processes)
     run(2, STEPS_UNIT, trial)  # the first one traces
     wanted = trial.samples[-1].steps_per_s * order.epoch_s

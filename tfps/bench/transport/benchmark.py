@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tfps.bench.certificates import can_make_certificates, make_certificates
-from tfps.bench.transport.results import CARRIERS, MLP_BYTES, Results
+from tfps.bench.transport.results import CARRIERS, MLP_BYTES, TransportResults
 from tfps.bench.turn import Turn, processes
 from tfps.launch import LocalCluster
 from tfps.transport.direct.secret import SECRET_VARIABLE
@@ -59,7 +59,7 @@ class Transport:
         return self.repetitions * (1 + can_make_certificates())
 
 
-def run(settings: Transport, *, progress: Callable[[str], None], log_dir: Path) -> Results:
+def run(settings: Transport, *, progress: Callable[[str], None], log_dir: Path) -> TransportResults:
     """Measure everything; without the `openssl` command there are no rows with TLS.
 
     Args:
@@ -71,7 +71,7 @@ def run(settings: Transport, *, progress: Callable[[str], None], log_dir: Path) 
         TaskFailed: a chief process failed; the message has its last lines.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
-    results = Results()
+    results = TransportResults()
     with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder, ExitStack() as stack:
         sites = [
             _Site(encrypts, environment, stack.enter_context(_cluster(log_dir, environment)))

@@ -15,8 +15,8 @@ from tfps.bench.transport.results import (
     CARRIERS,
     MLP_BYTES,
     ROWS,
-    Results,
     TransportCase,
+    TransportResults,
     size_text,
 )
 
@@ -25,7 +25,7 @@ COLOURS = {"unix": "#0b4ea2", "tcp": "#4b93e6", "tls": "#a3c5ef", "grpc": "#7d87
 MARKERS = {"unix": "o", "tcp": "s", "tls": "^", "grpc": "D"}
 
 
-def write_plot(results: Results, path: Path) -> Path:
+def write_plot(results: TransportResults, path: Path) -> Path:
     """Write a PNG: time and CPU of an exchange over its size, and what a server's work adds."""
     figure, axes = pyplot.subplots(1, 3, figsize=(13.5, 5.0), layout="constrained")
     _by_size(axes[0], results, quantity="ms", title="Time of an exchange, ms")
@@ -53,7 +53,7 @@ def _legend(axis: Any) -> None:
     )
 
 
-def _by_size(axis: Any, results: Results, *, quantity: str, title: str) -> None:
+def _by_size(axis: Any, results: TransportResults, *, quantity: str, title: str) -> None:
     for name, carrier in CARRIERS.items():
         cases = [case for case in results.echoes if case.carrier == name]
         if not cases:

@@ -54,7 +54,7 @@ class TransportCase(Case):
         return Spread.of([sample.group_cpu_ms_per_step(group) for sample in self.samples])
 
 
-class Results:
+class TransportResults:
     """The cases of a run, found by what they are."""
 
     def __init__(self) -> None:

@@ -12,15 +12,15 @@ from tfps.bench.transport.results import (
     CARRIERS,
     MLP_BYTES,
     ROWS,
-    Results,
     TransportCase,
+    TransportResults,
     size_text,
 )
 
 NUMBERS = ("ms per\nexchange", "CPU ms", "worker's", "ps's")
 
 
-def tables(results: Results) -> Group:
+def tables(results: TransportResults) -> Group:
     """Exchanges by size and carrier, then what a server's work adds to one."""
     explained = note(
         "Medians (minimum-maximum) of one exchange: a request up, and a reply of the same size "

@@ -34,7 +34,7 @@ WARM_UPS = 3
 
 
 @dataclass(frozen=True)
-class Order:
+class TransportOrder:
     """What a chief process is to measure.
 
     Args:
@@ -63,7 +63,7 @@ def measure(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Exchange as ordered; answers one entry per case and round."""
     import tfps
 
-    order = Order(**fields)
+    order = TransportOrder(**fields)
     strategy = tfps.ParameterServerStrategy(transport="direct")
     echo = Echo(strategy.runtime)
     found: list[dict[str, Any]] = []
@@ -84,7 +84,7 @@ def _entry(row: str, carrier: str, size_bytes: int, sample: Sample) -> dict[str,
 
 
 def _take_turns(
-    runs: Mapping[str, Callable[[int, EpochClock], None]], order: Order, *, trial: int
+    runs: Mapping[str, Callable[[int, EpochClock], None]], order: TransportOrder, *, trial: int
 ) -> dict[str, list[Sample]]:
     counts = {}
     for name, run in runs.items():

@@ -21,7 +21,7 @@ from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
 
 
-class Claim(NamedTuple):
+class BatchClaim(NamedTuple):
     """What a worker asks for when it has a ticket."""
 
     ticket: tf.Tensor  # or `NO_TICKET`
@@ -45,7 +45,7 @@ class BatchSource(Protocol):
     def bind(self, arguments: Any, worker: int) -> Any:
         """One worker's arguments."""
 
-    def fetch(self, arguments: Any, claim: Claim) -> tuple[tf.Tensor, Any]:
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
         """Traced on the worker: (whether there is one, the batch of a ticket)."""
 
     def examples(self, batch: Any) -> tf.Tensor:
@@ -197,7 +197,7 @@ class Visit:
         with tf.control_dependencies([ticket]):
             asked = tf.timestamp()
         with tf.control_dependencies([asked]):
-            claim = Claim(ticket, ticket - self.first, self._incarnation, goes_back)
+            claim = BatchClaim(ticket, ticket - self.first, self._incarnation, goes_back)
             there, batch = self.source.fetch(self._arguments, claim)
         flat = tf.nest.flatten(batch, expand_composites=True)
         waited = microseconds(asked, until=[there, *flat])

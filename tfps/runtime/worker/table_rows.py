@@ -21,7 +21,7 @@ from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.transport.message import Kind
 
 
-class Rows(NamedTuple):
+class RowValues(NamedTuple):
     """Some rows of a table, each once.
 
     Args:
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
     values: tf.Tensor
 
     @classmethod
-    def of(cls, gradient: Any) -> Rows:
+    def of(cls, gradient: Any) -> RowValues:
         """Those of a table's gradient, summed up where an id comes more than once."""
         if not isinstance(gradient, tf.IndexedSlices):
             dense = tf.convert_to_tensor(gradient)
@@ -55,7 +55,7 @@ class TableRows:
     def __init__(self, program: Program, *, servers: Sequence[ServerHalf], ask: Ask) -> None:
         self._tables, self._ask = program.schedule.tables, ask
         self._devices = [server.server.device for server in servers]
-        self._gradients: dict[int, Rows] = {}  # of the step that was traced last
+        self._gradients: dict[int, RowValues] = {}  # of the step that was traced last
 
     def number_of(self, variable: Any) -> int | None:
         """Of a table; None for any other variable."""
@@ -100,7 +100,7 @@ class TableRows:
         """A gradient as it goes on in the step: dense, or of a table the rows that came."""
         if self.number_of(variable) is None:
             return tf.convert_to_tensor(gradient)
-        self._gradients[id(variable)] = rows = Rows.of(gradient)
+        self._gradients[id(variable)] = rows = RowValues.of(gradient)
         return rows.values
 
     def take_back(self, variable: Any, values: tf.Tensor) -> None:
