@@ -231,10 +231,10 @@ class Trainer:
     def building(self, optimizer: Any, variables: Any) -> Iterator[None]:
         """Slots lie beside what they belong to, wherever the optimizer was made and is built."""
         native = getattr(variables[0], "_value", None) if variables else None
-        if not isinstance(native, ServerVariable):
+        strategy = getattr(native, "_distribute_strategy", None)
+        if strategy is None or not isinstance(native, ServerVariable):
             yield
             return
-        strategy = native._distribute_strategy
         strategy._adopt_optimizer(optimizer)
         with strategy.scope():
             yield
