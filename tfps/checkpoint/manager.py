@@ -149,7 +149,7 @@ class CheckpointManager:
         counters = None
         began_s = time.monotonic()
         if strategy is not None:
-            strategy._come_to_rest()
+            strategy._drain()
         try:
             all_cells = snapshot.take()
         except BaseException:
@@ -248,7 +248,7 @@ class CheckpointManager:
         if strategy is None:
             fill(contents, manifest, folder)
             return manifest
-        strategy._come_to_rest()
+        strategy._drain()
         runtime = strategy.runtime
         if runtime.warm_up is not None:
             runtime.warm_up.end()

@@ -88,7 +88,7 @@ def serve(
     log = TaskLog(spec, log_dir) if os.isatty(2) else None
     if log is not None:
         install_noise_filter(log.path)
-    end = JobEnd()
+    end = ServiceEnd()
     _start_server(spec, end)
     print(f"tfps: {name} serves at {address}", flush=True)
     status = end.wait(spec.address("chief", 0), chief_timeout_s=timeout_s)
@@ -98,7 +98,7 @@ def serve(
     return status
 
 
-class JobEnd:
+class ServiceEnd:
     """The end of the job as one task sees it: told by the chief, or the chief stayed away."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class JobEnd:
         return self._status
 
 
-def _start_server(spec: ClusterSpec, end: JobEnd) -> None:
+def _start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     import numpy as np
     import tensorflow as tf
 

@@ -251,14 +251,14 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         calls = [OptimizerCall(s.optimizer, s.variables) for s in program.optimizer_calls]
         with outside_the_step():
             if layouts := layouts_for(calls, servers=self.runtime.topology.servers):
-                self._come_to_rest()
+                self._drain()
             for layout, variables in layouts:
                 create(layout, variables, storage=self.runtime)
             self.runtime.collect()
         optimizers = {id(s.optimizer): s.optimizer for s in program.optimizer_calls}
         return [self._update_of(optimizer) for optimizer in optimizers.values()]
 
-    def _come_to_rest(self) -> None:
+    def _drain(self) -> None:
         """Wait until nothing runs, in `fit` or of what was scheduled: for whoever moves variables.
 
         What was traced before looks for them where they were.

@@ -36,7 +36,7 @@ def test_nobody_holds_it_whole(initializer: str) -> None:
         with strategy.scope():
             table = keras.layers.Embedding(ROWS, WIDTH, embeddings_initializer=initializer)
             table.build()
-        shards = table.embeddings.value.natives
+        shards = table.embeddings.value.variables
         assert [tuple(shard.shape) for shard in shards] == [(ROWS // 2, WIDTH)] * 2
         for process, before_gb in zip(processes, idle_gb, strict=True):
             # Its half, and one block with what is taken of it.

@@ -178,7 +178,7 @@ class TicketMachine(RuleBasedStateMachine):
             del self.on_duty[worker.worker]
 
     @rule(seed=st.integers(0, 1 << 16))
-    def come_to_rest(self, seed: int = 0) -> None:
+    def drain(self, seed: int = 0) -> None:
         """Left alone, the job does what there is to do.
 
         The first free worker repeats what others left: a lost worker need not come back.
@@ -189,7 +189,7 @@ class TicketMachine(RuleBasedStateMachine):
             self.check()
         if self.halted:
             self._run()
-            self.come_to_rest(seed)
+            self.drain(seed)
         assert self.is_idle
 
     def _actions(self, free_slots: list[int]) -> list[Callable[[], object]]:
@@ -212,7 +212,7 @@ class TicketMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.servers:
-            self.come_to_rest()
+            self.drain()
 
     # What holds at every moment.
 
@@ -329,11 +329,11 @@ def test_a_pipelined_worker_takes_what_came_back_after_the_end_of_the_data() -> 
     machine.start_job(
         slots=3, servers=3, stages=(True,), is_length_known=True, extra=("pipelined", None)
     )
-    machine.come_to_rest()
+    machine.drain()
     machine.open_round(batches=4, is_length_known=False, trains=True)
     machine.proceed(losses=16, seed=17399, steps=32)
     machine.proceed(losses=0, seed=12797, steps=12)
-    machine.come_to_rest()
+    machine.drain()
 
 
 def test_tickets_that_came_back_together_are_repeated_together() -> None:

@@ -12,7 +12,7 @@ from tfps.cluster import ClusterSpec, lease_ports, timeout_from_environment
 from tfps.errors import ConfigError
 from tfps.launch import serving
 from tfps.launch.environment import CHIEF_TIMEOUT_S
-from tfps.launch.serving import CHIEF_GONE_STATUS, JobEnd, serve
+from tfps.launch.serving import CHIEF_GONE_STATUS, ServiceEnd, serve
 
 
 def _spec(task_type: str) -> ClusterSpec:
@@ -27,21 +27,21 @@ def _quick_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("told", "status"), [(0, 0), (1, 1), (7, 1), (130, 1)])
 def test_the_message_ends_the_task(told: int, status: int) -> None:
-    end = JobEnd()
+    end = ServiceEnd()
     threading.Timer(0.1, end.tell, [told]).start()
     assert end.wait("127.0.0.1:1", chief_timeout_s=30) == status
     assert end.reason
 
 
 def test_the_first_message_counts() -> None:
-    end = JobEnd()
+    end = ServiceEnd()
     end.tell(1)
     end.tell(0)
     assert end.wait("127.0.0.1:1", chief_timeout_s=30) == 1
 
 
 def test_a_chief_that_stays_away() -> None:
-    end = JobEnd()
+    end = ServiceEnd()
     started = time.monotonic()
     assert end.wait("127.0.0.1:1", chief_timeout_s=0.4) == CHIEF_GONE_STATUS
     assert 0.4 <= time.monotonic() - started < 3
@@ -51,7 +51,7 @@ def test_a_chief_that_stays_away() -> None:
 def test_a_chief_that_comes_back_is_waited_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = iter([False, False, True, True, False, False])
     monkeypatch.setattr(serving, "accepts_connections", lambda _: next(seen, False))
-    end = JobEnd()
+    end = ServiceEnd()
     started = time.monotonic()
     assert end.wait("c:1", chief_timeout_s=1.0) == CHIEF_GONE_STATUS
     # Looks at 0.25, 0.5, (seen:) 0.75, 1.0, then nothing for 1.0 s.
@@ -60,7 +60,7 @@ def test_a_chief_that_comes_back_is_waited_for_anew(monkeypatch: pytest.MonkeyPa
 
 def test_a_chief_that_answers_is_never_away() -> None:
     with socket.create_server(("127.0.0.1", 0)) as chief:
-        end = JobEnd()
+        end = ServiceEnd()
         threading.Timer(1.0, end.tell, [0]).start()
         address = f"127.0.0.1:{chief.getsockname()[1]}"
         assert end.wait(address, chief_timeout_s=0.3) == 0
