@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.server_function import stateful_operations
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Entries, LedgerLayout
@@ -185,15 +186,9 @@ class ServerLedger:
         Nothing inside may block: a worker that is killed leaves its request running, and a blocked
         one would keep the mutex for good.
         """
-        graph = private.current_graph()
         lock = tf.raw_ops.MutexLock(mutex=self._mutex())
-        before = len(graph.get_operations())
-        yield
-        inside = [
-            operation
-            for operation in graph.get_operations()[before:]
-            if operation.op_def.is_stateful and operation.type != "VarHandleOp"
-        ]
+        with stateful_operations() as inside:
+            yield
         # Only what touches state waits for the lock; arithmetic may run before, and constants with
         # an edge each would cost the server time.
         for operation in inside:

@@ -13,7 +13,6 @@ from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
 from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
-from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.discovery import Discovery
@@ -53,10 +52,8 @@ def trace_packed(
         return outputs, private.captures_from(strategy.runtime.topology.servers)
     program = _scheduled(program, strategy.consistency)
     discovery.refuse_to_densify(program.schedule.tables)
-    updates = strategy._updates_of(program)
-    # What workers update, no server does.
-    updates = updates if program.schedule.local is None else []
-    servers = _halves(FunctionHalf, program, strategy=strategy, updates=updates)
+    strategy._updates_of(program)  # variables move, if they do, before anything is traced
+    servers = _halves(FunctionHalf, program, strategy=strategy)
     step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
     outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
@@ -65,22 +62,9 @@ def trace_packed(
     return outputs, False
 
 
-def _halves(
-    kind: type[FunctionHalf],
-    program: Program,
-    *,
-    strategy: Any,
-    updates: Sequence[ServerUpdate] = (),
-) -> list[FunctionHalf]:
+def _halves(kind: type[FunctionHalf], program: Program, *, strategy: Any) -> list[FunctionHalf]:
     return [
-        kind(
-            program,
-            runtime=strategy.runtime,
-            server=server,
-            update_of=strategy._update_of,
-            updates=updates,
-            uses_replies=True,
-        )
+        kind(program, runtime=strategy.runtime, server=server, update_of=strategy._update_of)
         for server in strategy.runtime.servers
     ]
 
