@@ -86,9 +86,9 @@ class FunctionHalf(ServerHalf):
 
         Where others may wait for a worker, a new one enters with its first pull.
         """
-        worker, ledger, is_member = header[Request.WORKER], self.server.ledger, False
-        if self.program.schedule.is_bounded:
-            is_member = True
+        worker, ledger = header[Request.WORKER], self.server.ledger
+        is_member = self.program.schedule.is_bounded
+        if is_member:
             enter_if_new(self.server, self.plan, header)
         entries = ledger.entries()
         entries.count(ledger.layout.EXCHANGES)
