@@ -38,7 +38,7 @@ from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.warm_up import WarmUp
-from tfps.runtime.program.devices import Devices, OneDevice, SeveralDevices
+from tfps.runtime.program.devices import Devices, SeveralDevices
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
 from tfps.strategy.arguments import check_arguments
@@ -160,7 +160,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._extended.__class__ = Extended
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
         self._extended._tfps_worker_devices = names
-        self.devices: Devices = SeveralDevices(self, names) if len(names) > 1 else OneDevice()
+        self.devices = SeveralDevices(self, names) if len(names) > 1 else Devices()
         self._extended._tfps_runtime = self.runtime
         self._extended._tfps_partitioning = Partitioning(variable_partitioner, servers=servers)
         self._primitives = Primitives(

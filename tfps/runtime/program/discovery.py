@@ -19,7 +19,7 @@ from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.wrapped import members
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
-from tfps.runtime.program.devices import Meeting, Replica
+from tfps.runtime.program.devices import Meeting
 from tfps.runtime.program.metric_totals import MetricTotals
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
 from tfps.runtime.program.step_results import StepResults
@@ -42,7 +42,7 @@ class Discovery:
         self.copies: dict[int, WorkerVariable] = {}
         self.draws: dict[int, int] = {}
         self.calls: list[OptimizerCall] = []
-        self._meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
+        self.meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_exchange = True
         self._gradients: list[tuple[Any, Any, Any]] = []  # optimizer, gradient, variable
         self._looks_up_nested = looks_up_nested
@@ -84,9 +84,6 @@ class Discovery:
 
     def apply_parts(self, optimizer: Any, parts: Sequence[Any], variables: Sequence[Any]) -> None:
         self.apply(optimizer, parts[0], variables)
-
-    def replica(self, device: int) -> Replica:
-        return Replica(self, device=device, meeting=self._meeting)
 
     def divide(self, run: Callable[[], Any]) -> Any:
         return run()

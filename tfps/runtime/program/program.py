@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.runtime.program.devices import Devices, OneDevice
+from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.metric_totals import MetricTotals
 from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.program.step_results import StepResults
@@ -67,7 +67,7 @@ class Program:
     calls: Sequence[OptimizerCall] = ()
     outputs: Any = None
     results: StepResults | None = None
-    devices: Devices = field(default_factory=OneDevice)
+    devices: Devices = field(default_factory=Devices)
     looked_up: Sequence[Any] = ()
     schedule: Schedule = field(default_factory=Schedule)
 
@@ -89,7 +89,14 @@ class Program:
 
     @property
     def numeric_outputs(self) -> list[tf.TensorSpec]:
-        return [spec for spec in tf.nest.flatten(self.outputs) if _is_reportable(spec)]
+        """Those that a step reports."""
+        return [
+            spec
+            for spec in tf.nest.flatten(self.outputs)
+            if isinstance(spec, tf.TensorSpec)
+            and spec.shape.is_fully_defined()
+            and (spec.dtype.is_floating or spec.dtype.is_integer or spec.dtype.is_bool)
+        ]
 
     @property
     def output_items(self) -> int:
@@ -102,14 +109,6 @@ class Program:
             changes: of fields of `Schedule`.
         """
         return replace(self, schedule=replace(self.schedule, **changes))
-
-
-def _is_reportable(spec: Any) -> bool:
-    return (
-        isinstance(spec, tf.TensorSpec)
-        and spec.shape.is_fully_defined()
-        and (spec.dtype.is_floating or spec.dtype.is_integer or spec.dtype.is_bool)
-    )
 
 
 def refuse_strangers(variables: Iterable[Any]) -> None:

@@ -11,8 +11,8 @@ from tfps.bridge.worker_local_variable import ON_WORKER
 from tfps.runtime.message.payload import decode
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import count_name, gradient_name
+from tfps.runtime.program.examples import gradients_together
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.shares import gradients_together
 from tfps.runtime.worker.exchange import payloads_of
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.worker_local_optimizers import WorkerLocalOptimizers
