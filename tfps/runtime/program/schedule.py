@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ class LocalTraining:
 
     Args:
         period_steps: from one exchange to the next.
+        elasticity: of `LocalSteps`.
         calls: of optimizers, in the order of the step.
         slots: what the optimizers keep on the worker, as Keras variables.
         counts: those of them that count their updates.
@@ -24,11 +25,31 @@ class LocalTraining:
     """
 
     period_steps: int
+    elasticity: float | None
     calls: tuple[OptimizerCall, ...]
     slots: tuple[Any, ...]
     counts: tuple[Any, ...]
     rates: tuple[Any, ...]
     adds_counts: bool
+
+    @property
+    def optimizers(self) -> tuple[Any, ...]:
+        """Those that are called, each once."""
+        return tuple({id(call.optimizer): call.optimizer for call in self.calls}.values())
+
+    @property
+    def name(self) -> str:
+        """That of the optimizers, in whose place this stands at the end of a period."""
+        return "_".join(optimizer.name for optimizer in self.optimizers)
+
+
+@dataclass(frozen=True)
+class PeriodEnd(OptimizerCall):
+    """The one exchange of a period; its optimizer is a `LocalTraining`."""
+
+    @property
+    def identity(self) -> Hashable:
+        return tuple(map(id, self.optimizer.optimizers)), tuple(map(id, self.variables))
 
 
 class Regime(enum.Enum):
