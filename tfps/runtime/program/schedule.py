@@ -59,7 +59,7 @@ class Regime(enum.Enum):
     BOUNDED = enum.auto()  # and answered when its worker may start another step
     PIPELINED = enum.auto()  # and travels while the next step is computed
     IN_ROUNDS = enum.auto()  # pushes are applied as one mean
-    ADAPTIVE = enum.auto()  # each of several batches
+    ADAPTIVE = enum.auto()  # each of several batches, as many as a worker's speed allows
     LOCAL = enum.auto()  # workers run the optimizers, and push differences
     LOCAL_IN_ROUNDS = enum.auto()  # which are applied as one mean
 
@@ -97,10 +97,5 @@ class Schedule:
         if self.is_pipelined:
             return Regime.PIPELINED
         if self.in_rounds:
-            return Regime.ADAPTIVE if self.is_adaptive else Regime.IN_ROUNDS
+            return Regime.ADAPTIVE if self.adaptive_batches > 1 else Regime.IN_ROUNDS
         return Regime.BOUNDED if self.is_bounded else Regime.AT_ONCE
-
-    @property
-    def is_adaptive(self) -> bool:
-        """Whether a worker computes several batches for one push, as many as its speed allows."""
-        return self.adaptive_batches > 1
