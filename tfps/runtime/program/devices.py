@@ -44,12 +44,7 @@ class DividedFunction(Protocol):
 
 
 class Meeting:
-    """Where the devices of a step wait for each other.
-
-    Args:
-        step: what runs beside them, while all of them wait.
-        shares: of the devices in the batch.
-    """
+    """Where the devices of a step wait for each other, while something of the step runs once."""
 
     def __init__(self, step: DividedStep, *, shares: Sequence[tf.Tensor]) -> None:
         self.step, self._shares = step, shares

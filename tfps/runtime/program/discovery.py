@@ -30,7 +30,6 @@ class Discovery:
     """A step trace that only notes what the step does (see `bridge.step_scope.StepTrace`).
 
     Args:
-        strategy: ours.
         looks_up_nested: rows of tables can be asked for in nested functions and loops as well.
     """
 
@@ -122,9 +121,6 @@ class Discovery:
         """Refuse rows of gradients, where only those were to be updated, of all but some tables.
 
         Here and not in the trace, where AutoGraph would make another error of it.
-
-        Raises:
-            UnsupportedError: there are some.
         """
         travel = {id(table) for table in tables}
         for optimizer, gradient, variable in self._gradients:
@@ -137,10 +133,6 @@ class Discovery:
 
 def discover(program: Program, strategy: Any) -> Program:
     """Trace the step once into a graph that is thrown away; answers the program with what it does.
-
-    Args:
-        program: the step, and what is known of it without a trace.
-        strategy: ours.
 
     Raises:
         UnsupportedError: more optimizer calls in a step than a ticket can number, or a call of a

@@ -95,20 +95,12 @@ def mean_of(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tens
 
 
 def gradients_together(
-    parts: Sequence[Sequence[tf.Tensor]],
-    shares: Sequence[tf.Tensor],
-    *,
-    variables: Sequence[Any],
+    parts: Sequence[Sequence[tf.Tensor]], shares: Sequence[tf.Tensor], *, variables: Sequence[Any]
 ) -> list[tf.Tensor]:
-    """The gradients of a step from those that each device has computed.
-
-    Args:
-        parts: for each device a dense gradient of each variable.
-        shares: of the devices.
-        variables: of Keras; what overwrites a variable is a value and no gradient.
-    """
+    """The gradients of a step from the dense ones that each device has computed."""
     if len(parts) == 1:
         return list(parts[0])
+    # What overwrites a variable is a value and no gradient.
     return [
         mean_of(each, shares) if variable.overwrite_with_gradient else weighted_sum(each, shares)
         for variable, *each in zip(variables, *parts, strict=True)

@@ -43,13 +43,9 @@ def keep_to(program: Program, mode: Mode, *, adds_counts: bool = True) -> Progra
 
 
 def train_alone(program: Program, *, steps: int) -> Program:
-    """Make a program that was just discovered one of local steps whose weights stay on the worker.
+    """Make a warm-up of a program that was just discovered: local steps whose weights, too, stay.
 
     So do moving averages, and what else of real numbers it assigns.
-
-    Args:
-        program: of the warm-up.
-        steps: of the warm-up.
     """
     program = _train_locally(program, LocalSteps(steps, synchronous=True), adds_counts=False)
     (end,), local = program.calls, program.schedule.local

@@ -57,12 +57,7 @@ class MetricTotals:
         return [self.bases[position] for position in self._positions(metric)]
 
     def report(self, values: Sequence[tf.Tensor], refused: Sequence[tf.Tensor]) -> tf.Tensor:
-        """A step's report.
-
-        Args:
-            values: of the variables after the step.
-            refused: a boolean for each unproven metric.
-        """
+        """A step's report: of the variables after it, and a boolean for each unproven metric."""
         parts = [
             value if index in self._merged else value - tf.constant(base)
             for index, (value, base) in enumerate(zip(values, self.bases, strict=True))
@@ -83,12 +78,7 @@ class MetricTotals:
         return tf.concat(parts, 0)
 
     def of_devices(self, reports: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The report of a step from those of a worker's devices.
-
-        Args:
-            reports: of each device.
-            shares: of the devices in the batch; the report of one without a share is left out.
-        """
+        """The report of a step from those of a worker's devices that have a share of the batch."""
         if len(reports) == 1:
             return reports[0]
         total = tf.constant(self.empty)
@@ -97,12 +87,7 @@ class MetricTotals:
         return total
 
     def values(self, total: Array, before: Sequence[Array]) -> list[Array]:
-        """What the variables hold after a total, if they held something before.
-
-        Args:
-            total: float64 [items].
-            before: values of the variables when the first report was made.
-        """
+        """What the variables hold after a total, if they held ``before`` at its first report."""
         parts = np.split(total, np.cumsum(self._sizes)[:-1])
         values = [
             np.asarray(old, np.float64) + part.reshape(old.shape)

@@ -103,20 +103,12 @@ class Program:
         return sum(int(np.prod(spec.shape)) for spec in self.numeric_outputs)
 
     def scheduled(self, **changes: Any) -> Program:
-        """The same with another schedule.
-
-        Args:
-            changes: of fields of `Schedule`.
-        """
+        """The same with a schedule of which some fields are others."""
         return replace(self, schedule=replace(self.schedule, **changes))
 
 
 def refuse_strangers(variables: Iterable[Any]) -> None:
-    """Refuse Keras variables that exist already, and on no server.
-
-    Raises:
-        UnsupportedError: there is one; it names the first.
-    """
+    """Raise an `UnsupportedError` that names the first Keras variable which exists on no server."""
     for variable in variables:
         if variable._value is not None and not hasattr(variable._value, "shared_name"):
             raise UnsupportedError(

@@ -78,11 +78,7 @@ class StepResults:
 
 
 class _Copy:
-    """Copies what tensors depend on into the current graph.
-
-    Args:
-        known: copies by tensor and calls; the state of a metric is that of its handle.
-    """
+    """Copies what tensors depend on into the current graph; a state stands for its handle."""
 
     def __init__(self, known: dict[Any, tf.Tensor]) -> None:
         self._known = known

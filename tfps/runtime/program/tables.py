@@ -44,9 +44,6 @@ def let_rows_travel(program: Program) -> Program:
     A table of which only rows are updated travels so whatever its size: its numbers would depend on
     its size else.
 
-    Args:
-        program: discovered, and told how its workers train.
-
     Raises:
         UnsupportedError: only rows of a table are to be updated, and they cannot.
     """

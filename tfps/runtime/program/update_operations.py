@@ -17,11 +17,7 @@ class UpdateOperation(NamedTuple):
 
 
 def update_operations(concrete_function: Any) -> list[UpdateOperation]:
-    """All writes of a traced function, also those inside conditions and compiled parts.
-
-    Args:
-        concrete_function: for example a server's function for a push.
-    """
+    """All writes of a traced function, also those inside conditions and compiled parts."""
     graph = concrete_function.graph.as_graph_def()
     functions = {function.signature.name: function for function in graph.library.function}
     handles = {
