@@ -42,13 +42,9 @@ class ChunkedCarrier:
         self.name = inner.name
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
-        large = {s: c for s, c in calls.items() if self._is_large(c)}
-        replies = {}
-        if len(large) < len(calls):
-            replies = self._inner.exchange({s: c for s, c in calls.items() if s not in large})
-        for server, call in large.items():
-            replies[server] = self._in_parts(call)
-        return {server: replies[server] for server in calls}
+        small = {s: call for s, call in calls.items() if not self._is_large(call)}
+        replies = self._inner.exchange(small) if small else {}
+        return {s: replies[s] if s in small else self._in_parts(c) for s, c in calls.items()}
 
     def _is_large(self, call: ServerCall) -> bool:
         return max(_size_bytes(call), call.reply_bytes) > self._chunk_bytes

@@ -76,11 +76,7 @@ class Staging:
 
         def write(index: int) -> tf.Tensor:
             handle = self._handle("request", index)
-            begun = tf.cond(
-                offset == 0,
-                lambda: self._assign(handle, _zeros(whole_bytes)),
-                lambda: tf.constant(0),
-            )
+            begun = _if(offset == 0, lambda: self._assign(handle, _zeros(whole_bytes)))
             with tf.control_dependencies([begun]):
                 written = tf.raw_ops.ResourceStridedSliceAssign(
                     ref=handle,
@@ -188,11 +184,8 @@ class Staging:
             handle, blank = self._book_handle(), tf.zeros([self._seats, len(Column)], tf.int64)
             # Made by the first request: the coordinator cannot make a variable while it traces for
             # a worker that came back.
-            made = tf.cond(
-                tf.raw_ops.VarIsInitializedOp(resource=handle),
-                lambda: tf.constant(0),
-                lambda: self._assign(handle, blank),
-            )
+            is_new = ~tf.raw_ops.VarIsInitializedOp(resource=handle)
+            made = _if(is_new, lambda: self._assign(handle, blank))
             with tf.control_dependencies([made]):
                 book = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
             yield book
@@ -260,6 +253,10 @@ def _find(book: tf.Tensor, stamp: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _next_touch(book: tf.Tensor) -> tf.Tensor:
     return tf.reduce_max(book[:, Column.TOUCHED]) + 1
+
+
+def _if(condition: tf.Tensor, act: Callable[[], tf.Tensor]) -> tf.Tensor:
+    return tf.cond(condition, act, lambda: tf.constant(0))
 
 
 def _after(*operations: Any) -> tf.Tensor:
