@@ -28,6 +28,7 @@ from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.mode import Mode
 from tfps.consistency.modes import applies_each_gradient
 from tfps.consistency.synchronous import adaptive_batches_of
+from tfps.optimizers.optimizer_call import optimizers_of
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import create, layouts_for
 from tfps.optimizers.wrapped import members
@@ -256,8 +257,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             for layout, variables in layouts:
                 create(layout, variables, storage=self.runtime)
             self.runtime.collect()
-        optimizers = {id(call.optimizer): call.optimizer for call in program.optimizer_calls}
-        return [self._update_of(optimizer) for optimizer in optimizers.values()]
+        return [self._update_of(optimizer) for optimizer in optimizers_of(program.optimizer_calls)]
 
     def _drain_all(self) -> None:
         """Wait until nothing runs, in `fit` or of what was scheduled: for whoever moves variables.

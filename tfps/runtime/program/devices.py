@@ -35,9 +35,7 @@ class DividedStep(StepTrace, Protocol):
 class DividedFunction(Protocol):
     """A user's function that calls `strategy.run`."""
 
-    @property
-    def meeting(self) -> Meeting:
-        """Where its devices wait for each other."""
+    meeting: Meeting
 
     def divide(self, run: Callable[[], Any]) -> Any:
         """Let all devices run their part; what they wrote becomes one value of each variable."""

@@ -14,6 +14,7 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.optimizer_limits import average_problem
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
+from tfps.optimizers.optimizer_call import optimizers_of
 from tfps.optimizers.wrapped import leaves, members
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import LocalTraining, PeriodEnd
@@ -62,7 +63,7 @@ def train_alone(program: Program, *, steps: int) -> Program:
 
 def _train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool) -> Program:
     calls = tuple(call for call in program.calls if call.optimizer is not None)
-    optimizers = _unique(call.optimizer for call in calls)
+    optimizers = optimizers_of(calls)
     for leaf in (leaf for optimizer in optimizers for leaf in leaves(optimizer)):
         if leaf.use_ema:
             raise UnsupportedError(f"{leaf.name}: {average_problem()}")
@@ -91,8 +92,8 @@ def _train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool) -> 
     )
 
 
-def _unique(things: Iterable[Any]) -> list[Any]:
-    return list({id(thing): thing for thing in things}.values())
+def _unique(variables: Iterable[Any]) -> list[Any]:
+    return list({id(variable): variable for variable in variables}.values())
 
 
 def _without(variables: Iterable[Any], others: Iterable[Any]) -> list[Any]:

@@ -17,8 +17,6 @@ from tfps.runtime.program.metric_totals import MetricTotals
 from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.program.step_results import StepResults
 
-Step = Callable[[Any], Any]
-
 
 def is_metric(variable: Any) -> bool:
     """Keras creates the state of metrics, and nothing else, to be summed on read."""
@@ -54,7 +52,7 @@ class Program:
     """
 
     name: str
-    step: Step
+    step: Callable[[Any], Any]
     batch_spec: Any
     trains: bool
     merging: Merging = field(default_factory=Merging)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfps.optimizers.optimizer_call import OptimizerCall
+from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LocalTraining:
     @property
     def optimizers(self) -> tuple[Any, ...]:
         """Those that are called, each once."""
-        return tuple({id(call.optimizer): call.optimizer for call in self.calls}.values())
+        return optimizers_of(self.calls)
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -41,17 +42,21 @@ class StepResults:
         found = {i: self._sources(o) for i, o in enumerate(outputs) if isinstance(o, tf.Tensor)}
         self.positions = [i for i, (metrics, others) in found.items() if metrics and not others]
         self.others = [i for i, (metrics, others) in found.items() if metrics and others]
-        self._compute: Any = None
 
     def compute(self, states: Sequence[Any]) -> Mapping[int, Any]:
         """The outputs that are results of metrics, by position, for a state of all metrics."""
         if not self.positions:
             return {}
-        if self._compute is None:
-            copy = tf.function(self._copy, autograph=False)
-            self._compute = copy.get_concrete_function(*self._specs)
-        results = self._compute(*states)
+        results = self._copy(*states)
         return {i: result.numpy() for i, result in zip(self.positions, results, strict=True)}
+
+    @cached_property
+    def _copy(self) -> Any:
+        def compute(*states: tf.Tensor) -> list[tf.Tensor]:
+            copy = _Copy({(handle, ()): states[i] for handle, i in self._handles.items()})
+            return [copy.of(self._outputs[i], ()) for i in self.positions]
+
+        return tf.function(compute, autograph=False).get_concrete_function(*self._specs)
 
     def _sources(self, output: tf.Tensor) -> tuple[bool, bool]:
         """Whether an output is computed from metrics, and whether from what cannot be copied."""
@@ -71,10 +76,6 @@ class StepResults:
                 others = others or not _can_be_copied(tensor)
                 waiting.extend((each, calls) for each in tensor.op.inputs)
         return metrics, others
-
-    def _copy(self, *states: tf.Tensor) -> list[tf.Tensor]:
-        copy = _Copy({(handle, ()): states[i] for handle, i in self._handles.items()})
-        return [copy.of(self._outputs[i], ()) for i in self.positions]
 
 
 class _Copy:
