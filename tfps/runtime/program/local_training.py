@@ -44,9 +44,9 @@ def keep_to(program: Program, mode: Mode, *, adds_counts: bool = True) -> Progra
 
 
 def train_alone(program: Program, *, steps: int) -> Program:
-    """Make a warm-up of a program that was just discovered: local steps whose weights, too, stay.
+    """Let a program that was just discovered train locally, with weights that stay on the worker.
 
-    So do moving averages, and what else of real numbers it assigns.
+    That is for a warm-up. Moving averages stay too, and what else of real numbers it assigns.
     """
     program = _train_locally(program, LocalSteps(steps, synchronous=True), adds_counts=False)
     (end,), local = program.calls, program.schedule.local

@@ -57,7 +57,7 @@ class MetricTotals:
         return [self.bases[position] for position in self._positions(metric)]
 
     def report(self, values: Sequence[tf.Tensor], refused: Sequence[tf.Tensor]) -> tf.Tensor:
-        """A step's report: of the variables after it, and a boolean for each unproven metric."""
+        """A step's report, from the values after it and a boolean for each unproven metric."""
         parts = [
             value if index in self._merged else value - tf.constant(base)
             for index, (value, base) in enumerate(zip(values, self.bases, strict=True))

@@ -106,7 +106,7 @@ class Program:
 
 
 def refuse_strangers(variables: Iterable[Any]) -> None:
-    """Raise an `UnsupportedError` that names the first Keras variable which exists on no server."""
+    """Raise an `UnsupportedError` for the first Keras variable that exists, but on no server."""
     for variable in variables:
         if variable._value is not None and not hasattr(variable._value, "shared_name"):
             raise UnsupportedError(
