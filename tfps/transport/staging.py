@@ -39,7 +39,7 @@ def _on_server(trace: Callable[..., Parts]) -> cached_property[Any]:
 class Staging:
     """Seats for the large messages of a job on one server, as named resources.
 
-    A seat holds one exchange's request while its parts come and its reply while its parts go, and
+    A seat holds one exchange's request while its parts come, then its reply while its parts go, and
     is empty between exchanges. A worker of `fit` has the seat of its worker: a newer incarnation
     takes it over, an older one is refused. Scheduled functions and the coordinator do not know who
     they are and take a free seat, or the one that was touched longest ago: what is not free while
@@ -75,7 +75,7 @@ class Staging:
         end = offset + tf.size(payload, tf.int64)
 
         def write(index: int) -> tf.Tensor:
-            handle = self._handle("request", index)
+            handle = self._handle(index)
             begun = _if(offset == 0, lambda: self._assign(handle, _zeros(whole_bytes)))
             with tf.control_dependencies([begun]):
                 written = tf.raw_ops.ResourceStridedSliceAssign(
@@ -101,7 +101,7 @@ class Staging:
         stamp, offset, size = ids[0], ids[1], ids[2]
 
         def read(index: int) -> tf.Tensor:
-            return tf.slice(self._read(self._handle("reply", index)), offset[None], size[None])
+            return tf.slice(self._read(index), offset[None], size[None])
 
         with self._locked() as book:
             seat, found = _find(book, stamp)
@@ -151,7 +151,7 @@ class Staging:
                 return list(reply)
 
             def keep(index: int) -> tf.Tensor:
-                return self._assign(self._handle("reply", index), reply[2])
+                return self._assign(self._handle(index), reply[2])
 
             with tf.control_dependencies(reply), self._locked() as book:
                 seat, found = _find(book, stamp)
@@ -172,8 +172,7 @@ class Staging:
 
     def destroy(self) -> None:
         """Free everything; the server may have none of it."""
-        seats = range(self._seats)
-        for name in ["staging", *(_name(k, i) for k in ("request", "reply") for i in seats)]:
+        for name in ["staging", *map(_name, range(self._seats))]:
             NamedResource(self._container, name, [self._device]).destroy()
 
     @contextlib.contextmanager
@@ -214,36 +213,34 @@ class Staging:
         branches = [functools.partial(work, index) for index in range(self._seats)]
         return tf.cond(where, lambda: tf.switch_case(tf.cast(seat, tf.int32), branches), otherwise)
 
-    def _handle(self, kind: str, seat: int) -> tf.Tensor:
+    def _handle(self, seat: int) -> tf.Tensor:
         return private.variable_handle(
-            shape=[None], dtype=tf.uint8, shared_name=_name(kind, seat), container=self._container
+            shape=[None], dtype=tf.uint8, shared_name=_name(seat), container=self._container
         )
 
     def _assign(self, handle: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
         return _after(tf.raw_ops.AssignVariableOp(resource=handle, value=value))
 
-    def _read(self, handle: tf.Tensor) -> tf.Tensor:
-        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.uint8)
+    def _read(self, seat: int) -> tf.Tensor:
+        handle = self._handle(seat)
+        # Writes to parts make a read copy the whole, until this is said.
+        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
+            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.uint8)
 
     def _take_request(self, seat: int) -> tf.Tensor:
         """The request, which the seat lets go: its memory ends with the function that uses it."""
-        handle = self._handle("request", seat)
-        # Writes to parts make a read copy the whole, until this is said.
-        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
-            value = self._read(handle)
+        value = self._read(seat)
         with tf.control_dependencies([value]):
-            cleared = self._assign(handle, _zeros(0))
+            cleared = self._clear(seat)
         with tf.control_dependencies([cleared]):
             return tf.identity(value)
 
     def _clear(self, seat: int) -> tf.Tensor:
-        return _after(
-            *(self._assign(self._handle(k, seat), _zeros(0)) for k in ("request", "reply"))
-        )
+        return self._assign(self._handle(seat), _zeros(0))
 
 
-def _name(kind: str, seat: int) -> str:
-    return f"staging_{kind}_{seat}"
+def _name(seat: int) -> str:
+    return f"staging_{seat}"
 
 
 def _find(book: tf.Tensor, stamp: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -259,8 +256,8 @@ def _if(condition: tf.Tensor, act: Callable[[], tf.Tensor]) -> tf.Tensor:
     return tf.cond(condition, act, lambda: tf.constant(0))
 
 
-def _after(*operations: Any) -> tf.Tensor:
-    with tf.control_dependencies(operations):
+def _after(operation: Any) -> tf.Tensor:
+    with tf.control_dependencies([operation]):
         return tf.constant(0)
 
 
