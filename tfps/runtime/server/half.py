@@ -13,6 +13,7 @@ from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Entries
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_quotas import Quotas
+from tfps.optimizers.optimizer_call import optimizers_of
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.coordinator.runtime import Runtime
@@ -72,8 +73,7 @@ class ServerHalf(PlanFunctions):
         if updates is None:
             # What workers update themselves, no server does.
             calls = program.optimizer_calls if program.schedule.local is None else ()
-            optimizers = {id(call.optimizer): call.optimizer for call in calls}
-            updates = [update_of(optimizer) for optimizer in optimizers.values()]
+            updates = [update_of(optimizer) for optimizer in optimizers_of(calls)]
         self.updates, self._uses_replies = updates, uses_replies
         self.held = parts_of(parameters_on(program, server.device))
         self.parameter_layout = self.held.layout
