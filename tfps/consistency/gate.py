@@ -7,22 +7,24 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from tfps.bridge.named_resource import NamedResource
 from tfps.consistency.clock import Clocks, Decision, decide
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.waiters import TensorVectors, Waiters
 
 
 class Membership(Protocol):
-    """What follows when workers come and go; under the server's mutex, but for `destroy`."""
+    """What follows when workers come and go; under the server's mutex."""
+
+    @property
+    def resources(self) -> Sequence[NamedResource]:
+        """What is held on the server."""
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Trace what a worker's entry changes."""
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         """Trace what follows when somebody has left, of itself or not."""
-
-    def destroy(self) -> None:
-        """Free what is held on the server."""
 
 
 class Memberships:
@@ -43,9 +45,9 @@ class Memberships:
         for place in self._places:
             place.leave(worker, leaves)
 
-    def destroy(self) -> None:
-        for place in self._places:
-            place.destroy()
+    @property
+    def resources(self) -> Sequence[NamedResource]:
+        return [resource for place in self._places for resource in place.resources]
 
 
 class Gate(Membership, Protocol):
@@ -76,6 +78,8 @@ class Gate(Membership, Protocol):
 class OpenGate:
     """Nobody waits."""
 
+    resources: Sequence[NamedResource] = ()
+
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Nothing follows."""
 
@@ -84,9 +88,6 @@ class OpenGate:
 
     def end_step(self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> None:
         """Nobody has to wait."""
-
-    def destroy(self) -> None:
-        """Nothing is held."""
 
     def wait(
         self, worker: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]
@@ -105,6 +106,7 @@ class BoundedGate:
     def __init__(self, ledger: ServerLedger, *, bound_steps: int) -> None:
         self._ledger, self._bound_steps = ledger, bound_steps
         self._waiters, self._vectors = Waiters(ledger), TensorVectors()
+        self.resources: Sequence[NamedResource] = self._waiters.resources
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         is_new = self._ledger.one_hot(worker) * tf.cast(accepted, tf.int64)
@@ -133,10 +135,6 @@ class BoundedGate:
         (end,) = tf.while_loop(lambda blocked: blocked, look_again, (tf.constant(True),))
         with tf.control_dependencies([end]), self._ledger.locked():
             return read()
-
-    def destroy(self) -> None:
-        """Free the queues."""
-        self._waiters.destroy()
 
     @staticmethod
     def _is_blocked(decision: Decision) -> tf.Tensor:

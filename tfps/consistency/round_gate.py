@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
+from tfps.bridge.named_resource import NamedResource
 from tfps.consistency import rounds
 from tfps.consistency.ledger import NEVER
 from tfps.consistency.rounds import RoundDecision, Rounds
@@ -38,7 +39,7 @@ class Contribution:
 
 
 class RoundGate:
-    """Rounds on one server. All but `wait` and `destroy` run under the server's mutex.
+    """Rounds on one server. All but `wait` run under the server's mutex.
 
     A round may be completed by somebody's death, when no push comes that would apply it. So those
     that have contributed are woken then, and whoever looks again first applies it.
@@ -51,6 +52,7 @@ class RoundGate:
     def __init__(self, ledger: ServerLedger, *, required: int) -> None:
         self._ledger, self._required = ledger, required
         self._waiters, self._vectors = Waiters(ledger), TensorVectors()
+        self.resources: Sequence[NamedResource] = self._waiters.resources
 
     def expect(self, workers: tf.Tensor) -> None:
         """Workers will come: no round is completed without them."""
@@ -146,10 +148,6 @@ class RoundGate:
     def position(self) -> tf.Tensor:
         """Of the server."""
         return self._state().position
-
-    def destroy(self) -> None:
-        """Free the queues."""
-        self._waiters.destroy()
 
     def _one_hot(self, worker: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:
         return self._ledger.one_hot(worker) * tf.cast(condition, tf.int64)

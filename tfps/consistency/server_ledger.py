@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.named_resource import NamedResource, open_mutex
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Entries, LedgerLayout
@@ -154,11 +155,20 @@ class ServerLedger:
         device: the server.
         container: the job's container.
         workers: how many workers can take part.
+        create: makes its variables, and takes note of them.
     """
 
-    def __init__(self, *, device: str, container: str, workers: int) -> None:
+    def __init__(
+        self,
+        *,
+        device: str,
+        container: str,
+        workers: int,
+        create: Callable[..., ServerVariable] = ServerVariable,
+    ) -> None:
         self.device, self.container, self.layout = device, container, LedgerLayout(workers)
-        self._cells = ServerVariable(
+        self.mutex = NamedResource(container, "mutex", device, open_mutex)
+        self._cells = create(
             np.array(self.layout.blank(), np.int64),
             device=device,
             container=container,
@@ -166,7 +176,7 @@ class ServerLedger:
             trainable=False,
             name="ledger",
         )
-        self._applied = ServerVariable(
+        self._applied = create(
             np.full([APPLIED_WINDOW_TICKETS], -1, np.int64),
             device=device,
             container=container,
@@ -174,9 +184,6 @@ class ServerLedger:
             trainable=False,
             name="applied_tickets",
         )
-
-    def _mutex(self) -> tf.Tensor:
-        return tf.raw_ops.MutexV2(container=self.container, shared_name="mutex")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -186,7 +193,7 @@ class ServerLedger:
         one would keep the mutex for good.
         """
         graph = private.current_graph()
-        lock = tf.raw_ops.MutexLock(mutex=self._mutex())
+        lock = tf.raw_ops.MutexLock(mutex=self.mutex.handle())
         before = len(graph.get_operations())
         yield
         inside = [
@@ -296,10 +303,3 @@ class ServerLedger:
             indices=self.layout.duration(kind, bins),
             updates=tf.constant([1], tf.int64),
         )
-
-    def destroy(self) -> None:
-        """Free the ledger and the mutex."""
-        self._cells.destroy()
-        self._applied.destroy()
-        with tf.init_scope(), private.placed_on(self.device):
-            tf.raw_ops.DestroyResourceOp(resource=self._mutex(), ignore_lookup_error=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,8 +14,8 @@ from tfps.cluster.topology import Topology
 from tfps.runtime.coordinator.connections import ControlLine, RequestRoutes, Task
 from tfps.runtime.coordinator.control_plane import ANSWERS, NoSuchFunction
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport.carrier import Carrier, InProcessCarrier
-from tfps.transport.service import Service
 
 
 class InProcessConnections:
@@ -113,44 +113,28 @@ class DeviceLine:
         """A line is nothing but a name."""
 
 
-class ServedPlan(NamedTuple):
-    """What a server serves."""
-
-    service: Service
-    functions: tuple[Any, ...]  # in the order of the service's entries
-
-
 class InProcessRoutes:
     """Requests from device to device.
 
     Args:
         servers: how many there are.
         workers: how many there are.
-
-    Attributes:
-        plans: what each server serves, by its index and the number of the plan.
     """
 
     def __init__(self, *, servers: int, workers: int) -> None:
         self.carrier: Carrier = InProcessCarrier()
         self.carriers = (self.carrier.name,) * servers
         self.direct_workers = (True,) * workers
-        self.plans: dict[tuple[int, int], ServedPlan] = {}
 
     def carrier_of(self, worker: int) -> Carrier:
         """The only one."""
         return self.carrier
 
-    def install(
-        self, server: Server, service: Service, functions: Sequence[Any], *, hot: int
-    ) -> None:
-        """Note what the server serves; a call brings its function with it."""
-        self.plans[server.index, service.plan_id] = ServedPlan(service, tuple(functions))
+    def install(self, server: Server, plan: ServedPlan) -> None:
+        """A call brings its function with it."""
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
-        """Let go of the functions of (server, plan)s that nobody uses any more."""
-        for plan in plans:
-            self.plans.pop(plan, None)
+        """Nothing is held but by the coordinator."""
 
     def last_failures(self) -> str:
         """Nothing: an error reaches the coordinator as it was raised."""
@@ -164,5 +148,4 @@ class InProcessRoutes:
         """A server of this process is never lost."""
 
     def close(self) -> None:
-        """Let go of everything."""
-        self.plans.clear()
+        """Nothing is held but by the coordinator."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -30,15 +30,23 @@ class ChunkedCarrier:
         inner: the carrier of small messages.
         container: the job's container.
         slots: how many workers can take part.
+        on_staging: called with what the messages of a server are kept in there, before it is used.
         chunk_bytes: most bytes of a payload that go at once; None reads the environment.
     """
 
     def __init__(
-        self, inner: Carrier, *, container: str, workers: int, chunk_bytes: int | None = None
+        self,
+        inner: Carrier,
+        *,
+        container: str,
+        workers: int,
+        on_staging: Callable[[Staging], None],
+        chunk_bytes: int | None = None,
     ) -> None:
         self._inner, self._container, self._workers = inner, container, workers
         self._chunk_bytes = chunk_bytes or chunk_bytes_from_environment()
         self._stagings: dict[str, Staging] = {}
+        self._on_staging = on_staging
         self.name = inner.name
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
@@ -115,12 +123,8 @@ class ChunkedCarrier:
             self._stagings[device] = Staging(
                 device=device, container=self._container, workers=self._workers
             )
+            self._on_staging(self._stagings[device])
         return self._stagings[device]
-
-    def destroy(self) -> None:
-        """Free what the servers keep for it."""
-        for staging in self._stagings.values():
-            staging.destroy()
 
 
 def _size_bytes(call: ServerCall) -> int:

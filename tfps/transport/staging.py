@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.named_resource import NamedResource, open_mutex
 from tfps.bridge.server_function import server_function
-from tfps.bridge.server_variable import NamedResource
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.transport.carrier import Message
 from tfps.transport.message import REQUEST_FIELDS, Reply, Request
@@ -48,7 +48,7 @@ class Staging:
     def __init__(self, *, device: str, container: str, workers: int) -> None:
         self.device, self._container, self._workers = device, container, workers
         self._seats = 2 * workers + 1  # the coordinator exchanges too
-        self._used = False
+        self._mutex = NamedResource(container, "staging_mutex", device, open_mutex)
 
     @cached_property
     def open(self) -> Any:
@@ -110,18 +110,16 @@ class Staging:
 
         return self._function(staged)
 
-    def destroy(self) -> None:
-        """Free everything; the server may have none of it."""
-        if self._used:
-            names = ["staging"]
-            names += [
-                self._name(k, seat) for k in ("request", "reply") for seat in range(self._seats)
-            ]
-            for name in names:
-                NamedResource(self._container, name, [self.device]).destroy()
+    @property
+    def resources(self) -> list[NamedResource]:
+        """Everything that it may keep on the server, which makes it when a request needs it."""
+        names = [self._name(k, seat) for k in ("request", "reply") for seat in range(self._seats)]
+        return [
+            self._mutex,
+            *(NamedResource(self._container, name, self.device) for name in ("staging", *names)),
+        ]
 
     def _function(self, trace: Callable[..., Parts]) -> Any:
-        self._used = True
         with tf.init_scope():
             return server_function(
                 trace, device=self.device, signature=Message.signature(REQUEST_FIELDS)
@@ -194,8 +192,7 @@ class Staging:
     def _locked(self) -> Iterator[tf.Tensor]:
         """The notes about all seats; what is done inside is done by one request at a time."""
         graph = private.current_graph()
-        mutex = tf.raw_ops.MutexV2(container=self._container, shared_name="staging_mutex")
-        lock = tf.raw_ops.MutexLock(mutex=mutex)
+        lock = tf.raw_ops.MutexLock(mutex=self._mutex.handle())
         before = len(graph.get_operations())
         with tf.control_dependencies([lock]):
             yield self._book()

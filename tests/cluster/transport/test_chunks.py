@@ -56,9 +56,17 @@ def strategy(
 
 @pytest.fixture
 def carrier(strategy: tfps.ParameterServerStrategy) -> Iterator[ChunkedCarrier]:
-    made = ChunkedCarrier(GrpcCarrier(), container="chunks", workers=2, chunk_bytes=CHUNK)
-    yield made
-    made.destroy()
+    made: list[Staging] = []
+    yield ChunkedCarrier(
+        GrpcCarrier(), container="chunks", workers=2, on_staging=made.append, chunk_bytes=CHUNK
+    )
+    for staging in made:
+        _free(staging)
+
+
+def _free(staging: Staging) -> None:
+    for resource in staging.resources:
+        resource.destroy()
 
 
 def _echo(reply_bytes: int) -> Any:
@@ -178,7 +186,7 @@ def test_a_dead_worker_leaves_nothing_behind(strategy: tfps.ParameterServerStrat
     assert not nothing.payload.numpy().any()
     assert status(ask(staging.close, old, incarnation=1)) == Status.EVICTED
     assert status(ask(staging.close, new, incarnation=2)) == Status.OK
-    staging.destroy()
+    _free(staging)
 
 
 def _model() -> keras.Model:

@@ -36,7 +36,8 @@ def test_each_that_is_woken_gets_one_token() -> None:
         assert seen == [[1, 0, 1], [1, 0, 1], [1, 1, 2]]
         assert int(waiters.take_token(tf.constant(2, tf.int64))) == 1
         assert _tokens(waiters) == [1, 1, 1]
-        waiters.destroy()
+        for queue in waiters.resources:
+            queue.destroy()
 
 
 def test_waking_is_one_condition_however_many_wait() -> None:

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 import tfps
 from tfps.consistency.ledger import Status
-from tfps.testing.in_process import InProcessRoutes
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
 
@@ -66,16 +65,14 @@ class Requests:
         self, strategy: tfps.ParameterServerStrategy, *, has: Kind, number: int = -1
     ) -> None:
         self.runtime = strategy.runtime
-        routes = self.runtime.data_plane
-        assert isinstance(routes, InProcessRoutes)
         self._plans: list[int] = []
         self._functions: list[dict[tuple[int, int], Any]] = []
         self._request_bytes: list[dict[tuple[int, int], int]] = []
-        for server in range(len(self.runtime.servers)):
+        for contents in self.runtime.contents:
             plan_id, plan = [
                 (plan_id, plan)
-                for (of, plan_id), plan in routes.plans.items()
-                if of == server and any(entry.kind == has for entry in plan.service.entries)
+                for plan_id, plan in contents.plans.items()
+                if any(entry.kind == has for entry in plan.service.entries)
             ][number]
             entries = plan.service.entries
             keys = [(entry.kind, entry.call_number) for entry in entries]

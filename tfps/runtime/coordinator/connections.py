@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.cluster.topology import Topology
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport.carrier import Carrier
-from tfps.transport.service import Service
 
 if TYPE_CHECKING:
     from tfps.runtime.coordinator.server import Server
@@ -62,9 +62,7 @@ class RequestRoutes(Protocol):
     def carrier_of(self, worker: int) -> Carrier:
         """For functions that one worker runs."""
 
-    def install(
-        self, server: Server, service: Service, functions: Sequence[Any], *, hot: int
-    ) -> None:
+    def install(self, server: Server, plan: ServedPlan) -> None:
         """Let a server serve a plan."""
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:

@@ -19,6 +19,7 @@ from tfps.errors import ConfigError, UnsupportedError
 from tfps.runtime.coordinator.connections import ControlLine
 from tfps.runtime.coordinator.control_plane import NoSuchFunction
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import tokens
 from tfps.transport.carrier import Carrier, GrpcCarrier
 from tfps.transport.chunked_carrier import ChunkedCarrier
@@ -31,7 +32,6 @@ from tfps.transport.direct import (
 )
 from tfps.transport.direct_carrier import DirectCarrier, MixedCarrier
 from tfps.transport.links import Links, Peers
-from tfps.transport.service import Service
 from tfps.transport.service_loop import service_loop
 
 logger = logging.getLogger(__name__)
@@ -89,8 +89,12 @@ class DataPlane:
                 "at about half the speed of tfps's own processes.",
                 ", ".join(plain),
             )
+        contents = {server.device: server.contents for server in servers}
         grpc = self._grpc = ChunkedCarrier(
-            GrpcCarrier(), container=servers[0].ledger.container, workers=len(worker_lines)
+            GrpcCarrier(),
+            container=servers[0].ledger.container,
+            workers=len(worker_lines),
+            on_staging=lambda staging: contents[staging.device].add(staging.resources),
         )
         direct: Carrier = DirectCarrier(self._peers().to_json()) if self._services else grpc
         by_server = {s.index: direct if s.index in self._services else grpc for s in servers}
@@ -142,19 +146,10 @@ class DataPlane:
         """For functions that one worker runs."""
         return self._carrier if self.direct_workers[worker] else self._grpc
 
-    def install(
-        self, server: Server, service: Service, functions: Sequence[Any], *, hot: int
-    ) -> None:
-        """Let a server serve a plan; nothing to do where TensorFlow's RPC brings the functions.
-
-        Args:
-            server: which one.
-            service: describes the functions.
-            functions: server functions, in the order of the service's entries.
-            hot: the position of the one that steps call.
-        """
+    def install(self, server: Server, plan: ServedPlan) -> None:
+        """Let a server serve a plan; nothing to do where TensorFlow's RPC brings the functions."""
         if server.index in self._services:
-            self._services[server.index].install(service, functions, hot=hot)
+            self._services[server.index].install(plan)
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
         """Free what servers hold for (server, plan)s that nobody uses any more."""
@@ -202,7 +197,6 @@ class DataPlane:
 
     def close(self) -> None:
         """Let all servers forget the job."""
-        self._grpc.destroy()
         for services in self._services.values():
             if services.server.lost is None:
                 services.close_job(self.job_id)
@@ -234,15 +228,15 @@ class _Services:
         )
         self.close_job = line.process_function(tokens.CLOSE, arguments=[tf.int64], result=tf.int64)
 
-    def install(self, service: Service, functions: Sequence[Any], *, hot: int) -> None:
-        graph = _service_graph(functions, hot=hot, device=self.server.device)
-        self._install(service.job_id, service.to_json().encode(), graph)
+    def install(self, plan: ServedPlan) -> None:
+        graph = _service_graph(plan, device=self.server.device)
+        self._install(plan.service.job_id, plan.service.to_json().encode(), graph)
 
 
-def _service_graph(functions: Sequence[Any], *, hot: int, device: str) -> bytes:
+def _service_graph(plan: ServedPlan, *, device: str) -> bytes:
     """A graph with the inputs and outputs that `transport.data_server` looks for."""
     loop = server_function(
-        lambda connection: service_loop(functions, hot=hot, connection=connection),
+        lambda connection: service_loop(plan.functions, hot=plan.hot, connection=connection),
         device=device,
         signature=[tf.TensorSpec([], tf.int64)],
     )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfps.bridge.function_table import FunctionTables
-from tfps.bridge.server_variable import NamedResource
 from tfps.cluster import ClusterSpec
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
@@ -22,6 +21,7 @@ from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 from tfps.transport.carrier import Carrier
@@ -68,6 +68,7 @@ class Runtime(Storage):
                 address=address,
                 connections=connections,
                 container=self.container,
+                contents=self.contents[index],
                 workers=self.workers,
                 mode=mode,
             )
@@ -168,18 +169,35 @@ class Runtime(Storage):
         """Free the variables and plans that nothing refers to any more."""
         super().collect()
         unused = [self._unused_plans.pop() for _ in range(len(self._unused_plans))]
-        self.data_plane.forget(unused)
+        self.forget(unused)
 
-    def forget_with(self, owner: Any, plans: Sequence[tuple[int, int]]) -> None:
-        """Let servers forget (server, plan)s some time after an object is gone."""
-        # Runs wherever the garbage collector does, so it only notes; `collect` frees.
-        weakref.finalize(owner, self._unused_plans.extend, plans).atexit = False
+    def install(self, server: Server, plan: ServedPlan, *, owner: Any = None) -> None:
+        """Let a server serve a plan.
 
-    def _free(self, resource: NamedResource) -> None:
-        """On the servers that answer: TensorFlow would wait for another one without limit."""
-        lost = {server.device for server in self.servers if server.lost is not None}
-        answering = [device for device in resource.devices if device not in lost]
-        resource._replace(devices=answering).destroy()
+        Args:
+            server: which one.
+            plan: the service.
+            owner: some time after it is gone the server forgets the plan; None: see `forget`.
+        """
+        plan_id = plan.service.plan_id
+        server.contents.plans[plan_id] = plan
+        self.data_plane.install(server, plan)
+        if owner is not None:
+            # Runs wherever the garbage collector does, so it only notes; `collect` frees.
+            noted = (server.index, plan_id)
+            weakref.finalize(owner, self._unused_plans.append, noted).atexit = False
+
+    def forget(self, plans: Sequence[tuple[int, int]]) -> None:
+        """Free what servers hold for (server, plan)s that nobody uses any more."""
+        for index, plan_id in plans:
+            self.contents[index].plans.pop(plan_id, None)
+        self.data_plane.forget(plans)
+
+    def replay(self, server: Server) -> None:
+        """Make again what a server held, on one that holds nothing; values are restored after."""
+        server.contents.replay()
+        for plan in server.contents.plans.values():
+            self.data_plane.install(server, plan)
 
     def next_incarnation(self, worker: int) -> int:
         """A worker's next incarnation: a number larger than any before in this job."""
@@ -257,8 +275,6 @@ class Runtime(Storage):
         for server in self.servers:
             server.look()
         self.collect()
-        for resource in list(self._resources.values()):
-            self._free(resource)
         kept = [self.local_slots, self.local_times]
         if self.warm_up is not None:
             kept.append(self.warm_up.kept)
@@ -271,9 +287,7 @@ class Runtime(Storage):
             for each in kept:
                 each.free(without=gone)
         self.data_plane.close()
-        for server in self.servers:
-            if server.lost is None:
-                server.membership.destroy()
-                server.ledger.destroy()
+        for contents in self.contents:
+            contents.free(contents.records)
         for line in self._lines():
             line.close()

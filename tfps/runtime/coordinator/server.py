@@ -20,6 +20,7 @@ from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
+from tfps.runtime.coordinator.server_contents import ServerContents
 
 # A limit that no job reaches: tickets without end, for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
@@ -36,6 +37,7 @@ class Server:
         address: of the task, ``host:port``.
         connections: open lines to it.
         container: the job's container.
+        contents: takes note of what is made there.
         slots: how many workers can take part.
         mode: when it applies a gradient, and how far a worker may run ahead.
     """
@@ -47,15 +49,18 @@ class Server:
         address: str,
         connections: Connections,
         container: str,
+        contents: ServerContents,
         workers: int,
         mode: Mode,
     ) -> None:
-        self.index, self.address = index, address
-        self.device = device = connections.topology.server(index)
+        self.index, self.address, self.contents = index, address, contents
+        self.device = contents.device
         self._connections = connections
         self._lost: str | None = None
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
-        self.ledger = ServerLedger(device=device, container=container, workers=workers)
+        self.ledger = ServerLedger(
+            device=self.device, container=container, workers=workers, create=contents.create
+        )
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
@@ -68,6 +73,7 @@ class Server:
             self.rounds = RoundGate(self.ledger, required=required)
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = Memberships(gates)
+        contents.add([self.ledger.mutex, *self.membership.resources])
         self.control: ControlLine = self.open_line()
         self._open = self.control.function(self._trace_open, arguments=1)
         self._limit = self.control.function(self._trace_limit, arguments=1)
@@ -100,7 +106,7 @@ class Server:
 
     @lost.setter
     def lost(self, reason: str | None) -> None:
-        self._lost = reason
+        self._lost, self.contents.is_lost = reason, reason is not None
         for line in self._lines:
             line.lost = reason
 

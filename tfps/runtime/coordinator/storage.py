@@ -10,13 +10,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.server_variable import NamedResource, ServerVariable
+from tfps.bridge.named_resource import NamedResource
+from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.sharded_variable import ShardedVariable
 from tfps.bridge.view_variable import SlabVariable, ViewVariable
 from tfps.partitioners.row_rule import RowRule
 from tfps.placement.plan import Plan, View
 from tfps.placement.slab import ITEM_BYTES, SlabLayout
 from tfps.runtime.coordinator.resource_names import BOOKKEEPING, SLABS, VARIABLES, ResourceNames
+from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.chunk import chunk_bytes_from_environment
 
 
@@ -30,11 +32,11 @@ class Storage:
 
     def __init__(self, *, container: str, servers: Sequence[str]) -> None:
         self.container, self._servers = container, tuple(servers)
+        self.contents = [ServerContents(device) for device in servers]
         self.on_access: Callable[[], None] = lambda: None
         self.layouts = 0  # how often variables were moved; what was traced before is out of date
         self._names = ResourceNames()
         self._views: dict[str, View] = {}
-        self._resources: dict[str, NamedResource] = {}
         self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
         self._forgotten: deque[str] = deque()
         self._bytes = [0] * len(self._servers)  # of all views
@@ -84,8 +86,9 @@ class Storage:
             self._drop(shared_name)
         else:
             shared_name = self._names.of(path, kind=VARIABLES if planned else BOOKKEEPING)
-        variable = ServerVariable(
+        variable = self._contents_of(device).create(
             initial_value,
+            in_checkpoints=planned,
             device=device,
             container=self.container,
             shared_name=shared_name,
@@ -94,7 +97,6 @@ class Storage:
             **options,
         )
         dtype = variable.dtype.name
-        self._resources[shared_name] = variable.resource
         if planned:
             view = View(
                 variable=path,
@@ -170,8 +172,11 @@ class Storage:
         """
         self.layouts += 1
         device = variables[0].device
-        slab = SlabVariable(
+        contents = self._contents_of(device)
+        slab = contents.create(
             lambda: _end_to_end(variables, layout, filled=filled),
+            kind=SlabVariable,
+            in_checkpoints=True,
             layout=layout,
             device=device,
             container=self.container,
@@ -179,7 +184,8 @@ class Storage:
             on_access=self._access,
             name=name,
         )
-        self._resources[slab.shared_name] = slab.resource
+        if filled:  # the gaps are in no checkpoint
+            contents.add_variable(slab, initial_value=lambda: tf.ones(slab.shape, slab.dtype))
         self._finalizers[slab.shared_name] = weakref.finalize(slab, self._forget, slab.shared_name)
         views = []
         for old, member in zip(variables, layout.members, strict=True):
@@ -194,10 +200,20 @@ class Storage:
                     slab=slab.shared_name,
                     offset_items=member.offset_items,
                 )
-            self._resources.pop(old.shared_name, None)
-            old.destroy()
+            self.free(old)
             views.append(view)
         return slab, views
+
+    def mirror(self, variable: ServerVariable, devices: tuple[str, ...]) -> None:
+        """Keep copies of a variable on other servers."""
+        variable.mirror_on(devices)
+        for device in variable.devices[1:]:
+            self._contents_of(device).add_variable(variable)
+
+    def free(self, variable: ServerVariable) -> None:
+        """Free the value of a variable, or of its shards, before the variable itself is gone."""
+        for native in getattr(variable, "variables", [variable]):
+            self._free(native.shared_name)
 
     def _forget(self, shared_name: str) -> None:
         # Runs wherever the garbage collector does, so it only notes; `collect` frees.
@@ -208,23 +224,22 @@ class Storage:
         while self._forgotten:
             shared_name = self._forgotten.popleft()
             self._finalizers.pop(shared_name, None)
-            resource = self._drop(shared_name)
-            if resource is not None:
-                self._free(resource)
+            self._drop(shared_name)
 
     def _is_known(self, variable: ServerVariable) -> bool:
-        is_ours = variable.resource.container == self.container
+        is_ours = variable.container == self.container
         return is_ours and variable.shared_name in self._finalizers
 
-    def _drop(self, shared_name: str) -> NamedResource | None:
-        """Take a name out of the plan; answers what it stands for, if it has memory of its own."""
+    def _drop(self, shared_name: str) -> None:
+        """Take a name out of the plan, and free what it stands for, if it has memory of its own."""
         view = self._views.pop(shared_name, None)
         if view is not None:
             self._bytes[view.server] -= view.size_bytes
-        return self._resources.pop(shared_name, None)
+        self._free(shared_name)
 
-    def _free(self, resource: NamedResource) -> None:
-        resource.destroy()
+    def _free(self, shared_name: str) -> None:
+        for contents in self.contents:
+            contents.free([NamedResource(self.container, shared_name, contents.device)])
 
     def _access(self) -> None:
         self.on_access()
@@ -232,6 +247,9 @@ class Storage:
     def index_of(self, device: str) -> int:
         """The index of a server from its device."""
         return self._servers.index(device)
+
+    def _contents_of(self, device: str) -> ServerContents:
+        return self.contents[self.index_of(device)]
 
 
 def _end_to_end(
