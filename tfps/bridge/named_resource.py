@@ -10,7 +10,8 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 
 
-def _open_variable(container: str, shared_name: str) -> tf.Tensor:
+def open_variable(container: str, shared_name: str) -> tf.Tensor:
+    """Open a variable, to free it or to ask whether it is there."""
     return private.variable_handle(
         shape=tf.TensorShape([]),
         dtype=tf.float32,  # a variable is found by container and name alone
@@ -38,7 +39,7 @@ class NamedResource(NamedTuple):
     container: str
     shared_name: str
     device: str
-    open_by_name: Callable[[str, str], tf.Tensor] = _open_variable
+    open_by_name: Callable[[str, str], tf.Tensor] = open_variable
 
     def handle(self) -> tf.Tensor:
         """A handle, in the graph that is traced or at once."""

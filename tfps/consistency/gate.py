@@ -7,7 +7,6 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from tfps.bridge.named_resource import NamedResource
 from tfps.consistency.clock import Clocks, Decision, decide
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.waiters import TensorVectors, Waiters
@@ -15,10 +14,6 @@ from tfps.consistency.waiters import TensorVectors, Waiters
 
 class Membership(Protocol):
     """What follows when workers come and go; under the server's mutex."""
-
-    @property
-    def resources(self) -> Sequence[NamedResource]:
-        """What is held on the server."""
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Trace what a worker's entry changes."""
@@ -44,10 +39,6 @@ class Memberships:
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         for place in self._places:
             place.leave(worker, leaves)
-
-    @property
-    def resources(self) -> Sequence[NamedResource]:
-        return [resource for place in self._places for resource in place.resources]
 
 
 class Gate(Membership, Protocol):
@@ -78,8 +69,6 @@ class Gate(Membership, Protocol):
 class OpenGate:
     """Nobody waits."""
 
-    resources: Sequence[NamedResource] = ()
-
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Nothing follows."""
 
@@ -106,7 +95,6 @@ class BoundedGate:
     def __init__(self, ledger: ServerLedger, *, bound_steps: int) -> None:
         self._ledger, self._bound_steps = ledger, bound_steps
         self._waiters, self._vectors = Waiters(ledger), TensorVectors()
-        self.resources: Sequence[NamedResource] = self._waiters.resources
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         is_new = self._ledger.one_hot(worker) * tf.cast(accepted, tf.int64)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import tensorflow as tf
 
-from tfps.bridge.named_resource import NamedResource
 from tfps.consistency import rounds
 from tfps.consistency.ledger import NEVER
 from tfps.consistency.rounds import RoundDecision, Rounds
@@ -52,7 +51,6 @@ class RoundGate:
     def __init__(self, ledger: ServerLedger, *, required: int) -> None:
         self._ledger, self._required = ledger, required
         self._waiters, self._vectors = Waiters(ledger), TensorVectors()
-        self.resources: Sequence[NamedResource] = self._waiters.resources
 
     def expect(self, workers: tf.Tensor) -> None:
         """Workers will come: no round is completed without them."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource, open_mutex
+from tfps.bridge.resource_holder import ResourceHolder
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Entries, LedgerLayout
@@ -152,34 +153,24 @@ class ServerLedger:
     """One server's ledger, its window of applied tickets and its mutex.
 
     Args:
-        device: the server.
-        container: the job's container.
+        contents: of the server.
         workers: how many workers can take part.
-        create: makes its variables, and takes note of them.
     """
 
-    def __init__(
-        self,
-        *,
-        device: str,
-        container: str,
-        workers: int,
-        create: Callable[..., ServerVariable] = ServerVariable,
-    ) -> None:
-        self.device, self.container, self.layout = device, container, LedgerLayout(workers)
-        self.mutex = NamedResource(container, "mutex", device, open_mutex)
-        self._cells = create(
+    def __init__(self, contents: ResourceHolder, *, workers: int) -> None:
+        self.contents, self.layout = contents, LedgerLayout(workers)
+        self._mutex = NamedResource(contents.container, "mutex", contents.device, open_mutex)
+        contents.add([self._mutex])
+        self._cells = contents.create(
+            ServerVariable,
             np.array(self.layout.blank(), np.int64),
-            device=device,
-            container=container,
             shared_name="ledger",
             trainable=False,
             name="ledger",
         )
-        self._applied = create(
+        self._applied = contents.create(
+            ServerVariable,
             np.full([APPLIED_WINDOW_TICKETS], -1, np.int64),
-            device=device,
-            container=container,
             shared_name="applied_tickets",
             trainable=False,
             name="applied_tickets",
@@ -193,7 +184,7 @@ class ServerLedger:
         one would keep the mutex for good.
         """
         graph = private.current_graph()
-        lock = tf.raw_ops.MutexLock(mutex=self.mutex.handle())
+        lock = tf.raw_ops.MutexLock(mutex=self._mutex.handle())
         before = len(graph.get_operations())
         yield
         inside = [

@@ -42,19 +42,17 @@ class Waiters:
 
     Args:
         ledger: the server's ledger.
-
-    Attributes:
-        resources: the queues.
     """
 
     def __init__(self, ledger: ServerLedger) -> None:
         self._ledger = ledger
         # TensorFlow lets variables lie in containers that it refuses for queues.
-        container = re.sub(r"[^\w.\-/]|_", "-", ledger.container)
-        self.resources = [
-            NamedResource(container, f"gate_{worker}", ledger.device, _open_queue)
+        container = re.sub(r"[^\w.\-/]|_", "-", ledger.contents.container)
+        self._queues = [
+            NamedResource(container, f"gate_{worker}", ledger.contents.device, _open_queue)
             for worker in range(ledger.layout.workers)
         ]
+        ledger.contents.add(self._queues)
 
     def wake(self, released: tf.Tensor) -> None:
         """Put a token into the queue of each worker whose item is 1; the others' are 0."""
@@ -82,7 +80,7 @@ class Waiters:
         return tf.switch_case(tf.cast(worker, tf.int32), [lambda s=s: take(s) for s in workers])
 
     def _queue(self, worker: int) -> tf.Tensor:
-        return self.resources[worker].handle()
+        return self._queues[worker].handle()
 
 
 def _open_queue(container: str, shared_name: str) -> tf.Tensor:

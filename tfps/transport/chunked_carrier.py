@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge.resource_holder import ResourceHolder
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.chunk import chunk_bytes_from_environment, chunks
 from tfps.transport.message import Reply
@@ -28,9 +29,8 @@ class ChunkedCarrier:
 
     Args:
         inner: the carrier of small messages.
-        container: the job's container.
-        slots: how many workers can take part.
-        on_staging: called with what the messages of a server are kept in there, before it is used.
+        contents: of each server, by its device.
+        workers: how many can take part.
         chunk_bytes: most bytes of a payload that go at once; None reads the environment.
     """
 
@@ -38,15 +38,13 @@ class ChunkedCarrier:
         self,
         inner: Carrier,
         *,
-        container: str,
+        contents: Mapping[str, ResourceHolder],
         workers: int,
-        on_staging: Callable[[Staging], None],
         chunk_bytes: int | None = None,
     ) -> None:
-        self._inner, self._container, self._workers = inner, container, workers
+        self._inner, self._contents, self._workers = inner, contents, workers
         self._chunk_bytes = chunk_bytes or chunk_bytes_from_environment()
         self._stagings: dict[str, Staging] = {}
-        self._on_staging = on_staging
         self.name = inner.name
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
@@ -120,10 +118,7 @@ class ChunkedCarrier:
 
     def _staging(self, device: str) -> Staging:
         if device not in self._stagings:
-            self._stagings[device] = Staging(
-                device=device, container=self._container, workers=self._workers
-            )
-            self._on_staging(self._stagings[device])
+            self._stagings[device] = Staging(self._contents[device], workers=self._workers)
         return self._stagings[device]
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource, open_mutex
+from tfps.bridge.resource_holder import ResourceHolder
 from tfps.bridge.server_function import server_function
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.transport.carrier import Message
@@ -40,15 +41,18 @@ class Staging:
     so parts of two exchanges never meet.
 
     Args:
-        device: the server.
-        container: the job's container.
-        slots: how many workers can take part.
+        contents: of the server.
+        workers: how many can take part.
     """
 
-    def __init__(self, *, device: str, container: str, workers: int) -> None:
-        self.device, self._container, self._workers = device, container, workers
+    def __init__(self, contents: ResourceHolder, *, workers: int) -> None:
+        self.device, self._container, self._workers = contents.device, contents.container, workers
         self._seats = 2 * workers + 1  # the coordinator exchanges too
-        self._mutex = NamedResource(container, "staging_mutex", device, open_mutex)
+        self._mutex = NamedResource(self._container, "staging_mutex", self.device, open_mutex)
+        names = [self._name(k, seat) for k in ("request", "reply") for seat in range(self._seats)]
+        # The server makes them when a request needs them.
+        contents.add([self._mutex])
+        contents.add(NamedResource(self._container, n, self.device) for n in ("staging", *names))
 
     @cached_property
     def open(self) -> Any:
@@ -109,15 +113,6 @@ class Staging:
                 return [tf.identity(reply[0]), reply[1], _empty(0)]
 
         return self._function(staged)
-
-    @property
-    def resources(self) -> list[NamedResource]:
-        """Everything that it may keep on the server, which makes it when a request needs it."""
-        names = [self._name(k, seat) for k in ("request", "reply") for seat in range(self._seats)]
-        return [
-            self._mutex,
-            *(NamedResource(self._container, name, self.device) for name in ("staging", *names)),
-        ]
 
     def _function(self, trace: Callable[..., Parts]) -> Any:
         with tf.init_scope():

@@ -41,10 +41,8 @@ class EchoServer:
     """A server function with state, ids and a payload: it admits, counts, and doubles."""
 
     def __init__(self, device: str, *, container: str) -> None:
-        self.device, self.contents = device, ServerContents(device)
-        self.ledger = ServerLedger(
-            device=device, container=container, workers=1, create=self.contents.create
-        )
+        self.device, self.contents = device, ServerContents(device=device, container=container)
+        self.ledger = ServerLedger(self.contents, workers=1)
         self.function = server_function(
             self._answer, device=device, signature=Message.signature(REQUEST_FIELDS)
         )
@@ -155,7 +153,7 @@ def _directly(strategy: tfps.ParameterServerStrategy) -> list[list[np.ndarray]]:
         entry = Entry(Kind.PUSH, 0, LAYOUT.size_bytes, LAYOUT.size_bytes)
         service = Service(runtime.job_id, PLAN, 10, (entry,))
         runtime.install(server, ServedPlan(service, (echo.function,)))
-    return _replies(runtime.carrier, servers, job_id=runtime.job_id)
+    return _replies(runtime.data_plane.carrier, servers, job_id=runtime.job_id)
 
 
 def test_replies_are_equal(strategy: tfps.ParameterServerStrategy) -> None:

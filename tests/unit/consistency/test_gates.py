@@ -22,10 +22,8 @@ INTEGER = tf.TensorSpec([], tf.int64)
 
 @pytest.fixture
 def ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
-    contents = ServerContents(DEVICE)
-    yield ServerLedger(
-        device=DEVICE, container=f"test_{request.node.name}", workers=2, create=contents.create
-    )
+    contents = ServerContents(device=DEVICE, container=f"test_{request.node.name}")
+    yield ServerLedger(contents, workers=2)
     contents.free(contents.records)
 
 
@@ -69,8 +67,6 @@ def test_who_waits_goes_on_when_the_slowest_has_pushed(ledger: ServerLedger) -> 
     # Who comes again begins beside the slowest, and counts on from where it says.
     assert enter(SLOW) == 2
     assert push(SLOW, 8) == 1
-    for queue in gate.resources:
-        queue.destroy()
 
 
 def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(ledger: ServerLedger) -> None:
@@ -97,5 +93,3 @@ def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(ledger: ServerLed
     layout = ledger.layout
     known = ledger.by_worker(layout.pushed, layout.pushed_before, layout.granted)
     assert [int(cells[FAST]) for cells in known] == [0, 0, 0]
-    for queue in gate.resources:
-        queue.destroy()

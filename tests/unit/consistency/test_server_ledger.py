@@ -26,20 +26,14 @@ INTEGER = tf.TensorSpec([], tf.int64)
 
 
 @pytest.fixture
-def contents() -> ServerContents:
-    return ServerContents(DEVICE)
+def contents(request: pytest.FixtureRequest) -> ServerContents:
+    return ServerContents(device=DEVICE, container=f"test_{request.node.name}")
 
 
 @pytest.fixture
-def ledger(contents: ServerContents, request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
-    yield _ledger(contents, request.node.name)
+def ledger(contents: ServerContents) -> Iterator[ServerLedger]:
+    yield ServerLedger(contents, workers=WORKERS)
     contents.free(contents.records)
-
-
-def _ledger(contents: ServerContents, name: str) -> ServerLedger:
-    return ServerLedger(
-        device=DEVICE, container=f"test_{name}", workers=WORKERS, create=contents.create
-    )
 
 
 def _traced(
@@ -186,10 +180,7 @@ def test_durations_fall_into_the_bins_of_the_histogram(ledger: ServerLedger) -> 
 
 @pytest.mark.parametrize("how", ["anew", "replayed"])
 def test_freed_ledgers_are_blank_when_made_again(
-    ledger: ServerLedger,
-    contents: ServerContents,
-    how: str,
-    request: pytest.FixtureRequest,
+    ledger: ServerLedger, contents: ServerContents, how: str
 ) -> None:
     _join(ledger)(0, 4)
     assert _cells(ledger)() != ledger.layout.blank()
@@ -198,5 +189,5 @@ def test_freed_ledgers_are_blank_when_made_again(
     if how == "replayed":
         contents.replay()
     else:
-        _ledger(contents, request.node.name)
+        ServerLedger(contents, workers=WORKERS)
     assert _cells(ledger)() == ledger.layout.blank()

@@ -126,7 +126,7 @@ class Requests:
         )
         device, function = self.runtime.servers[server].device, self._functions[server][kind, call]
         asked = ServerCall(device, function, request, reply_bytes=0)
-        reply, _, answer = self.runtime.carrier.exchange({server: asked})[server]
+        reply, _, answer = self.runtime.data_plane.carrier.exchange({server: asked})[server]
         numbers = answer.numpy().tobytes()[:4]
         return Answer(
             Status(int(reply[Reply.STATUS])),

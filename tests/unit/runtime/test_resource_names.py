@@ -91,6 +91,8 @@ def test_a_variable_that_moves_keeps_its_name() -> None:
     stranger = LocalServer().storage.create_variable(3.0, device=DEVICE, path="adam/iteration")
     another = storage.create_variable(3.0, device=DEVICE, path="adam/iteration", replaces=stranger)
     assert another.shared_name == "variables/adam/iteration>2"
+    storage.free(stranger)  # of another container
+    assert new.numpy() == 2.0
 
 
 def test_shards_are_called_by_the_path_of_the_whole() -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource
+from tfps.bridge.resource_holder import V
 from tfps.bridge.server_variable import ServerVariable
 from tfps.transport.service import Service
 
@@ -50,6 +51,7 @@ class ServerContents:
 
     Args:
         device: the server.
+        container: of the job.
 
     Attributes:
         records: the resources, the oldest first; of variables how they are made, None: others are
@@ -58,29 +60,24 @@ class ServerContents:
         is_lost: the server answers no more; what is freed is only forgotten.
     """
 
-    def __init__(self, device: str) -> None:
-        self.device, self.is_lost = device, False
+    def __init__(self, *, device: str, container: str) -> None:
+        self.device, self.container, self.is_lost = device, container, False
         self.plans: dict[int, ServedPlan] = {}
         self.records: dict[NamedResource, VariableRecord | None] = {}
 
     def create(
-        self,
-        initial_value: Any,
-        *,
-        kind: type[ServerVariable] = ServerVariable,
-        in_checkpoints: bool = False,
-        **options: Any,
-    ) -> ServerVariable:
+        self, kind: type[V], initial_value: Any, *, in_checkpoints: bool = False, **options: Any
+    ) -> V:
         """Make a variable on the server.
 
         Args:
-            initial_value: a tensor, an array or a callable that returns one.
             kind: of variable.
+            initial_value: a tensor, an array or a callable that returns one.
             in_checkpoints: its value is restored when it is made again, so how it began is nobody's
                 concern.
-            options: of the kind, this server's device among them.
+            options: of the kind.
         """
-        variable = kind(initial_value, **options)
+        variable = kind(initial_value, device=self.device, container=self.container, **options)
         self.add_variable(variable, initial_value=None if in_checkpoints else initial_value)
         return variable
 
