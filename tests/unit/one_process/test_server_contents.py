@@ -19,7 +19,8 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource, open_mutex
 from tfps.bridge.server_function import server_function
 from tfps.bridge.server_variable import ServerVariable
-from tfps.runtime.coordinator.server_contents import ServerContents
+from tfps.runtime.coordinator.server_contents import ServedPlan, ServerContents
+from tfps.transport.service import Service
 
 STEPS = 4
 
@@ -236,12 +237,25 @@ def test_what_no_checkpoint_holds_begins_as_it_began(make_strategy: Make) -> Non
     assert not any(value.any() for name, value in found.items() if name.startswith("slabs"))
 
 
+class Successor:
+    """Traces a function of a server."""
+
+    def trace(self, number: tf.Tensor) -> list[tf.Tensor]:
+        return [number + 1]
+
+
 def test_a_plan_is_recorded_as_long_as_somebody_uses_it(make_strategy: Make) -> None:
-    strategy = make_strategy()
-    model = counters(strategy)
-    schedule(strategy, model, steps=1)
-    assert [len(contents.plans) for contents in strategy.runtime.contents] == [1, 1]
-    del model._scheduled
+    """The record holds functions, but not what has traced them."""
+    runtime = make_strategy().runtime
+    server, owner = runtime.servers[0], Successor()
+    function = server_function(
+        owner.trace, device=server.device, signature=[tf.TensorSpec([], tf.int64)]
+    )
+    plan = ServedPlan(Service(runtime.job_id, 7, 1, ()), (function,))
+    runtime.install(server, plan, owner=owner)
+    runtime.collect()
+    assert server.contents.plans == {7: plan}
+    del owner
     gc.collect()
-    strategy.runtime.collect()
-    assert [len(contents.plans) for contents in strategy.runtime.contents] == [0, 0]
+    runtime.collect()
+    assert server.contents.plans == {}
