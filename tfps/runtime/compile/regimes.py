@@ -15,15 +15,10 @@ from tfps.runtime.worker.function_step import FunctionStep
 
 
 class WorkerHalf(NamedTuple):
-    """What traces the worker's half of a program.
+    """What traces the worker's half of a program."""
 
-    Args:
-        loop: of a program of `fit`, which makes its steps.
-        function_step: of a scheduled function; None: such functions are refused.
-    """
-
-    loop: type[FitLoop]
-    function_step: type[FunctionStep] | None
+    loop: type[FitLoop]  # of a program of `fit`, which makes its steps
+    function_step: type[FunctionStep] | None  # None: scheduled functions are refused
 
 
 REGIMES = {

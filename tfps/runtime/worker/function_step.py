@@ -44,7 +44,7 @@ class FunctionStep(Step):
     def __init__(
         self, program: Program, *, servers: Sequence[FunctionHalf], runtime: Runtime
     ) -> None:
-        super().__init__(program, servers=servers, carrier=runtime.carrier)
+        super().__init__(program, servers=servers, carrier=runtime.data_plane.carrier)
         self.runtime = runtime
         # As in TensorFlow the gradients of replicas are summed up, whatever their batches hold.
         self.shares = [tf.constant(1.0, tf.float64)] * len(self.copies)

@@ -39,7 +39,7 @@ class LocalUpdates(Step):
         self.optimizers = WorkerLocalOptimizers(
             local,
             copies=self.copies,
-            container=self.servers[0].server.ledger.container,
+            container=self.servers[0].server.contents.container,
             role=self.role,
         )
         self.weights = program.calls[0].variables
