@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.runtime.message.wire import CallWire, of_variables
+from tfps.bridge.shards import joined, rule_of, shards_of
+from tfps.runtime.message.wire import CallWire, name_of
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 
@@ -51,4 +52,9 @@ def decode(
     values: dict[str, tf.Tensor] = {}
     for layout, payload in zip(layouts, payloads, strict=True):
         values.update(unpack(layout, payload))
-    return of_variables(values, variables)
+    found = []
+    for variable in variables:
+        names = [name_of(shard) for shard in shards_of(variable)]
+        if names[0] in values:
+            found.append((variable, joined([values[n] for n in names], rule_of(variable))))
+    return found

@@ -12,15 +12,14 @@ from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.message.payload import Body, decode, encode
 from tfps.runtime.message.wire import gradient_name, in_shards
-from tfps.runtime.program.program import Program
 from tfps.runtime.program.shares import gradients_together
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import Origin, requests, timed_exchange
+from tfps.runtime.worker.exchange import Answer, requests, timed_exchange
 from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.runtime.worker.table_rows import TableRows
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
-from tfps.transport.message import Kind
+from tfps.transport.message import Kind, Request
 
 
 class Step:
@@ -30,22 +29,20 @@ class Step:
     lies between exchanges, how the worker knows who it is, and what follows from a reply.
 
     Args:
-        program: what is touched.
         servers: the program's functions on each server.
         carrier: brings requests to them.
     """
 
-    def __init__(
-        self, program: Program, *, servers: Sequence[ServerHalf], carrier: Carrier
-    ) -> None:
-        self.program, self.servers, self.carrier = program, servers, carrier
+    def __init__(self, servers: Sequence[ServerHalf], *, carrier: Carrier) -> None:
+        self.servers, self._carrier = servers, carrier
+        self.program = program = servers[0].program
         # Of tables there is a name only, by which tapes find their gradients.
         parameters = [*program.variables, *program.schedule.tables]
         self.copies = WorkerCopies(
             [*parameters, *program.metrics, *program.seeds], devices=program.devices.names
         )
-        self.tables = TableRows(program, servers=servers, ask=self.ask)
-        self.rounds = RoundAgreement(self.ask, offers=servers[0].offers)
+        self.tables = TableRows(servers, ask=self._ask_for_rows)
+        self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].offers)
         self.shares: Sequence[tf.Tensor] = ()  # of the devices in what the step computes
         self._call_number = 0  # the optimizer call that comes next
 
@@ -79,11 +76,9 @@ class Step:
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
     ) -> None:
         """Each of several devices has computed a part of the gradient."""
-        called = [
-            call_number.identity
-            for call_number in self.program.calls[self._call_number : self._call_number + 1]
-        ]
-        if called != [OptimizerCall(optimizer, tuple(variables)).identity]:
+        call = OptimizerCall(optimizer, tuple(variables))
+        planned = self.program.calls[self._call_number : self._call_number + 1]
+        if [call.identity] != [each.identity for each in planned]:
             raise RuntimeError(
                 "the step called its optimizers in another order, or on other variables, than when "
                 "it was traced first"
@@ -112,22 +107,8 @@ class Step:
         """
         raise NotImplementedError
 
-    def requests(
-        self,
-        kind: Kind,
-        bodies: Mapping[int, Body] | None = None,
-        *,
-        call_number: int = 0,
-        versions: Sequence[Any] | None = None,
-    ) -> dict[int, ServerCall]:
-        """Requests of this worker to the servers; see `Ask`."""
-        origin = self.origin(kind)
-        if versions is not None:
-            origin = origin._replace(versions=versions)
-        return requests(self.servers, kind, bodies, call_number=call_number, origin=origin)
-
-    def origin(self, kind: Kind) -> Origin:
-        """What requests of a kind say of this worker."""
+    def origin(self, kind: Kind) -> tuple[Sequence[Any], Mapping[Request, Any]]:
+        """What requests of a kind say of this worker: versions, by server, and header fields."""
         raise NotImplementedError
 
     def ask(
@@ -136,20 +117,42 @@ class Step:
         bodies: Mapping[int, Body] | None = None,
         *,
         call_number: int = 0,
-        versions: Sequence[Any] | None = None,
+        versions: Sequence[Any] = (),
     ) -> dict[int, Message]:
-        """What the servers reply; see `Ask`."""
-        return self.carrier.exchange(
-            self.requests(kind, bodies, call_number=call_number, versions=versions)
-        )
+        """What the servers reply to requests of this worker; see `requests`.
+
+        Args:
+            kind: of the requests.
+            bodies: by server.
+            call_number: which optimizer call, or table.
+            versions: by server; none: those that the step was computed from.
+        """
+        return self._carrier.exchange(self._requests(kind, bodies, call_number, versions))
 
     def push(
         self, call_number: int, bodies: Mapping[int, Body]
     ) -> tuple[dict[int, Message], tf.Tensor]:
         """Send a push to all servers; answers the replies, and the microseconds that it took."""
-        return timed_exchange(
-            self.carrier, self.requests(Kind.PUSH, bodies, call_number=call_number)
+        return timed_exchange(self._carrier, self._requests(Kind.PUSH, bodies, call_number, ()))
+
+    def _requests(
+        self,
+        kind: Kind,
+        bodies: Mapping[int, Body] | None,
+        call_number: int,
+        versions: Sequence[Any],
+    ) -> dict[int, ServerCall]:
+        own, fields = self.origin(kind)
+        versions = versions or own
+        return requests(
+            self.servers, kind, bodies, call_number=call_number, versions=versions, fields=fields
         )
+
+    def _ask_for_rows(self, table: int, bodies: Mapping[int, Body]) -> dict[int, Message]:
+        return self.ask(Kind.LOOK_UP, bodies, call_number=table)
+
+    def _ask_for_round(self, kind: Kind, number: tf.Tensor) -> Answer:
+        return Answer.of(self.ask(kind, versions=[number] * len(self.servers)))
 
     def encode(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
         """The bodies of a push, by server.
@@ -160,11 +163,8 @@ class Step:
         """
         called = self.program.calls[call_number]
         variables = self.tables.others(called.variables)
-        tensors = {
-            **tensors,
-            **in_shards(tensors, variables, name=gradient_name),
-            **self.beside(call_number),
-        }
+        gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
+        tensors = {**tensors, **gradients, **self.beside(call_number)}
         rows = self.tables.to_push(called)
         return {
             p: encode(server.wires[call_number], tensors, rows.get(p))
