@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.consistency.ledger import NO_TICKET
+from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.message.payload import Body, decode, encode
 from tfps.runtime.message.request_header import NOT_MEASURED, SLOTS, request_header
 from tfps.runtime.message.wire import gradient_name
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import column_of, payloads_of, requests
+from tfps.runtime.worker.exchange import Answer, column_of, payloads_of, requests
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.worker_index import fields_of
 from tfps.transport.carrier import Message, ServerCall
@@ -94,6 +94,17 @@ def test_replies_are_read_in_the_order_of_servers() -> None:
     replies = {p: Message.of(header[p], tf.constant([p], tf.uint8)) for p in (1, 0)}
     assert [int(version) for version in column_of(replies, Reply.VERSION)] == [4, 6]
     assert [int(payload[0]) for payload in payloads_of(replies)] == [0, 1]
+
+
+def test_an_answer_is_accepted_where_all_servers_go_on_with_the_worker() -> None:
+    rest = [0] * (len(Reply) - 1)
+    replies = {
+        p: Message.of(tf.constant([status, *rest], tf.int64))
+        for p, status in enumerate((Status.OK, Status.LATE))
+    }
+    assert not Answer.of(replies).accepted
+    assert Answer.of(replies, accepting=(Status.OK, Status.LATE)).accepted
+    assert not Answer.of(replies, accepting=(Status.OK, Status.DUPLICATE)).accepted
 
 
 def _variable(name: str, size: int) -> Any:

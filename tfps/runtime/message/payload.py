@@ -14,15 +14,10 @@ from tfps.transport.packing import pack, unpack
 
 
 class Body(NamedTuple):
-    """A request without its header.
+    """A request without its header."""
 
-    Args:
-        payload: uint8 vector.
-        ids: int64, of rows; None: the request is about none.
-    """
-
-    payload: tf.Tensor
-    ids: tf.Tensor | None = None
+    payload: tf.Tensor  # uint8 vector
+    ids: tf.Tensor | None = None  # int64, of rows; None: the request is about none
 
 
 def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None = None) -> Body:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -12,9 +12,10 @@ from tfps.transport.message import PROTOCOL, Kind, Request
 
 NOT_MEASURED = -1
 SLOTS = 1  # the call of a pull that asks for what the optimizers on a worker begin with
-NOTHING_TOLD: Mapping[Request, Any] = {}
+Fields: TypeAlias = Mapping[Request, Any]  # of a header; one that is left out says nothing
+NOTHING_TOLD: Fields = {}
 # What a header says where it is told nothing.
-_SILENT: Mapping[Request, Any] = {
+_SILENT: Fields = {
     **dict.fromkeys(Request, 0),
     Request.PROTOCOL: PROTOCOL,
     Request.ACKED_TICKET: NO_TICKET,
@@ -26,12 +27,7 @@ _SILENT: Mapping[Request, Any] = {
 }
 
 
-def request_header(kind: Kind, fields: Mapping[Request, Any]) -> tf.Tensor:
-    """The header of a request to one server, an int64 vector.
-
-    Args:
-        kind: of the request.
-        fields: what it says; those that are left out say nothing.
-    """
+def request_header(kind: Kind, fields: Fields) -> tf.Tensor:
+    """The header of a request to one server, an int64 vector."""
     values = {**_SILENT, Request.KIND: int(kind), **fields}
     return tf.stack([tf.cast(values[field], tf.int64) for field in Request])

@@ -10,41 +10,27 @@ import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, request_header
+from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields, request_header
 from tfps.runtime.server.half import ServerHalf
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import Kind, Reply, Request
 
 
 class Answer(NamedTuple):
-    """What all servers have replied to requests of one kind.
+    """What all servers have replied to requests of one kind."""
 
-    Args:
-        payloads: by server: parameters.
-        versions: by server, that these were read at; where there are rounds, the positions.
-        accepted: whether all servers take what was sent, and know the worker.
-        next_ticket: of the ticket server.
-        next_batches: how many tickets that one stands for.
-        microseconds: from the requests to the last reply.
-    """
-
-    payloads: Sequence[tf.Tensor]
-    versions: Sequence[tf.Tensor]
-    accepted: tf.Tensor
-    next_ticket: Any = NO_TICKET
-    next_batches: Any = 1
-    microseconds: Any = NOT_MEASURED
+    payloads: Sequence[tf.Tensor]  # by server: parameters
+    versions: Sequence[tf.Tensor]  # that these were read at, or positions where there are rounds
+    accepted: tf.Tensor  # whether all servers know the worker, and take what it has sent
+    next_ticket: Any = NO_TICKET  # of the ticket server
+    next_batches: Any = 1  # how many tickets that one stands for
+    microseconds: Any = NOT_MEASURED  # from the requests to the last reply
 
     @classmethod
     def of(
         cls, replies: Mapping[int, Message], *, accepting: Sequence[Status] = (Status.OK,)
     ) -> Answer:
-        """The parameters that replies bring.
-
-        Args:
-            replies: by server.
-            accepting: the statuses of servers that go on with the worker.
-        """
+        """What replies bring; a worker goes on only where all are of an accepting status."""
         statuses = tf.stack(column_of(replies, Reply.STATUS))
         accepts = functools.reduce(tf.logical_or, [statuses == status for status in accepting])
         return cls(payloads_of(replies), column_of(replies, Reply.VERSION), tf.reduce_all(accepts))
@@ -57,7 +43,7 @@ def requests(
     *,
     call_number: int = 0,
     versions: Sequence[Any] = (),
-    fields: Mapping[Request, Any] = NOTHING_TOLD,
+    fields: Fields = NOTHING_TOLD,
 ) -> dict[int, ServerCall]:
     """One request to each server that there is a body for.
 
@@ -66,8 +52,7 @@ def requests(
         kind: of the requests.
         bodies: by server; None: all are asked, and nothing is sent.
         call_number: which optimizer call, or table.
-        versions: by server, that bodies were computed from, or the round that is asked for; none
-            where that does not matter.
+        versions: by server, that bodies were computed from; none where that does not matter.
         fields: further ones of the headers.
     """
     if bodies is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -10,12 +9,13 @@ import tensorflow as tf
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.worker.fit_period import PeriodStep
 from tfps.runtime.worker.local import LocalUpdates
+from tfps.runtime.worker.visit import State
 
 
 class LocalStep(LocalUpdates, PeriodStep):
     """Traces steps that change the worker's own copies, and the exchange at a period's end.
 
-    Every period has as many steps; the last one of a round is shorter where its steps end before.
+    Every period has as many steps; the last one is shorter where those of the ticket run end.
     """
 
     def join(self) -> None:
@@ -38,5 +38,5 @@ class LocalStep(LocalUpdates, PeriodStep):
     def at_begin(self, variable: Any) -> tf.Tensor:
         return self._at_begin[id(variable)]
 
-    def send_gathered(self, gathered: Mapping[str, tf.Tensor]) -> None:
+    def end_period(self, done: State, **times: tf.Tensor) -> None:
         self.exchange(0, self.changes())

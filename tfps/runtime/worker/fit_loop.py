@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
-from tfps.runtime.message.request_header import NOT_MEASURED
+from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange import Answer, microseconds
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.step_report import empty_report
-from tfps.runtime.worker.visit import BatchSource, Visit
+from tfps.runtime.worker.visit import BatchSource, State, Visit
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
 
@@ -25,11 +25,6 @@ class FitLoop(Generic[S]):
 
     The loop's variables are small: the ticket, the batch, the versions, and the report of the
     last step, which the next push closes. Parameters stay in resources on the worker.
-
-    Args:
-        step: traces the steps.
-        servers: the program's functions on each server.
-        carrier: brings requests to them.
     """
 
     def __init__(self, step: type[S], servers: Sequence[FitHalf], *, carrier: Carrier) -> None:
@@ -56,7 +51,7 @@ class FitLoop(Generic[S]):
         pull_microseconds = tf.constant(NOT_MEASURED, tf.int64)
         if self.program.trains:  # the first join of a worker connects, and prepares the functions
             took = microseconds(begin, until=[step.answer.next_ticket, *step.versions])
-            pull_microseconds = tf.where(visit.is_repeated, took, pull_microseconds)
+            pull_microseconds = tf.where(visit.knows_it > 0, took, pull_microseconds)
         state = {
             **self.granted(step),
             "versions": tf.stack(step.versions),
@@ -71,35 +66,23 @@ class FitLoop(Generic[S]):
             "steps": tf.constant(0, tf.int64),
         }
         state = self.take_steps(step, state)
-        step.begin(
-            tf.constant(NO_TICKET, tf.int64),
-            state["versions"],
-            report=state["report"],
-            fields=fields_of(state),
-        )
+        step.begin(tf.constant(NO_TICKET, tf.int64), state)
         return tf.stack([state["steps"], *step.leave()])
 
-    def granted(self, step: S) -> dict[str, Any]:
+    def granted(self, step: S) -> State:
         """The part of the state that belongs to the ticket that the servers answered with."""
         return step.visit.fetch(step.answer.next_ticket)
 
-    def take_steps(self, step: S, state: dict[str, Any]) -> dict[str, Any]:
+    def take_steps(self, step: S, state: State) -> State:
         """Steps until there is no ticket or no batch left."""
         visit = step.visit
 
-        def body(state: dict[str, Any]) -> dict[str, Any]:
+        def body(state: State) -> State:
             ticket, batch = state["ticket"], visit.batch(state)
             examples = visit.source.examples(batch)
-            step.begin(
-                ticket,
-                state["versions"],
-                report=state["report"],
-                fields={
-                    **fields_of(state),
-                    Request.STEP_EXAMPLES: examples,
-                    Request.CLOCK: step.clock + state["steps"],
-                },
-            )
+            clock = step.clock + state["steps"]
+            told = {Request.STEP_EXAMPLES: examples, Request.CLOCK: clock}
+            step.begin(ticket, state, told=told)
             report = step.run(batch)
             done = {**state, "report": report, "steps": state["steps"] + 1}
             if not self.program.trains:
@@ -114,22 +97,8 @@ class FitLoop(Generic[S]):
         return visit.loop(body, state)
 
 
-def fields_of(state: Mapping[str, Any]) -> dict[Request, tf.Tensor]:
-    """What a request says about the step before."""
-    return {**state["fields"], Request.WAIT_MICROSECONDS: state["wait"]}
-
-
-def fields_after(
-    state: Mapping[str, Any], answer: Answer, *, ticket: tf.Tensor, examples: tf.Tensor
-) -> dict[Request, tf.Tensor]:
-    """What requests say about a push that has been answered.
-
-    Args:
-        state: of the loop before.
-        answer: of the servers.
-        ticket: of the push.
-        examples: of its batches.
-    """
+def fields_after(state: State, answer: Answer, *, ticket: tf.Tensor, examples: tf.Tensor) -> Fields:
+    """What requests say about a push of some examples, once it is answered."""
     return {
         **state["fields"],
         Request.ACKED_TICKET: tf.where(answer.accepted, ticket, NO_TICKET),

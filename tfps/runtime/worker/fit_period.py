@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfps.runtime.message.request_header import NOTHING_TOLD
 from tfps.runtime.message.wire import METRICS, OUTPUTS
-from tfps.runtime.worker.fit_loop import FitLoop, fields_after, fields_of
+from tfps.runtime.worker.fit_loop import FitLoop, fields_after
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.step_report import empty_report
+from tfps.runtime.worker.visit import State
 from tfps.transport.message import Request
 
 
@@ -21,9 +20,7 @@ class PeriodStep(FitStep):
     What the steps write themselves stays in the worker's copies until the exchange.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._at_begin: dict[int, tf.Tensor] = {}  # of the period
+    _at_begin: dict[int, tf.Tensor]  # what variables were when the period began
 
     def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
         """The ticket of a period's step, as data and seeds go by it; `NO_TICKET` behind its end.
@@ -47,38 +44,23 @@ class PeriodStep(FitStep):
     def gather(
         self, gathered: dict[str, tf.Tensor], *, examples: tf.Tensor, total: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Add the step that was traced last.
-
-        Args:
-            gathered: by the steps before it.
-            examples: of its batch.
-            total: examples of the period, with these.
-        """
+        """Add the step that was traced last: its examples, which the period's total includes."""
         return gathered
 
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
         report = super().run(batch)
         if len(self.copies) > 1:
-            for variable in self.program.state:
-                before = self._before.get(id(variable))
-                value = self.copies.together(variable, before=before, shares=self.shares)
-                self.copies.load(variable, value)
+            self.copies.unite(self.program.state, self._before, self.shares)
         return report
 
-    def fields_about(
-        self, begin: tf.Tensor, *, waited: tf.Tensor, done: Mapping[str, Any]
-    ) -> Mapping[Request, tf.Tensor]:
-        """What the push says of its own period, beside the number of examples.
+    def end_period(self, done: State, *, begin: tf.Tensor, waited: tf.Tensor) -> None:
+        """The one exchange of the period.
 
         Args:
-            begin: a timestamp from before its first step.
-            waited: for its first batch, in microseconds.
             done: by its steps.
+            begin: a timestamp from before the first of them.
+            waited: for the first batch, in microseconds.
         """
-        return NOTHING_TOLD
-
-    def send_gathered(self, gathered: Mapping[str, tf.Tensor]) -> None:
-        """The one exchange of the period."""
         raise NotImplementedError
 
     def _new_state(self, variable: Any) -> tf.Tensor:
@@ -92,29 +74,20 @@ class PeriodLoop(FitLoop[PeriodStep]):
     A period is shorter where the data end within it.
     """
 
-    def granted(self, step: PeriodStep) -> dict[str, Any]:
+    def granted(self, step: PeriodStep) -> State:
         period, batches = step.answer.next_ticket, step.answer.next_batches
         ticket = step.ticket_of(period, tf.constant(0, tf.int64), batches=batches)
         return {"period": period, "batches": batches, **step.visit.fetch(ticket)}
 
-    def take_steps(self, step: PeriodStep, state: dict[str, Any]) -> dict[str, Any]:
-        def period(state: dict[str, Any]) -> dict[str, Any]:
+    def take_steps(self, step: PeriodStep, state: State) -> State:
+        def period(state: State) -> State:
             ticket, begin = state["period"], tf.timestamp()
             with tf.control_dependencies([begin]):
                 step.begin_period()
                 done = self._train(step, state)
             examples = done["examples"]
-            step.begin(
-                ticket,
-                state["versions"],
-                report=state["report"],
-                fields={
-                    **fields_of(state),
-                    Request.STEP_EXAMPLES: examples,
-                    **step.fields_about(begin, waited=state["wait"], done=done),
-                },
-            )
-            step.send_gathered(done["gathered"])
+            step.begin(ticket, state, told={Request.STEP_EXAMPLES: examples})
+            step.end_period(done, begin=begin, waited=state["wait"])
             fields = fields_after(state, step.answer, ticket=ticket, examples=examples)
             return {
                 **self.granted(step),
@@ -126,7 +99,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
 
         return step.visit.loop(period, state)
 
-    def _train(self, step: PeriodStep, state: dict[str, Any]) -> dict[str, Any]:
+    def _train(self, step: PeriodStep, state: State) -> State:
         """The steps of a period; answers what they report together, and have gathered."""
         visit, totals = step.visit, self.program.totals
         begin = {
@@ -137,9 +110,9 @@ class PeriodLoop(FitLoop[PeriodStep]):
             "gathered": step.nothing_gathered(),
         }
 
-        def body(now: dict[str, Any]) -> dict[str, Any]:
+        def body(now: State) -> State:
             batch, steps = visit.batch(now), now["steps"] + 1
-            step.begin(now["ticket"], state["versions"])
+            step.begin(now["ticket"], state)
             report = step.run(batch)
             examples = visit.source.examples(batch)
             total = now["examples"] + examples

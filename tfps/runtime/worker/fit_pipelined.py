@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -12,8 +11,9 @@ from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NOT_MEASURED
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.worker.exchange import Answer
-from tfps.runtime.worker.fit_loop import FitLoop, fields_after, fields_of
+from tfps.runtime.worker.fit_loop import FitLoop, fields_after
 from tfps.runtime.worker.fit_step import FitStep
+from tfps.runtime.worker.visit import State
 from tfps.transport.packing import pack
 
 
@@ -29,11 +29,11 @@ class PipelinedStep(FitStep):
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         self.payloads = [body.payload for body in self.encode(call_number, tensors).values()]
 
-    def send_pending(self, state: Mapping[str, Any]) -> Answer:
+    def send_pending(self, state: State) -> Answer:
         """Push what the step before this one has left, if there was one."""
 
         def send() -> Answer:
-            self.begin(state["pending_ticket"], state["pending_versions"], fields=fields_of(state))
+            self.begin(state["pending_ticket"], {**state, "versions": state["pending_versions"]})
             return self.send(0, {p: Body(payload) for p, payload in enumerate(state["pending"])})
 
         def stay() -> Answer:
@@ -51,10 +51,6 @@ class PipelinedStep(FitStep):
         answer: Answer = tf.cond(state["pending_ticket"] >= 0, send, stay)
         return answer
 
-    def empty_payloads(self) -> list[tf.Tensor]:
-        """What stands for the payloads of a step that was not taken."""
-        return [tf.zeros([s.wires[0].request.size_bytes], tf.uint8) for s in self.servers]
-
 
 class PipelinedLoop(FitLoop[PipelinedStep]):
     """Hides the exchange behind the computation, for one step of staleness.
@@ -67,20 +63,20 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
     Source: Li et al., "Pipe-SGD: A Decentralized Pipelined SGD Framework", NeurIPS 2018.
     """
 
-    def take_steps(self, step: PipelinedStep, state: dict[str, Any]) -> dict[str, Any]:
-        visit, nothing = step.visit, tf.constant(NO_TICKET, tf.int64)
+    def take_steps(self, step: PipelinedStep, state: State) -> State:
+        visit, sizes = step.visit, [s.wires[0].request.size_bytes for s in self.servers]
         state |= {
-            "pending": step.empty_payloads(),
-            "pending_ticket": nothing,
+            "pending": [tf.zeros([size], tf.uint8) for size in sizes],
+            "pending_ticket": tf.constant(NO_TICKET, tf.int64),
             "pending_versions": state["versions"],
             "pending_examples": tf.constant(0, tf.int64),
             "ahead": step.ahead_ticket,
         }
 
-        def turn(state: dict[str, Any]) -> dict[str, Any]:
+        def turn(state: State) -> State:
             ticket, batch = state["ticket"], visit.batch(state)
             answer = step.send_pending(state)
-            step.begin(ticket, state["versions"], report=state["report"])
+            step.begin(ticket, state)
             report = step.run(batch)
             payloads = list(step.payloads)
             # Only now: the step has been computed from the parameters before.
@@ -98,7 +94,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
                 "pending_examples": visit.source.examples(batch),
             }
 
-        def run_dry(state: dict[str, Any]) -> dict[str, Any]:
+        def run_dry(state: State) -> State:
             state = visit.loop(turn, state)
             answer = step.send_pending(state)
             step.load(answer.payloads, step.take_over, call_number=0)
@@ -114,7 +110,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
         return visit.loop(run_dry, state)
 
 
-def _after(state: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
+def _after(state: State, answer: Answer) -> State:
     """What is known once the servers have answered the pending push."""
     ticket, examples = state["pending_ticket"], state["pending_examples"]
     return {

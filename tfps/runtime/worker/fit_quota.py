@@ -11,6 +11,7 @@ from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.wire import gradient_name
 from tfps.runtime.worker.exchange import microseconds
 from tfps.runtime.worker.fit_period import PeriodStep
+from tfps.runtime.worker.visit import State
 from tfps.transport.message import Request
 
 
@@ -48,15 +49,12 @@ class QuotaStep(PeriodStep):
             means[name] = mean + (gradient - mean) * tf.cast(weight, mean.dtype)
         return means
 
-    def fields_about(
-        self, begin: tf.Tensor, *, waited: tf.Tensor, done: Mapping[str, Any]
-    ) -> Mapping[Request, tf.Tensor]:
-        computed = microseconds(begin, until=[done["steps"], *done["gathered"].values()])
+    def end_period(self, done: State, *, begin: tf.Tensor, waited: tf.Tensor) -> None:
+        gathered, call = done["gathered"], self.program.calls[0]
+        computed = microseconds(begin, until=[done["steps"], *gathered.values()])
         # A slow input makes a worker as slow as a slow processor does.
-        return {Request.BATCH_MICROSECONDS: (waited + computed) // done["steps"]}
-
-    def send_gathered(self, gathered: Mapping[str, tf.Tensor]) -> None:
-        call = self.program.calls[0]
+        pace = {Request.BATCH_MICROSECONDS: (waited + computed) // done["steps"]}
+        self.fields = {**self.fields, **pace}
         means = [tf.cast(gathered[gradient_name(v)], v.dtype) for v in call.variables]
         super().apply_together(call.optimizer, means, call.variables)
 

@@ -12,13 +12,13 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.metrics.additivity import updates_watched
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NOTHING_TOLD
+from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.runtime.worker.exchange import Answer, column_of
+from tfps.runtime.worker.exchange import Answer, column_of, timed_exchange
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import StepReport
-from tfps.runtime.worker.visit import Visit
+from tfps.runtime.worker.visit import State, Visit
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Kind, Reply, Request
 from tfps.transport.packing import pack
@@ -28,13 +28,7 @@ _PUSHED = (Status.OK, Status.LATE, Status.DUPLICATE)
 
 
 class FitStep(Step):
-    """Traces steps of a program of `fit`; what they know between exchanges lies in a loop's state.
-
-    Args:
-        servers: the program's functions on each server.
-        carrier: brings requests to them.
-        visit: the run of the closure.
-    """
+    """Traces steps of a visit; what they know between exchanges lies in a loop's state."""
 
     servers: Sequence[FitHalf]
     # Set when the worker joins.
@@ -49,7 +43,7 @@ class FitStep(Step):
         self.ticket: tf.Tensor = tf.constant(NO_TICKET, tf.int64)
         self.versions: Sequence[tf.Tensor] = []
         self.report: Mapping[str, tf.Tensor] = {}
-        self.fields: Mapping[Request, Any] = NOTHING_TOLD
+        self.fields: Fields = NOTHING_TOLD
         self._graph: Any = None
         self._nested_versions: Any = None
         self._before: dict[int, tf.Tensor] = {}
@@ -58,7 +52,7 @@ class FitStep(Step):
     def position(self) -> tf.Tensor:
         return self.ticket - self.visit.first
 
-    def origin(self, kind: Kind) -> tuple[Sequence[Any], Mapping[Request, Any]]:
+    def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
         caller = {
             Request.WORKER: self.visit.worker,
             Request.INCARNATION: self.visit.incarnation,
@@ -81,23 +75,23 @@ class FitStep(Step):
     def begin(
         self,
         ticket: tf.Tensor,
-        versions: tf.Tensor,
+        state: State,
         *,
-        report: Mapping[str, tf.Tensor] | None = None,
-        fields: Mapping[Request, Any] = NOTHING_TOLD,
+        told: Fields = NOTHING_TOLD,
     ) -> None:
         """Take what a loop's state says.
 
         Args:
             ticket: the right to the step.
-            versions: of the parameters that are loaded, by server.
-            report: of the step before, which this one's push closes.
-            fields: of headers: about the step before, and this one's number of examples.
+            state: the versions of the parameters that are loaded; the report of, and header fields
+                about, the step before, which this one's push closes.
+            told: header fields about this step.
         """
         self.ticket, self._call_number = ticket, 0
         self._graph, self._nested_versions = private.current_graph(), None
-        self.versions = tf.unstack(versions, num=len(self.servers))
-        self.report, self.fields = report or {}, fields
+        self.versions = tf.unstack(state["versions"], num=len(self.servers))
+        self.report = state["report"]
+        self.fields = {**state["fields"], Request.WAIT_MICROSECONDS: state["wait"], **told}
 
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
         """One step on one batch; answers its report (metric state and outputs)."""
@@ -128,13 +122,8 @@ class FitStep(Step):
 
     def leave(self) -> list[tf.Tensor]:
         """Close the last ticket and go out on all servers; answers their statuses."""
-        bodies = {}
-        for p, server in enumerate(self.servers):
-            is_told = server.server.hands_out_tickets
-            payload = (
-                pack(server.report_layout, self.report) if is_told else tf.zeros([0], tf.uint8)
-            )
-            bodies[p] = Body(payload)
+        report, nothing = pack(self.servers[0].report_layout, self.report), tf.zeros([0], tf.uint8)
+        bodies = {p: Body(nothing if p else report) for p in range(len(self.servers))}
         return column_of(self.ask(Kind.LEAVE, bodies), Reply.STATUS)
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
@@ -168,7 +157,8 @@ class FitStep(Step):
 
     def send(self, call_number: int, bodies: Mapping[int, Body]) -> Answer:
         """Push bodies; the answer brings the next ticket."""
-        replies, duration = self.push(call_number, bodies)
+        calls = self.requests(Kind.PUSH, bodies, call_number=call_number)
+        replies, duration = timed_exchange(self.carrier, calls)
         answer, header = Answer.of(replies, accepting=_PUSHED), replies[0].header
         granted = tf.where(answer.accepted, header[Reply.NEXT_TICKET], NO_TICKET)
         return answer._replace(
@@ -176,6 +166,5 @@ class FitStep(Step):
         )
 
     def _new_state(self, variable: Any) -> tf.Tensor:
-        before = self._before.get(id(variable))
-        value = self.copies.together(variable, before=before, shares=self.shares)
-        return value - before if value.dtype.is_integer else value
+        value = self.copies.together(variable, self._before, self.shares)
+        return value - self._before[id(variable)] if value.dtype.is_integer else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.worker_local_variable import WorkerLocalVariable
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
+from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.function_member import RoundStep
 from tfps.runtime.worker.function_step import FunctionStep
@@ -101,7 +102,7 @@ class WarmUpStep(LocalCalls):
         assert self.runtime.warm_up is not None
         return self.runtime.warm_up.kept
 
-    def told_by_push(self) -> Mapping[Request, Any]:
+    def told_by_push(self) -> Fields:
         return {**super().told_by_push(), Request.CLOCK: self._calls.read_value()}
 
     def begin_with(self, variable: Any, value: tf.Tensor) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.coordinator.function_membership import member_of_call
+from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import Answer, column_of
 from tfps.runtime.worker.function_step import FunctionStep
@@ -20,7 +20,7 @@ from tfps.transport.message import Kind, Reply, Request
 class MemberStep(FunctionStep):
     """A run that others may wait for: its requests say which incarnation of the worker it is."""
 
-    def _who_calls(self) -> Mapping[Request, tf.Tensor]:
+    def _who_calls(self) -> Fields:
         worker, incarnation = tf.unstack(member_of_call(self.runtime.membership))
         return {Request.WORKER: worker, Request.INCARNATION: incarnation}
 
@@ -36,12 +36,14 @@ class BoundedStep(MemberStep):
         self._clock = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
         super().__init__(servers)
 
-    def told_by_push(self) -> Mapping[Request, Any]:
+    def told_by_push(self) -> Fields:
         return {**super().told_by_push(), Request.CLOCK: self._clock.read_value()}
 
-    def _answered_pull(self, replies: dict[int, Message]) -> None:
-        clocks = column_of(replies, Reply.CLOCK)
-        self._clock.assign(tf.reduce_max(clocks), read_value=False)
+    def _pull_parameters(self) -> Answer:
+        replies = self.ask(Kind.PULL)
+        clock = tf.reduce_max(column_of(replies, Reply.CLOCK))
+        self._clock.assign(clock, read_value=False)
+        return Answer.of(replies)
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
         super()._take_answers(call_number, replies)
@@ -52,9 +54,8 @@ class RoundStep(MemberStep):
     """A run whose optimizer calls are rounds: what it pulls is of one round on all servers."""
 
     def _pull_parameters(self) -> Answer:
-        nothing = [tf.zeros([0], tf.uint8)] * len(self.servers)
         begin = [tf.constant(0, tf.int64)] * len(self.servers)
-        return self.rounds.enter(Answer(nothing, begin, tf.constant(True)))
+        return self.rounds.enter(Answer([], begin, tf.constant(True)))
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
         super()._take_answers(call_number, replies)
@@ -62,9 +63,7 @@ class RoundStep(MemberStep):
             return
 
         def catch_up() -> tf.Tensor:
-            empty = [tf.zeros([0], tf.uint8)] * len(self.servers)
-            newer = self.rounds.catch_up(Answer.of(replies)._replace(payloads=empty))
-            self._load(newer, self.take_over)
+            self._load(self.rounds.catch_up(Answer.of(replies)), self.take_over)
             return tf.constant(0)
 
         is_reached = RoundAgreement.is_reached(tf.stack(column_of(replies, Reply.VERSION)))

@@ -9,16 +9,23 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.message.payload import Body
+from tfps.runtime.message.request_header import Fields
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.program.devices import Meeting, Replica
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import Answer, column_of, microseconds, payloads_of
+from tfps.runtime.worker.exchange import (
+    Answer,
+    column_of,
+    microseconds,
+    payloads_of,
+    timed_exchange,
+)
 from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.runtime.worker.worker_index import caller_of_call
 from tfps.transport.carrier import Message
-from tfps.transport.message import Kind, Reply, Request
+from tfps.transport.message import Kind, Reply
 from tfps.transport.packing import pack
 
 
@@ -47,24 +54,22 @@ class FunctionStep(Step):
         self._at_home = WorkerCopies([*self._followed.values()], devices=[None])
         self._times = ExchangeTimes(self.runtime)
         self._caller = self._who_calls()
-        self._versions = private.anonymous_variable(
-            shape=tf.TensorShape([len(servers)]), dtype=tf.int64
-        )
+        self._versions = private.anonymous_variable(shape=[len(servers)], dtype=tf.int64)
 
     def _weights_to_follow(self) -> Sequence[Any]:
         """Those that the function trains and assigns as well: only the latter is written back."""
         trained = {id(v) for call in self.program.calls for v in call.variables}
         return [variable for variable in self.program.state if id(variable) in trained]
 
-    def _who_calls(self) -> Mapping[Request, tf.Tensor]:
+    def _who_calls(self) -> Fields:
         """Header fields of all requests of the run."""
         return caller_of_call(self.servers)
 
-    def told_by_push(self) -> Mapping[Request, Any]:
+    def told_by_push(self) -> Fields:
         """Further header fields of a push."""
         return self._times.fields()
 
-    def origin(self, kind: Kind) -> tuple[Sequence[Any], Mapping[Request, Any]]:
+    def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
         if kind not in (Kind.PUSH, Kind.LOOK_UP):
             return (), self._caller  # the newest is only known when the push before is answered
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
@@ -77,15 +82,13 @@ class FunctionStep(Step):
     def divide(self, run: Callable[[], Any]) -> Any:
         before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
         answer = run()
-        for variable in self._written:
-            old = before[id(variable)]
-            self.copies.load(
-                variable, self.copies.together(variable, before=old, shares=self.shares)
-            )
+        self.copies.unite(self._written, before, self.shares)
         return answer
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        replies, duration = self.push(call_number, self.encode(call_number, tensors))
+        bodies = self.encode(call_number, tensors)
+        calls = self.requests(Kind.PUSH, bodies, call_number=call_number)
+        replies, duration = timed_exchange(self.carrier, calls)
         self._times.has_pushed(duration)
         self._take_answers(call_number, replies)
 
@@ -106,12 +109,7 @@ class FunctionStep(Step):
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
 
     def _pull_parameters(self) -> Answer:
-        replies = self.ask(Kind.PULL)
-        self._answered_pull(replies)
-        return Answer.of(replies)
-
-    def _answered_pull(self, replies: dict[int, Message]) -> None:
-        """What follows from a pull, beside the variables' values."""
+        return Answer.of(self.ask(Kind.PULL))
 
     def _load(self, answer: Answer, take: Callable[[Any, tf.Tensor], None]) -> None:
         """Take all variables of all servers."""

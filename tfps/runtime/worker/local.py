@@ -70,14 +70,8 @@ class LocalUpdates(Step):
         before = [self.count(count) for count in counts]
         own = [(v, self.kept[id(v)]) for v in optimizer.variables if id(v) in self.kept]
         rates = [v for v in optimizer.variables if id(v) not in self.kept]
-        touched = [(v, self.value_of(v)) for v in (*variables, *rates)]
-        apply_locally(
-            optimizer,
-            gradients,
-            variables,
-            copies=[*own, *touched],
-            updates=self.copies.read,
-        )
+        copies = [*own, *((v, self.value_of(v)) for v in (*variables, *rates))]
+        apply_locally(optimizer, gradients, variables, copies=copies, updates=self.copies.read)
         if len(self.copies) > 1:
             for variable in variables:
                 self.copies.load(variable, self.copies.read(variable))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.message.payload import Body, decode, encode
+from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
 from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.shares import gradients_together
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import Answer, requests, timed_exchange
+from tfps.runtime.worker.exchange import Answer, requests
 from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.runtime.worker.table_rows import TableRows
 from tfps.runtime.worker.worker_copies import WorkerCopies
@@ -34,21 +36,21 @@ class Step:
     """
 
     def __init__(self, servers: Sequence[ServerHalf], *, carrier: Carrier) -> None:
-        self.servers, self._carrier = servers, carrier
+        self.servers, self.carrier = servers, carrier
         self.program = program = servers[0].program
         # Of tables there is a name only, by which tapes find their gradients.
         parameters = [*program.variables, *program.schedule.tables]
         self.copies = WorkerCopies(
             [*parameters, *program.metrics, *program.seeds], devices=program.devices.names
         )
-        self.tables = TableRows(servers, ask=self._ask_for_rows)
+        self.tables = TableRows(servers, ask=functools.partial(self.ask, Kind.LOOK_UP))
         self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].offers)
         self.shares: Sequence[tf.Tensor] = ()  # of the devices in what the step computes
         self._call_number = 0  # the optimizer call that comes next
 
     @property
     def position(self) -> tf.Tensor | None:
-        """Of this step's ticket in its round; None where there are no tickets."""
+        """Of this step's ticket in its ticket run; None where there are no tickets."""
         return None
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
@@ -94,73 +96,42 @@ class Step:
         values = for_whole_model(optimizer, gradients, variables=variables, value_of=self.value_of)
         for value, variable in zip(values, variables, strict=True):
             self.tables.take_back(variable, value)
-        self.exchange(
-            call_number, {gradient_name(v): g for g, v in zip(values, variables, strict=True)}
-        )
+        self.exchange(call_number, dict(zip(map(gradient_name, variables), values, strict=True)))
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        """Push what an optimizer call has made, and go on with what the servers answer.
-
-        Args:
-            call_number: which call.
-            tensors: gradients, or what stands for them, by name.
-        """
+        """Push gradients, or what stands for them, and go on with what the servers answer."""
         raise NotImplementedError
 
-    def origin(self, kind: Kind) -> tuple[Sequence[Any], Mapping[Request, Any]]:
+    def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
         """What requests of a kind say of this worker: versions, by server, and header fields."""
         raise NotImplementedError
 
-    def ask(
+    def requests(
         self,
         kind: Kind,
         bodies: Mapping[int, Body] | None = None,
         *,
         call_number: int = 0,
-        versions: Sequence[Any] = (),
-    ) -> dict[int, Message]:
-        """What the servers reply to requests of this worker; see `requests`.
-
-        Args:
-            kind: of the requests.
-            bodies: by server.
-            call_number: which optimizer call, or table.
-            versions: by server; none: those that the step was computed from.
-        """
-        return self._carrier.exchange(self._requests(kind, bodies, call_number, versions))
-
-    def push(
-        self, call_number: int, bodies: Mapping[int, Body]
-    ) -> tuple[dict[int, Message], tf.Tensor]:
-        """Send a push to all servers; answers the replies, and the microseconds that it took."""
-        return timed_exchange(self._carrier, self._requests(Kind.PUSH, bodies, call_number, ()))
-
-    def _requests(
-        self,
-        kind: Kind,
-        bodies: Mapping[int, Body] | None,
-        call_number: int,
-        versions: Sequence[Any],
+        told: Fields = NOTHING_TOLD,
     ) -> dict[int, ServerCall]:
-        own, fields = self.origin(kind)
-        versions = versions or own
+        """Requests of this worker, see `exchange.requests`; fields told replace its own."""
+        versions, fields = self.origin(kind)
+        fields = {**fields, **told}
         return requests(
             self.servers, kind, bodies, call_number=call_number, versions=versions, fields=fields
         )
 
-    def _ask_for_rows(self, table: int, bodies: Mapping[int, Body]) -> dict[int, Message]:
-        return self.ask(Kind.LOOK_UP, bodies, call_number=table)
+    def ask(
+        self, kind: Kind, bodies: Mapping[int, Body] | None = None, **options: Any
+    ) -> dict[int, Message]:
+        """What the servers reply to `requests`."""
+        return self.carrier.exchange(self.requests(kind, bodies, **options))
 
     def _ask_for_round(self, kind: Kind, number: tf.Tensor) -> Answer:
-        return Answer.of(self.ask(kind, versions=[number] * len(self.servers)))
+        return Answer.of(self.ask(kind, told={Request.BASE_VERSION: number}))
 
     def encode(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
-        """The bodies of a push, by server.
-
-        Args:
-            call_number: which optimizer call.
-            tensors: by name, those of variables as a whole.
-        """
+        """The bodies of a push, by server; the tensors are those of whole variables, by name."""
         called = self.program.calls[call_number]
         variables = self.tables.others(called.variables)
         gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
@@ -182,12 +153,12 @@ class Step:
         *,
         call_number: int | None = None,
     ) -> None:
-        """Take what the servers have replied.
+        """Take each variable and its value from what all servers have replied.
 
         Args:
-            payloads: of all servers.
-            take: what to do with each variable and its value.
-            call_number: of the push that they answer; None: they bring all variables.
+            payloads: of the replies.
+            take: what to do with them.
+            call_number: of the push that is answered; None: all variables have come.
         """
         layouts = [
             server.parameter_layout if call_number is None else server.wires[call_number].reply

@@ -20,14 +20,9 @@ from tfps.transport.carrier import Message
 
 
 class RowValues(NamedTuple):
-    """Some rows of a table, each once.
+    """Some rows of a table, each once."""
 
-    Args:
-        ids: int64, of the table.
-        values: of the rows.
-    """
-
-    ids: tf.Tensor
+    ids: tf.Tensor  # int64, of the table
     values: tf.Tensor
 
     @classmethod
@@ -55,14 +50,11 @@ class TableRows:
 
     Args:
         servers: the functions on each server of a program, whose ``tables`` they are.
-        ask: asks servers for rows of a table, by its number.
+        ask: sends look-ups, by server, for the table of a ``call_number``.
     """
 
     def __init__(
-        self,
-        servers: Sequence[ServerHalf],
-        *,
-        ask: Callable[[int, Mapping[int, Body]], Mapping[int, Message]],
+        self, servers: Sequence[ServerHalf], *, ask: Callable[..., Mapping[int, Message]]
     ) -> None:
         tables = servers[0].program.schedule.tables
         self._numbers = {id(table): number for number, table in enumerate(tables)}
@@ -76,11 +68,7 @@ class TableRows:
     def look_up(self, table: Any, ids: tf.Tensor, *, copies: WorkerCopies) -> tf.Tensor | None:
         """Ask the servers for rows, each for those that it has; None for what is no table.
 
-        Args:
-            table: of Keras.
-            ids: int64, of any shape.
-            copies: the worker's; that of a table is empty, and tapes find the rows' gradient under
-                its handle.
+        The worker's copy of a table is empty: tapes find the rows' gradient under its handle.
         """
         if id(table) not in self._numbers:
             return None
@@ -96,7 +84,7 @@ class TableRows:
         for shard in shards:
             places.setdefault(shard.server, []).append(shard.places)
         bodies = {p: Body(tf.zeros([0], tf.uint8), _numbered(each)) for p, each in places.items()}
-        found = _rows(shards, self._ask(self._numbers[id(table)], bodies))
+        found = _rows(shards, self._ask(bodies, call_number=self._numbers[id(table)]))
         rows = private.differentiable_read(copies.on(0, table), lambda: found, rows=distinct)
         looked_up = tf.gather(rows, tf.reshape(positions, tf.shape(ids)))
         return tf.ensure_shape(looked_up, ids.shape.concatenate(table.shape[1:]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import tensorflow as tf
 
@@ -11,15 +11,16 @@ from tfps.bridge.chief_constant import chief_constant
 from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.worker.exchange import microseconds
 
+State: TypeAlias = dict[str, Any]  # of a loop
+
 
 class BatchClaim(NamedTuple):
     """What a worker asks for when it has a ticket."""
 
     ticket: tf.Tensor  # or `NO_TICKET`
-    position: tf.Tensor  # of the ticket in its round
+    position: tf.Tensor  # of the ticket in its ticket run
     incarnation: tf.Tensor  # of the worker
-    # Whether the ticket goes back if there is no batch: not within a period that goes on.
-    goes_back: bool
+    goes_back: bool  # if there is no batch: not within a period that goes on
 
 
 class BatchSource(Protocol):
@@ -31,7 +32,7 @@ class BatchSource(Protocol):
     input_graphs: Sequence[Any]  # of its functions, to say which line made an operation that fails
 
     def argument_specs(self, arguments: Any) -> Any:
-        """What the closure is traced with, from this source's arguments of a round."""
+        """What the closure is traced with, from this source's arguments of a ticket run."""
 
     def bind(self, arguments: Any, worker: int) -> Any:
         """One worker's arguments."""
@@ -51,19 +52,18 @@ class Visit:
 
     Args:
         source: where batches come from.
-        arguments: of this round and worker.
-        seeds: int64 [generators, 2], at the round's first ticket.
-        control: of this closure; see `closure_control`.
+        arguments: of the source, for this ticket run and worker.
+        seeds: int64 [generators, 2], at the first ticket of the run.
+        control: see `closure_control`.
     """
 
     def __init__(
         self, source: BatchSource, arguments: Any, *, seeds: tf.Tensor, control: tf.Tensor
     ) -> None:
         self.source, self._arguments, self._seeds = source, arguments, seeds
-        self.worker, self.incarnation, self.first, self.steps, known = tf.unstack(control)
-        self.is_repeated = known > 0  # by a worker that has run the closure before
+        self.worker, self.incarnation, self.first, self.steps, self.knows_it = tf.unstack(control)
 
-    def fetch(self, ticket: tf.Tensor, *, goes_back: bool = True) -> dict[str, Any]:
+    def fetch(self, ticket: tf.Tensor, *, goes_back: bool = True) -> State:
         """The part of a loop's state that belongs to a ticket: its batch, if there is one."""
         with tf.control_dependencies([ticket]):
             asked = tf.timestamp()
@@ -75,7 +75,7 @@ class Visit:
         there = tf.logical_and(ticket >= 0, there)
         return {"ticket": ticket, "there": there, "batch": flat, "wait": waited}
 
-    def batch(self, state: Mapping[str, Any]) -> Any:
+    def batch(self, state: State) -> Any:
         """The batch of a state."""
         return tf.nest.pack_sequence_as(
             self.source.batch_spec, state["batch"], expand_composites=True
@@ -89,9 +89,7 @@ class Visit:
             for index, draws in enumerate(draws_per_step)
         ]
 
-    def loop(
-        self, body: Callable[[dict[str, Any]], dict[str, Any]], state: dict[str, Any]
-    ) -> dict[str, Any]:
+    def loop(self, body: Callable[[State], State], state: State) -> State:
         """Trace a body that is run as long as its state has a batch; these may differ in length."""
         specs = tf.nest.flatten(self.source.batch_spec, expand_composites=True)
         invariants = tf.nest.map_structure(lambda tensor: tensor.shape, state)
@@ -109,13 +107,8 @@ class Visit:
 def closure_control(
     worker: int, incarnation: int, first_ticket: int, steps: int, *, knows_it: bool = False
 ) -> tf.Tensor:
-    """The control vector of a closure: who runs it, as whom, and which steps its round has.
+    """The control vector of a closure: who runs it, as whom, and which steps its ticket run has.
 
-    Args:
-        worker: of the worker.
-        incarnation: of the worker.
-        first_ticket: of the round.
-        steps: of the round.
-        knows_it: whether the worker has run the closure before, so that its join is typical.
+    A worker that has run the closure before knows it, so that its join is typical.
     """
     return chief_constant([worker, incarnation, first_ticket, steps, int(knows_it)], tf.int64)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.chief_constant import chief_constant
+from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.half import ServerHalf
 from tfps.transport.message import Request
 
@@ -32,12 +33,12 @@ def worker_of_call() -> tf.Tensor:
     return index
 
 
-def caller_of_call(servers: Iterable[ServerHalf]) -> Mapping[Request, tf.Tensor]:
+def caller_of_call(servers: Iterable[ServerHalf]) -> Fields:
     """Who calls the current function, if one of the servers' functions asks: header fields."""
     return fields_of(worker_of_call()) if any(server.asks_who for server in servers) else {}
 
 
-def fields_of(worker: tf.Tensor) -> Mapping[Request, tf.Tensor]:
+def fields_of(worker: tf.Tensor) -> Fields:
     """Header fields that name a worker by its index; the coordinator has none, but a ticket."""
     zero = tf.constant(0, tf.int64)
     return {Request.WORKER: tf.maximum(worker, zero), Request.TICKET: tf.minimum(worker, zero)}
