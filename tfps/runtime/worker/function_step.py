@@ -11,7 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.message.wire import in_shards
-from tfps.runtime.program.devices import Meeting, Replica
+from tfps.runtime.program.devices import Meeting
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import (
     Answer,
@@ -47,7 +47,7 @@ class FunctionStep(Step):
         super().__init__(servers, carrier=self.runtime.carrier)
         # As in TensorFlow the gradients of replicas are summed up, whatever their batches hold.
         self.shares = [tf.constant(1.0, tf.float64)] * len(self.copies)
-        self._meeting = Meeting(self, shares=self.shares)
+        self.meeting = Meeting(self, shares=self.shares)
         self._written = (*self.program.state, *self.program.metrics)
         self._before: dict[int, tf.Tensor] = {}
         self._followed = {id(variable): variable for variable in self._weights_to_follow()}
@@ -75,9 +75,6 @@ class FunctionStep(Step):
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
         told = self.told_by_push() if kind == Kind.PUSH else {}
         return versions, {**self._caller, **told}
-
-    def replica(self, device: int) -> Replica:
-        return Replica(self, device=device, meeting=self._meeting)
 
     def divide(self, run: Callable[[], Any]) -> Any:
         before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}

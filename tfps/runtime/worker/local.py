@@ -12,7 +12,7 @@ from tfps.optimizers.local_update import apply_locally
 from tfps.runtime.message.payload import decode
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import count_name, gradient_name
-from tfps.runtime.program.shares import gradients_together
+from tfps.runtime.program.examples import gradients_together
 from tfps.runtime.worker.exchange import payloads_of
 from tfps.runtime.worker.step import Step
 from tfps.transport.message import Kind
@@ -36,8 +36,7 @@ class LocalUpdates(Step):
             id(variable): WorkerLocalVariable(variable, container=container, role=self.role)
             for variable in local.slots
         }
-        (end,) = self.program.calls
-        self._deltas, self.weights = end.optimizer, end.variables
+        self.weights = self.program.calls[0].variables
 
     def prepare_optimizers(self) -> None:
         """Give a worker that is new the slots as they begin; its optimizers count from 0."""
@@ -85,16 +84,19 @@ class LocalUpdates(Step):
 
     def changes(self) -> dict[str, tf.Tensor]:
         """What the period has come to, by name."""
-        tensors = {
-            gradient_name(v): self._deltas.sent(self.copies.read(v), self.at_begin(v))
-            for v in self.weights
-        }
+        is_elastic, tensors = self.local.elasticity is not None, {}
+        for weight in self.weights:
+            value = self.copies.read(weight)
+            tensors[gradient_name(weight)] = value if is_elastic else value - self.at_begin(weight)
         for count in self.local.counts:
             increase = self.count(count) - self.at_begin(count)
             tensors[count_name(count)] = tf.cast(increase, tf.float64)
         return tensors
 
     def take_over(self, variable: Any, value: tf.Tensor) -> None:
-        if any(variable is weight for weight in self.weights):
-            value = self._deltas.goes_on_with(self.copies.read(variable), value)
+        elasticity = self.local.elasticity
+        if elasticity is not None and any(variable is weight for weight in self.weights):
+            # The center c has come nearer by a * (x - c); the worker does so from where it was.
+            mine, pull = self.copies.read(variable), elasticity / (1 - elasticity)
+            value = mine - tf.cast(pull, mine.dtype) * (mine - value)
         self.begin_with(variable, value)

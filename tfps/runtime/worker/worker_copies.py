@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.runtime.program.shares import mean_of, sum_of
+from tfps.runtime.program.examples import mean_of
 
 # Between the seeds of two devices; users' seeds are small or random, and rarely this far apart.
 SEED_STRIDE = 0x9E3779B
@@ -91,14 +91,14 @@ class WorkerCopies:
             keras_variable: whose copies.
             before: the values that all copies had at the begin, by id of the variable; needed where
                 changes are summed.
-            shares: of the devices in the batch (see `runtime.program.shares`).
+            shares: of the devices in the batch (see `runtime.program.examples`).
         """
         values = [copy.read_value() for copy in self._all(keras_variable)]
         if len(values) == 1 or values[0].dtype.is_bool:
             return values[0]
         if keras_variable.aggregation == "sum":
-            old = before[id(keras_variable)]
-            return old + sum_of([value - old for value in values])
+            changes = [value - before[id(keras_variable)] for value in values]
+            return before[id(keras_variable)] + sum(changes[1:], changes[0])
         if keras_variable.aggregation == "only_first_replica" or not values[0].dtype.is_floating:
             return values[0]
         return mean_of(values, shares)
