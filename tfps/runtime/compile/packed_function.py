@@ -21,8 +21,8 @@ from tfps.runtime.program.schedule import Regime
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.mean_half import MeanHalf
+from tfps.runtime.worker.function_local import WarmUpStep
 from tfps.runtime.worker.function_step import FunctionStep
-from tfps.runtime.worker.function_warm_up import WarmUpStep
 
 ROW_REGIMES = (Regime.AT_ONCE, Regime.BOUNDED)
 Call = partial[Any]  # the user's function and the arguments of a trace
@@ -74,7 +74,7 @@ def _run(
         for server in strategy.runtime.servers
     ]
     private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
-    step = step_kind(program, servers=servers, runtime=strategy.runtime)
+    step = step_kind(servers)
     step.pull()
     with StepScope(step):
         outputs = call()
