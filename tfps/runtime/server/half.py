@@ -20,7 +20,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import SLOTS
-from tfps.runtime.message.wire import CallWire, Parts, name_of, parameters_on, parts_of, shards_on
+from tfps.runtime.message.wire import CallWire, Parts, name_of, parts_of, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Anyone, Terms
 from tfps.runtime.server.contributions import Contributions
@@ -75,7 +75,7 @@ class ServerHalf(PlanFunctions):
             calls = program.optimizer_calls if program.schedule.local is None else ()
             updates = [update_of(optimizer) for optimizer in optimizers_of(calls)]
         self.updates, self._uses_replies = updates, uses_replies
-        self.held = parts_of(parameters_on(program, server.device))
+        self.held = parts_of(shards_on(program.variables, server.device))
         self.parameter_layout = self.held.layout
         self.slots = self.slot_shards()
         self.slot_layout = self.slots.layout

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfps.bridge.server_function import server_function
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
 from tfps.runtime.message.wire import Parts
 from tfps.runtime.server.requests import Trace, payload_of
@@ -63,18 +64,14 @@ class PlanFunctions:
         """The functions of the service, in its order."""
         return [offer.function for offer in self._offers.values()]
 
-    @property
-    def service(self) -> Service:
-        """These functions as the server lists them."""
-        entries = tuple(offer.entry for offer in self._offers.values())
-        return Service(self.job_id, self.plan_id, self.runtime.workers, entries)
-
     def install(self) -> None:
         """Let the server serve what is offered."""
-        functions = self.functions
-        hot = min(1, len(functions) - 1)  # what every step asks for
-        self.runtime.data_plane.install(self.server, self.service, functions, hot=hot)
-        self.runtime.forget_with(self, [(self.server.index, self.plan_id)])
+        entries = tuple(offer.entry for offer in self._offers.values())
+        service = Service(self.job_id, self.plan_id, self.runtime.workers, entries)
+        hot = min(1, len(entries) - 1)  # what every step asks for
+        self.runtime.install(
+            self.server, ServedPlan(service, tuple(self.functions), hot), owner=self
+        )
 
     def offer(
         self,
