@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import threading
 from collections import OrderedDict
@@ -98,7 +99,7 @@ class Links:
         register_named_function(tokens.LINK_FAILURE, self._link_failure)
 
     def exchange(
-        self, peers: Any, servers: np.ndarray, reply_bytes: np.ndarray, *messages: np.ndarray
+        self, peers: Any, servers: np.ndarray, sizes: np.ndarray, *messages: np.ndarray
     ) -> list[np.ndarray]:
         """Send a request to each server, then receive all replies.
 
@@ -108,11 +109,13 @@ class Links:
         Args:
             peers: `Peers` as text.
             servers: their numbers.
-            reply_bytes: the size of each reply's payload, and of rows that may follow, at most.
-            messages: header, ids and payload of each request.
+            sizes: for each, the bytes of the reply's payload and of rows that may follow, at most,
+                and how many arrays the request has.
+            messages: header, ids, payload and segments of each request.
         """
         known = self._peers(bytes(peers.item() if isinstance(peers, np.ndarray) else peers))
-        requests = [messages[k : k + 3] for k in range(0, len(messages), 3)]
+        arrays, reply_bytes = iter(messages), sizes[:, :2]
+        requests = [tuple(itertools.islice(arrays, count)) for count in sizes[:, 2].tolist()]
         sender = _sender(requests[0][0])
         if sender in self._failed:
             return [part for size in reply_bytes for part in _lost(int(size[0]))]

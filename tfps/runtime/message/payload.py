@@ -9,19 +9,28 @@ import tensorflow as tf
 
 from tfps.runtime.message.wire import CallWire, of_variables
 from tfps.transport.layout import Layout
-from tfps.transport.packing import pack, unpack
+from tfps.transport.packing import Segments, unpack
 
 
 class Body(NamedTuple):
     """A request without its header.
 
     Args:
-        payload: uint8 vector.
+        payload: uint8 vector; it follows the segments, if there are any.
         ids: int64, of rows; None: the request is about none.
+        segments: what the payload begins with, not joined.
     """
 
     payload: tf.Tensor
     ids: tf.Tensor | None = None
+    segments: Segments | None = None
+
+    @property
+    def joined(self) -> Body:
+        """The same without segments."""
+        if self.segments is None:
+            return self
+        return Body(self.segments.followed_by(self.payload), self.ids)
 
 
 def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None = None) -> Body:
@@ -32,10 +41,8 @@ def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None =
         tensors: gradients, state, counts and a report, by name.
         rows: of gradients of tables, which lie behind the rest.
     """
-    payload = pack(wire.request, tensors)
-    if rows is None:
-        return Body(payload)
-    return Body(tf.concat([payload, rows.payload], 0), rows.ids)
+    body = Body(tf.zeros([0], tf.uint8)) if rows is None else rows
+    return body._replace(segments=Segments.of(wire.request, tensors))
 
 
 def decode(

@@ -73,7 +73,7 @@ def requests(
     if bodies is None:
         bodies = dict.fromkeys(range(len(servers)), Body(tf.zeros([0], tf.uint8)))
     calls = {}
-    for p, (payload, ids) in bodies.items():
+    for p, (payload, ids, segments) in bodies.items():
         header = request_header(
             kind,
             job_id=servers[p].job_id,
@@ -84,7 +84,8 @@ def requests(
             told=origin.told,
         )
         message = Message.of(header, payload) if ids is None else Message(header, ids, payload)
-        calls[p] = servers[p].call(kind, message, call_number=call_number)
+        call = servers[p].call(kind, message, call_number=call_number)
+        calls[p] = call._replace(segments=segments)
     return calls
 
 
@@ -118,7 +119,7 @@ def timed_exchange(
         carrier: brings them.
         calls: by server.
     """
-    begin = timestamp_after([tensor for call in calls.values() for tensor in call.request])
+    begin = timestamp_after([tensor for call in calls.values() for tensor in call.tensors])
     sent = {}
     with tf.control_dependencies([begin]):
         for server, call in calls.items():
