@@ -77,6 +77,10 @@ class _Loop:
         self._retired = True
         self._leave(0)
 
+    def cancel(self) -> None:
+        """End all that runs, also what waits for somebody who will not come."""
+        self._session.close()
+
     def _leave(self, count: int) -> None:
         with self._lock:
             self._running -= count
@@ -203,7 +207,7 @@ class DataServer:
         for connection in connections:
             connection.close()
         for loop in job.loops.values() if job else ():
-            loop.retire()
+            loop.cancel()
         return np.int64(1)
 
     def _failure(self, job_id: np.ndarray) -> bytes:
@@ -232,16 +236,21 @@ class DataServer:
         try:
             loop.run(number)
         except (tf.errors.OpError, RuntimeError) as error:  # RuntimeError: the session is closed
-            job.failure = f"{type(error).__name__}: {error}"
-            if isinstance(error, tf.errors.OpError) and not isinstance(error, INTERRUPTIONS):
-                text = json.dumps([error.error_code, error.message])
-                job.errors[loop.service.plan_id] = (time.monotonic(), text)
-            logger.warning("the service loop for %s failed: %s", hello, job.failure)
+            if self._jobs.get(hello.job) is job:  # else it has ended, and its loops with it
+                self._note_failure(job, loop, error)
+                logger.warning("the service loop for %s failed: %s", hello, job.failure)
         finally:
             with self._lock:
                 del self._connections[number]
                 self._resting.pop(number, None)
             connection.close()
+
+    @staticmethod
+    def _note_failure(job: _Job, loop: _Loop, error: Exception) -> None:
+        job.failure = f"{type(error).__name__}: {error}"
+        if isinstance(error, tf.errors.OpError) and not isinstance(error, INTERRUPTIONS):
+            text = json.dumps([error.error_code, error.message])
+            job.errors[loop.service.plan_id] = (time.monotonic(), text)
 
     def _end_the_longest_idle(self) -> None:
         number = next(iter(self._resting.copy()), None)

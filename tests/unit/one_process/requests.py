@@ -66,6 +66,7 @@ class Requests:
         self, strategy: tfps.ParameterServerStrategy, *, has: Kind, number: int = -1
     ) -> None:
         self.runtime = strategy.runtime
+        self.carrier = strategy.runtime.carrier
         routes = self.runtime.data_plane
         assert isinstance(routes, InProcessRoutes)
         self._plans: list[int] = []
@@ -129,7 +130,7 @@ class Requests:
         )
         device, function = self.runtime.servers[server].device, self._functions[server][kind, call]
         asked = ServerCall(device, function, request, reply_bytes=0)
-        reply, _, answer = self.runtime.carrier.exchange({server: asked})[server]
+        reply, _, answer = self.carrier.exchange({server: asked})[server]
         numbers = answer.numpy().tobytes()[:4]
         return Answer(
             Status(int(reply[Reply.STATUS])),

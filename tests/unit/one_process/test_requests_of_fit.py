@@ -16,6 +16,7 @@ import pytest
 
 import tfps
 from tests.unit.one_process.requests import Answer, Requests
+from tests.unit.one_process.service_loops import ServiceLoops
 from tests.unit.one_process.unit_steps import BATCH, Counters, counters, fit
 from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
 from tfps.runtime.message.request_header import SLOTS
@@ -61,17 +62,33 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def jobs(cluster: OneProcess) -> Iterator[Callable[..., Job]]:
+def made(cluster: OneProcess) -> Iterator[dict[tuple[Any, int], Job]]:
     made: dict[tuple[Any, int], Job] = {}
+    yield made
+    for job in made.values():
+        job.strategy.close()
+
+
+@pytest.fixture(params=["calls", "service loops"])
+def jobs(
+    cluster: OneProcess, made: dict[tuple[Any, int], Job], request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Job]]:
+    """Jobs whose servers are asked by calls, or by connections with a loop for each."""
+    loops: list[ServiceLoops] = []
 
     def get(mode: Any, calls: int = 1) -> Job:
         if (mode, calls) not in made:
             made[mode, calls] = Job(cluster, mode, calls=calls)
-        return made[mode, calls]
+        job = made[mode, calls]
+        job.requests.carrier = job.strategy.runtime.carrier
+        if request.param == "service loops":
+            loops.append(ServiceLoops(job.strategy))
+            job.requests.carrier = loops[-1]
+        return job
 
     yield get
-    for job in made.values():
-        job.strategy.close()
+    for each in loops:
+        each.close()
 
 
 @pytest.fixture
@@ -159,6 +176,7 @@ def test_an_older_incarnation_is_refused(job: Job) -> None:
     assert job.push(0, ticket).status is Status.OK
 
 
+@pytest.mark.parametrize("jobs", ["calls"], indirect=True)  # `direct` ends the connection
 @pytest.mark.parametrize("field", ["plan", "protocol"])
 def test_a_request_for_another_program_is_refused(job: Job, field: str) -> None:
     ticket = job.requests.open_tickets(1)
