@@ -77,6 +77,8 @@ class Connection:
         self._sending = threading.RLock()
         self._receiving = threading.RLock() if self._stream.duplex else self._sending
         self._closed = False
+        self._poll = select.poll()  # `select` refuses descriptors above 1024
+        self._poll.register(sock, select.POLLIN)
 
     def send(
         self, header: Int64s, ids: Int64s, payload: Bytes, *segments: npt.NDArray[Any]
@@ -160,11 +162,7 @@ class Connection:
 
         Anything to read on a connection at rest is the end of the stream, or nothing to rely on.
         """
-        if self._closed:
-            return True
-        poll = select.poll()  # `select` refuses descriptors above 1024
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
+        return self._closed or bool(self._poll.poll(0))
 
     @property
     def closed(self) -> bool:
