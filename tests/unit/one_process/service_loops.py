@@ -109,9 +109,9 @@ class ServiceLoops:
         return {server: Message(*map(tf.constant, reply))}
 
     def close(self) -> None:
-        """End all loops, which have to be idle."""
-        for connection in self._idle:
-            connection.close()
+        """End all loops, which have to be idle; the next exchanges begin others."""
+        while self._idle:
+            self._idle.pop().close()
 
     def _loop(self, plan: ServedPlan, device: str) -> Callable[[int], Any]:
         with self._lock:
