@@ -78,7 +78,11 @@ class _Loop:
         self._leave(0)
 
     def cancel(self) -> None:
-        """End all that runs, also what waits for somebody who will not come."""
+        """End all that runs, also what waits for somebody who will not come.
+
+        Only where the variables are of no use any more: when somebody who waits for a mutex is
+        cancelled, TensorFlow lets the next one pass, whoever holds it.
+        """
         self._session.close()
 
     def _leave(self, count: int) -> None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tfps
 from tfps.bridge.tensorflow_private import register_named_function
 from tfps.runtime.coordinator.data_plane import _service_graph
-from tfps.testing.in_process import InProcessRoutes, ServedPlan
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import tokens
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.data_server import NO_REQUEST
@@ -85,9 +85,7 @@ class ServiceLoops:
     name = "service loops"
 
     def __init__(self, strategy: tfps.ParameterServerStrategy) -> None:
-        routes = strategy.runtime.data_plane
-        assert isinstance(routes, InProcessRoutes)
-        self._routes = routes
+        self._contents = strategy.runtime.contents
         self._loops: dict[int, Callable[[int], Any]] = {}  # by the identity of the plan
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
@@ -97,7 +95,8 @@ class ServiceLoops:
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
         ((server, call),) = calls.items()
-        plan = next(p for p in self._routes.plans.values() if call.function in p.functions)
+        plans = self._contents[server].plans.values()
+        plan = next(plan for plan in plans if call.function in plan.functions)
         with self._lock:
             found = [each for each in self._idle if each.plan is plan]
             if found:
@@ -116,9 +115,7 @@ class ServiceLoops:
     def _loop(self, plan: ServedPlan, device: str) -> Callable[[int], Any]:
         with self._lock:
             if id(plan) not in self._loops:
-                hot = min(1, len(plan.functions) - 1)
-                graph = _service_graph(plan.functions, hot=hot, device=device)
-                self._loops[id(plan)] = _imported(graph)
+                self._loops[id(plan)] = _imported(_service_graph(plan, device=device))
             return self._loops[id(plan)]
 
 

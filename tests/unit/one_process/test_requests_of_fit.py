@@ -45,7 +45,7 @@ def fit_jobs(
 
     yield get
     for job, served in loops.items():
-        job.requests.carrier = job.strategy.runtime.carrier
+        job.requests.carrier = job.strategy.runtime.data_plane.carrier
         served.close()
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfps.bridge.server_function import server_function
 from tfps.cluster.threads import SPARE_THREADS
 from tfps.runtime.coordinator.data_plane import _service_graph
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import data_server, tokens
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.data_server import DataServer
@@ -64,7 +65,8 @@ class Served:
         """Take part in the job, and serve the functions."""
         ask(tokens.OPEN, tf.string, tf.constant(JOB), tf.constant(b""))
         hot = min(1, len(self.functions) - 1)
-        graph = _service_graph(self.functions, hot=hot, device=DEVICE)
+        plan = ServedPlan(self.service, tuple(self.functions), hot)
+        graph = _service_graph(plan, device=DEVICE)
         ask(tokens.INSTALL, tf.int64, JOB, self.service.to_json().encode(), graph)
 
     def call(self, kind: Kind, payload: tf.Tensor, ids: Sequence[int] = (), **more: Any) -> Any:

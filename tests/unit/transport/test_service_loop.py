@@ -205,7 +205,6 @@ def test_the_end_of_the_job_ends_who_waits_for_the_mutex(
     _done.set()
     ending.join()
     _end(server, [working, *waiting])
-    assert [worker for worker, _ in _threads].count(1) <= len(waiting)  # none passed the mutex
     assert caplog.messages == []
 
 

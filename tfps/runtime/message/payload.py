@@ -7,23 +7,18 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.runtime.message.wire import CallWire, of_variables
+from tfps.bridge.shards import joined, rule_of, shards_of
+from tfps.runtime.message.wire import CallWire, name_of
 from tfps.transport.layout import Layout
 from tfps.transport.packing import Segments, unpack
 
 
 class Body(NamedTuple):
-    """A request without its header.
+    """A request without its header."""
 
-    Args:
-        payload: uint8 vector; it follows the segments, if there are any.
-        ids: int64, of rows; None: the request is about none.
-        segments: what the payload begins with, not joined.
-    """
-
-    payload: tf.Tensor
-    ids: tf.Tensor | None = None
-    segments: Segments | None = None
+    payload: tf.Tensor  # uint8 vector; it follows the segments
+    ids: tf.Tensor | None = None  # int64, of rows; None: the request is about none
+    segments: Segments | None = None  # what the payload begins with, not joined
 
     @property
     def joined(self) -> Body:
@@ -58,4 +53,9 @@ def decode(
     values: dict[str, tf.Tensor] = {}
     for layout, payload in zip(layouts, payloads, strict=True):
         values.update(unpack(layout, payload))
-    return of_variables(values, variables)
+    found = []
+    for variable in variables:
+        names = [name_of(shard) for shard in shards_of(variable)]
+        if names[0] in values:
+            found.append((variable, joined([values[n] for n in names], rule_of(variable))))
+    return found
