@@ -161,12 +161,7 @@ def parameter_layout(variables: Iterable[Any]) -> Layout:
 
 def report_layout(program: Program) -> Layout:
     """The metric state and the outputs of one step, which close its ticket."""
-    return Layout.of(
-        [
-            (METRICS, "float64", (program.metric_items,)),
-            (OUTPUTS, "float64", (program.output_items,)),
-        ]
-    )
+    return Layout.of(_report(program))
 
 
 def function_wire(program: Program, call_number: int, *, device: str) -> CallWire:
@@ -219,10 +214,7 @@ def call_wire(
     ]
     rest += [(count_name(v), "float64", ()) for v in counts]
     if is_last and reports:
-        rest += [
-            (METRICS, "float64", (program.metric_items,)),
-            (OUTPUTS, "float64", (program.output_items,)),
-        ]
+        rest += _report(program)
     return CallWire(
         gradients=gradients,
         state=state,
@@ -234,3 +226,9 @@ def call_wire(
         server_reply=values.server_layout,
         tables=shards_on([v for v in trained if id(v) in known], device),
     )
+
+
+def _report(program: Program) -> list[tuple[str, str, tuple[int, ...]]]:
+    """The parts of a report that there are; an empty one would take a line of its payload."""
+    items = {METRICS: program.metric_items, OUTPUTS: program.output_items}
+    return [(name, "float64", (number,)) for name, number in items.items() if number]
