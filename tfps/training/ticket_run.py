@@ -17,7 +17,7 @@ from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
-from tfps.runtime.worker.fit_loop import closure_control
+from tfps.runtime.worker.visit import closure_control
 from tfps.training.invitations import Invitations
 from tfps.training.lost_workers import LostWorkers
 from tfps.training.step_rate import StepRate

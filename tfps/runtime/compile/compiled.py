@@ -18,7 +18,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import explain, servers_error
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.runtime.worker.fit_loop import BatchSource
+from tfps.runtime.worker.visit import BatchSource
 
 
 class CompiledProgram:
@@ -51,9 +51,9 @@ class CompiledProgram:
         ]
         if program.schedule.local is not None:
             runtime.local_slots.note(program.schedule.local.slots)
-        loop = REGIMES[program.schedule.regime].loop
+        half = REGIMES[program.schedule.regime]
         self._functions = {
-            carrier: loop(program, servers=self.servers, carrier=carrier).compile(source)
+            carrier: half.loop(half.fit_step, self.servers, carrier=carrier).compile(source)
             for carrier in dict.fromkeys(self._carriers)
         }
         self._concrete: dict[Any, Any] = {}

@@ -15,7 +15,6 @@ from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.compile.regimes import REGIMES
-from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.discovery import Discovery
 from tfps.runtime.program.local_training import keep_to, train_alone
 from tfps.runtime.program.program import Program, refuse_strangers
@@ -23,8 +22,8 @@ from tfps.runtime.program.schedule import Regime
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.mean_half import MeanHalf
+from tfps.runtime.worker.function_local import WarmUpStep
 from tfps.runtime.worker.function_step import FunctionStep
-from tfps.runtime.worker.function_warm_up import WarmUpStep
 
 ROW_REGIMES = (Regime.AT_ONCE, Regime.BOUNDED)
 
@@ -59,7 +58,7 @@ def trace_packed(
     servers = _halves(FunctionHalf, program, strategy=strategy, updates=updates)
     step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
-    outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
+    outputs = _run(step_kind, servers, (function, args, kwargs))
     if program.calls and strategy.runtime.warm_up is not None:
         _trace_twin(function, args, kwargs, program=program, strategy=strategy)
     return outputs, False
@@ -89,11 +88,10 @@ def _run(
     step_kind: type[FunctionStep],
     servers: Sequence[Any],
     call: tuple[Callable[..., Any], Any, Any],
-    runtime: Runtime,
 ) -> Any:
     """Trace a call of the user's function between a pull and what is written back."""
     private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
-    step = step_kind(servers[0].program, servers=servers, runtime=runtime)
+    step = step_kind(servers)
     function, args, kwargs = call
     step.pull()
     with StepScope(step):
@@ -129,7 +127,7 @@ def _trace_warm_up(function: Callable[..., Any], args: Any, kwargs: Any, strateg
     refuse_strangers(program.variables)
     strategy._updates_of(program)  # variables move, if they do, before anything is traced
     servers = _halves(MeanHalf, program, strategy=strategy)
-    outputs = _run(WarmUpStep, servers, (function, args, kwargs), strategy.runtime)
+    outputs = _run(WarmUpStep, servers, (function, args, kwargs))
     strategy.runtime.warm_up.prepare_end()
     return outputs
 

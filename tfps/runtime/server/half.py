@@ -20,7 +20,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader
 from tfps.runtime.message.request_header import SLOTS
-from tfps.runtime.message.wire import CallWire, Parts, name_of, parameters_on, parts_of, shards_on
+from tfps.runtime.message.wire import CallWire, Parts, name_of, parts_of, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import AdmissionPolicy, Terms
 from tfps.runtime.server.application import Application, AtOnce, IntoRound
@@ -83,7 +83,7 @@ class ServerHalf:
         self.rounds: RoundGate | None = server.rounds if program.schedule.in_rounds else None
         self.update_of, self.updates = update_of, updates
         self.job_id = runtime.job_id
-        self.held = parts_of(parameters_on(program, server.device))
+        self.held = parts_of(shards_on(program.variables, server.device))
         self.parameters, self.parameter_layout = self.held.variables, self.held.layout
         self.slots = self.slot_shards()
         self.slot_layout = self.slots.layout
