@@ -293,7 +293,7 @@ class Primitives:
         times: ExchangeTimes | None = None,
     ) -> tuple[Any, tf.Tensor]:
         calls = requests(servers, Kind.PULL, fields=caller_of_call(servers))
-        replies, duration = timed_exchange(self._runtime.carrier, calls)
+        replies, duration = timed_exchange(self._runtime.data_plane.carrier, calls)
         noted = [] if times is None else [times.has_pulled(duration)]  # on a worker
         layouts = [server.parameter_layout for server in servers]
         found = decode(layouts, payloads_of(replies), parameters)
@@ -329,7 +329,7 @@ class Primitives:
             versions=[version[p] for p in range(len(servers))],
             fields={**caller_of_call(servers), **told},
         )
-        replies, duration = timed_exchange(self._runtime.carrier, calls)
+        replies, duration = timed_exchange(self._runtime.data_plane.carrier, calls)
         noted = [] if times is None else [times.has_pushed(duration)]
         with tf.control_dependencies(noted):
             version = tf.stack(column_of(replies, Reply.VERSION))

@@ -17,17 +17,11 @@ from tfps.runtime.worker.function_step import FunctionStep
 
 
 class WorkerHalf(NamedTuple):
-    """What traces the worker's half of a program.
+    """What traces the worker's half of a program."""
 
-    Args:
-        loop: of a program of `fit`.
-        fit_step: the steps of that loop.
-        function_step: of a scheduled function; None: such functions are refused.
-    """
-
-    loop: type[FitLoop[Any]]
-    fit_step: type[FitStep]
-    function_step: type[FunctionStep] | None
+    loop: type[FitLoop[Any]]  # of a program of `fit`
+    fit_step: type[FitStep]  # the steps of that loop
+    function_step: type[FunctionStep] | None  # None: scheduled functions are refused
 
 
 REGIMES = {

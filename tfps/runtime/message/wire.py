@@ -177,11 +177,11 @@ def call_wire(
     trained = program.calls[call_number].variables
     gradients = parts_of(shards_on([v for v in trained if id(v) not in known], device))
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
-    state = tuple(p for p in all_shards(program.state) if device in p._value.resource.devices)
+    state = tuple(p for p in all_shards(program.state) if device in p._value.devices)
     state = state if is_last else ()
     local = program.schedule.local
     counts = local.counts if local is not None and local.adds_counts else ()
-    counts = tuple(v for v in counts if device in v._value.resource.devices)
+    counts = tuple(v for v in counts if device in v._value.devices)
     values = parts_of(shards_on(program.variables, device)) if is_last else gradients
     rest = [_entry(v._value) for v in state]
     rest += [(count_name(v), "float64", ()) for v in counts]

@@ -18,6 +18,7 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.runtime.message.reply_header import PlanHeader
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import CallWire, Parts, name_of, parts_of, shards_on
@@ -147,10 +148,9 @@ class ServerHalf:
         return Service(self.job_id, self.plan_id, self.runtime.workers, entries)
 
     def _install(self) -> None:
-        functions = self.functions
-        hot = min(1, len(functions) - 1)  # what every step asks for
-        self.runtime.data_plane.install(self.server, self.service, functions, hot=hot)
-        self.runtime.forget_with(self, [(self.server.index, self.plan_id)])
+        hot = min(1, len(self.functions) - 1)  # what every step asks for
+        plan = ServedPlan(self.service, tuple(self.functions), hot)
+        self.runtime.install(self.server, plan, owner=self)
 
     def offer(
         self,

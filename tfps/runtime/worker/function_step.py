@@ -44,7 +44,7 @@ class FunctionStep(Step):
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         self.runtime = servers[0].runtime
-        super().__init__(servers, carrier=self.runtime.carrier)
+        super().__init__(servers, carrier=self.runtime.data_plane.carrier)
         # As in TensorFlow the gradients of replicas are summed up, whatever their batches hold.
         self.shares = [tf.constant(1.0, tf.float64)] * len(self.copies)
         self.meeting = Meeting(self, shares=self.shares)

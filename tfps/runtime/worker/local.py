@@ -30,7 +30,7 @@ class LocalUpdates(Step):
         super().__init__(*arguments, **options)
         local = self.program.schedule.local
         assert local is not None
-        self.local, container = local, self.servers[0].server.ledger.container
+        self.local, container = local, self.servers[0].server.contents.container
         # One object for each, by which TensorFlow orders reads and writes.
         self.kept = {
             id(variable): WorkerLocalVariable(variable, container=container, role=self.role)
