@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,10 @@ class Orders:
 
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         examples, shuffle = int(adapter._num_samples), adapter._shuffle
+        self._is_shuffled = bool(shuffle)
         self._next: tf.Tensor | None = None
-        self._dataset: tf.data.Dataset | None = None
-        if shuffle:
+        self._dataset: Iterable[Any] = ()
+        if self._is_shuffled:
             # Where an order is drawn as a whole, it comes as a whole: workers wait for it.
             size = int(adapter._batch_size) if shuffle == "batch" else examples
             of_indices = ArrayDataAdapter(np.arange(examples), batch_size=size, shuffle=shuffle)
@@ -49,7 +50,7 @@ class Orders:
         """The next one: the indices of all examples, int64."""
         self.draw_ahead()
         order = self._next
-        if self._dataset is not None:
+        if self._is_shuffled:
             self._next = None
         return order
 
