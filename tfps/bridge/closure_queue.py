@@ -67,7 +67,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def put(self, closure: Any, tag: Any = None) -> None:
         if tag is None:
             with self._queue_lock:
-                is_idle = self._queue.empty() and self._inflight_closure_count == 0
+                is_idle = self._is_idle()
             if self.membership.scheduled(closure, is_idle=is_idle):
                 self.look_again()  # who is a member now lingers
         super().put(closure, tag)
@@ -147,6 +147,19 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         finally:
             with self._queue_lock:
                 self._joining -= 1
+
+    def rest(self, timeout_s: float) -> None:
+        """Wait until no closure is left or one has failed, but at most so long.
+
+        Unlike in `wait` more closures may be scheduled meanwhile, and no worker leaves for it.
+        """
+        with self._queue_lock:
+            self._stop_waiting_condition.wait_for(
+                lambda: self._error is not None or self._is_idle(), timeout_s
+            )
+
+    def _is_idle(self) -> bool:
+        return bool(self._queue.empty() and self._inflight_closure_count == 0)
 
     def stop(self) -> None:
         super().stop()
@@ -267,7 +280,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         """
         with self._queue_lock:
             self._standing_error = make_error
-            if self._inflight_closure_count or not self._queue.empty():
+            if not self._is_idle():
                 self._error = self._error or make_error()
                 self._stop_waiting_condition.notify_all()
 
@@ -278,7 +291,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             make_error: where there are any, of what `join` or `done` raises for them.
         """
         with self._queue_lock:
-            if self._inflight_closure_count or not self._queue.empty():
+            if not self._is_idle():
                 self._error = make_error()
                 self._cancel_all_closures()
                 self._stop_waiting_condition.notify_all()

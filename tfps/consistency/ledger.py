@@ -34,7 +34,7 @@ STALENESS_BINS = 64  # the last bin collects everything above; optimizers get th
 
 
 class Status(enum.IntEnum):
-    """How a server answers."""
+    """How a server answers; up to `DUPLICATE` the sender still takes part."""
 
     OK = 0
     LATE = 1

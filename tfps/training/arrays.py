@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,41 @@ from tfps.runtime.worker.visit import BatchClaim
 MAX_RESIDENT_BYTES = 1 << 30
 
 
+class Orders:
+    """The orders of the examples in one pass after the other, as Keras's own adapter draws them.
+
+    Args:
+        adapter: what Keras made of the arguments of `fit`.
+    """
+
+    def __init__(self, adapter: ArrayDataAdapter) -> None:
+        examples, shuffle = int(adapter._num_samples), adapter._shuffle
+        self._is_shuffled = bool(shuffle)
+        self._next: tf.Tensor | None = None
+        self._dataset: Iterable[Any] = ()
+        if self._is_shuffled:
+            # Where an order is drawn as a whole, it comes as a whole: workers wait for it.
+            size = int(adapter._batch_size) if shuffle == "batch" else examples
+            of_indices = ArrayDataAdapter(np.arange(examples), batch_size=size, shuffle=shuffle)
+            self._dataset = of_indices.get_tf_dataset()
+        else:
+            self._next = tf.range(examples, dtype=tf.int64)
+
+    def draw_ahead(self) -> None:
+        """Draw the next one before it is wanted: TensorFlow takes its time to make the pipeline."""
+        if self._next is None:
+            parts = [tree.flatten(indices)[0] for indices in self._dataset]
+            self._next = tf.cast(tf.concat(parts, 0), tf.int64)
+
+    def draw(self) -> tf.Tensor:
+        """The next one: the indices of all examples, int64."""
+        self.draw_ahead()
+        order = self._next
+        if self._is_shuffled:
+            self._next = None
+        return order
+
+
 class ArraysPass:
     """The order of the examples in one pass.
 
@@ -27,17 +62,16 @@ class ArraysPass:
     order, as it draws none in Keras, and at the end of `fit` waits for no task.
 
     Args:
-        order: Keras's dataset of indices.
+        orders: where it is drawn from.
     """
 
-    def __init__(self, order: tf.data.Dataset) -> None:
-        self._order = order
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
 
     @functools.cached_property
     def indices(self) -> tf.Tensor:
         """Of all examples, int64."""
-        parts = [tree.flatten(indices)[0] for indices in self._order]
-        return tf.cast(tf.concat(parts, 0), tf.int64) if parts else tf.zeros([0], tf.int64)
+        return self._orders.draw()
 
 
 class ResidentArrays:
@@ -66,13 +100,7 @@ class ResidentArrays:
             tf.cast(tf.convert_to_tensor(_plain(array)), spec.dtype)
             for array, spec in zip(present, specs, strict=True)
         ]
-        # Keras's own order. Where it is drawn as a whole, it comes as a whole: workers wait for it.
-        by_batch = adapter._shuffle == "batch"
-        self._order = ArrayDataAdapter(
-            np.arange(self._examples),
-            batch_size=self._batch_size if by_batch else self._examples,
-            shuffle=adapter._shuffle,
-        ).get_tf_dataset()
+        self.orders = Orders(adapter)
 
     @staticmethod
     def suits(adapter: Any) -> bool:
@@ -101,7 +129,7 @@ class ResidentArrays:
 
     def new_pass(self) -> ArraysPass:
         """The order of one pass, drawn when it is used."""
-        return ArraysPass(self._order)
+        return ArraysPass(self.orders)
 
     def arguments(self, data_pass: ArraysPass, offset_steps: int) -> Any:
         """What a closure receives: arrays, order, and where in the pass its run begins."""

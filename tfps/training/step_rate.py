@@ -31,8 +31,8 @@ class StepRate:
     True
     >>> rate.count(150, now_s=31.0, by_worker=[65, 85])
     >>> rate.count(150, now_s=40.0, by_worker=[65, 85])
-    >>> rate.per_second, rate.per_second_by_worker
-    (100.0, (40.0, 60.0))
+    >>> rate.per_second, rate.per_second_by_worker, rate.expected_s(20)
+    (100.0, (40.0, 60.0), 0.2)
     """
 
     def __init__(self, began_s: float = -math.inf) -> None:
@@ -59,6 +59,11 @@ class StepRate:
         if first is None or latest.now_s <= first.now_s:
             return None
         return (latest.steps - first.steps) / (latest.now_s - first.now_s)
+
+    def expected_s(self, steps: int) -> float | None:
+        """How long so many steps take; None where that cannot be told."""
+        rate = self.per_second
+        return steps / rate if rate else None
 
     @property
     def per_second_by_worker(self) -> tuple[float, ...] | None:

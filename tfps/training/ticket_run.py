@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 # A connection that breaks while its server lives is rare; one that breaks each time has a reason.
 ATTEMPTS = 5
 RECONNECT_AFTER_S = 0.2
-# 50 Hz: a progress bar and batch callbacks look continuous.
-SAMPLE_PERIOD_S = 0.02
+# As often as a progress line is redrawn.
+SAMPLE_PERIOD_S = 0.05
 # Each sample costs the chief and a server a millisecond; who asked for many steps can wait longer.
 LONGEST_SAMPLE_PERIOD_S = 0.2
 
@@ -64,20 +64,18 @@ class TicketRun:
             closure_control(0, 0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
         )
         server = runtime.ticket_server
-        compiled.servers[0].report(reset=True)
+        self.cells, *_ = compiled.servers[0].report(reset=True)
         self.first = server.open_tickets(0)
         self._steps = UNLIMITED_TICKETS if tickets is None else tickets
         self._end = self.first + self._periods(self._steps)
-        self.cells = server.cells()
         self._completed_before = int(self.cells[server.layout.COMPLETED])
-        self._began_s = self._sampled_s = time.monotonic()
-        self.rate = StepRate(self._began_s)
+        self._sampled_s = time.monotonic()
+        self.rate = StepRate(self._sampled_s)
         self.completed = 0
         self.samples = 0
         self.metrics = np.zeros([compiled.program.metric_items])
         self.outputs = np.zeros([compiled.program.output_items])
         self.running = False
-        self._next_sample_s = 0.0
         self._limit = self.first
         self._lost = LostWorkers(coordinator, lines=runtime.worker_lines)
         self._recalled = False
@@ -90,12 +88,11 @@ class TicketRun:
         if self._interrupted:
             self._resume()
         limit = self._end if steps is None else min(self._end, self.first + self._periods(steps))
-        if limit != self._limit or not self.running:
-            self._limit = limit
-            if not self._recalled:
-                self._runtime.ticket_server.set_limit(limit)
+        is_new, self._limit = limit != self._limit, limit
         if not self.running:
             self._send_out()
+        elif is_new and not self._recalled:
+            self._runtime.ticket_server.set_limit(limit)
 
     def _periods(self, steps: int) -> int:
         """How many tickets of the servers so many steps are."""
@@ -128,12 +125,12 @@ class TicketRun:
             Exception: what a closure raised, from the coordinator.
         """
         while self.completed < steps:
-            time.sleep(max(0.0, self._next_sample_s - time.monotonic()))
+            due_s = self._sampled_s + self._period_s(steps - self.completed)
+            self._queue.rest(max(0.0, due_s - time.monotonic()))
             finished = self._coordinator.done()
             self._invited.cancel(self._queue.barred)
             self.sample()
             meanwhile(self.completed)
-            self._next_sample_s = time.monotonic() + self._period_s(steps - self.completed)
             if finished and self.completed < steps:
                 if self._recalled:
                     self._recalled = False
@@ -202,9 +199,8 @@ class TicketRun:
         self.rate.count(self.completed, now_s=self._sampled_s, by_worker=by_worker)
 
     def _period_s(self, remaining_steps: int) -> float:
-        """Until half of the steps that are waited for should be done."""
-        rate = self.completed / max(self._sampled_s - self._began_s, 1e-9)
-        expected_s = 0.5 * remaining_steps / rate if rate else SAMPLE_PERIOD_S
+        """Until the steps that are waited for should be done."""
+        expected_s = self.rate.expected_s(remaining_steps) or 0.0
         return min(max(SAMPLE_PERIOD_S, expected_s), LONGEST_SAMPLE_PERIOD_S)
 
     def drain(self) -> None:

@@ -45,6 +45,27 @@ def test_a_recalled_closure_is_run_by_another_worker(cluster: Cluster) -> None:
     assert len(closure.runs) == 2
 
 
+@pytest.mark.parametrize("error", [None, RuntimeError("of the user's")])
+def test_who_rests_is_woken_by_the_end(cluster: Cluster, error: Exception | None) -> None:
+    first = cluster.put().next_run()
+    cluster.queue.rest(0.05)  # comes back although the closure goes on
+    woken = threading.Event()
+
+    def rest() -> None:
+        cluster.queue.rest(2 * DEADLINE_S)
+        woken.set()
+
+    threading.Thread(target=rest, daemon=True).start()
+    assert not woken.wait(0.05)
+    second = cluster.put().next_run()  # `wait` would keep it from being scheduled
+    if error is None:
+        first.end()
+        assert not woken.wait(0.05)
+    second.end(error)
+    assert woken.wait(DEADLINE_S)
+    first.end()
+
+
 def test_lives_end_with_a_loss_and_begin_with_a_closure(cluster: Cluster) -> None:
     closure = cluster.put()
     hung, run = cluster.who_took(closure)

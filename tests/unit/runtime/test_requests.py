@@ -97,15 +97,13 @@ def test_replies_are_read_in_the_order_of_servers() -> None:
     assert [int(payload[0]) for payload in payloads_of(replies)] == [0, 1]
 
 
-def test_an_answer_is_accepted_where_all_servers_go_on_with_the_worker() -> None:
-    rest = [0] * (len(Reply) - 1)
-    replies = {
-        p: Message.of(tf.constant([status, *rest], tf.int64))
-        for p, status in enumerate((Status.OK, Status.LATE))
-    }
-    assert not Answer.of(replies).accepted
-    assert Answer.of(replies, accepting=(Status.OK, Status.LATE)).accepted
-    assert not Answer.of(replies, accepting=(Status.OK, Status.DUPLICATE)).accepted
+@pytest.mark.parametrize("status", Status)
+def test_an_answer_is_accepted_where_all_servers_go_on_with_the_worker(status: Status) -> None:
+    headers = [tf.constant([each, *[0] * (len(Reply) - 1)], tf.int64) for each in (0, status)]
+    replies = dict(enumerate(map(Message.of, headers)))
+    takes_part = status in (Status.OK, Status.LATE, Status.DUPLICATE)
+    assert Answer.of(replies).accepted == (status == Status.OK)
+    assert Answer.of(replies, worst=Status.DUPLICATE).accepted == takes_part
 
 
 def _variable(name: str, size: int) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tfps.runtime.program.program import Program
 from tfps.runtime.program.step_results import StepResults
 
 State = tuple[tf.Variable, tf.Variable]
@@ -62,6 +63,15 @@ def test_result(name: str) -> None:
     assert results.positions == [0]
     computed = results.compute([tf.constant(10.0), tf.constant(4.0)])
     assert float(computed[0]) == pytest.approx(expected)
+
+
+def test_a_step_does_not_report_what_the_chief_computes() -> None:
+    results = _trace(lambda s, b: {"largest": tf.reduce_max(b), "mean": _mean(s, b)})
+    outputs = {"largest": tf.TensorSpec([]), "mean": tf.TensorSpec([])}
+    program = Program("p", lambda _: None, None, trains=True, outputs=outputs, results=results)
+    (reported,) = program.numeric_outputs
+    assert reported is outputs["largest"]
+    assert program.output_items == 1
 
 
 OTHERS: dict[str, Callable[..., Any]] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -46,3 +48,41 @@ def test_batches_are_those_of_keras(arguments: tuple[Any, ...], batch_size: int)
         tf.nest.assert_same_structure(found, expected)
         for one, two in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "batch"])
+@pytest.mark.parametrize("examples", [12, 10])
+def test_an_order_that_is_drawn_ahead_is_that_of_the_next_pass(
+    shuffle: bool | str, examples: int
+) -> None:
+    keras.utils.set_random_seed(1)
+    adapter = ArrayDataAdapter(LABELS[:examples], batch_size=4, shuffle=shuffle)
+    source = ResidentArrays(adapter)
+    expected = adapter.get_tf_dataset()
+    for _ in range(3):
+        source.new_pass()  # Keras throws most away
+        batches = [tf.nest.flatten(batch)[0] for batch in expected]
+        order = source.new_pass().indices
+        np.testing.assert_array_equal(LABELS[order], np.concatenate(batches))
+        for _ in range(2):
+            source.orders.draw_ahead()
+
+
+def test_each_pass_takes_the_next_draw() -> None:
+    class Draws:
+        def __init__(self) -> None:
+            self.number = 0
+
+        def __iter__(self) -> Iterator[tuple[tf.Tensor]]:
+            self.number += 1
+            yield (tf.constant([self.number]),)
+
+    source = ResidentArrays(ArrayDataAdapter(LABELS, batch_size=4, shuffle=True))
+    source.orders._dataset = Draws()
+    taken = []
+    for _ in range(3):
+        source.new_pass()  # Keras throws most away
+        taken.append(int(source.new_pass().indices[0]))
+        source.orders.draw_ahead()
+        source.orders.draw_ahead()
+    assert taken == [1, 2, 3]

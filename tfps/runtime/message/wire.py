@@ -204,7 +204,6 @@ def _entry(native: Any, name: str | None = None) -> LayoutEntry:
 
 
 def _report(program: Program) -> list[LayoutEntry]:
-    return [
-        (METRICS, "float64", (program.metric_items,)),
-        (OUTPUTS, "float64", (program.output_items,)),
-    ]
+    """The parts of a report that there are; an empty one would take a line of its payload."""
+    items = {METRICS: program.metric_items, OUTPUTS: program.output_items}
+    return [(name, "float64", (number,)) for name, number in items.items() if number]

@@ -13,6 +13,15 @@ from tfps.metrics.merging import Merging
 Array = np.ndarray[Any, Any]
 
 
+def end_to_end(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Numbers as a step reports them: float64 [items]."""
+    if not tensors:
+        return tf.zeros([0], tf.float64)
+    if all(tensor.shape.rank == 0 for tensor in tensors) and len({t.dtype for t in tensors}) == 1:
+        return tf.cast(tf.stack(tensors), tf.float64)  # the usual report, in two operations
+    return tf.concat([tf.reshape(tf.cast(t, tf.float64), [-1]) for t in tensors], 0)
+
+
 class MetricTotals:
     """The layout of a program's metric reports.
 
@@ -59,11 +68,10 @@ class MetricTotals:
     def report(self, values: Sequence[tf.Tensor], refused: Sequence[tf.Tensor]) -> tf.Tensor:
         """A step's report, from the values after it and a boolean for each unproven metric."""
         parts = [
-            value if index in self._merged else value - tf.constant(base)
+            value - tf.constant(base) if base.any() and index not in self._merged else value
             for index, (value, base) in enumerate(zip(values, self.bases, strict=True))
         ]
-        flat = [tf.reshape(tf.cast(part, tf.float64), [-1]) for part in [*parts, *refused]]
-        return tf.concat(flat, 0) if flat else tf.zeros([0], tf.float64)
+        return end_to_end([*parts, *refused])
 
     def combine(self, total: tf.Tensor, report: tf.Tensor) -> tf.Tensor:
         """A total that includes one more report."""

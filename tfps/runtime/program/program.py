@@ -87,11 +87,13 @@ class Program:
 
     @property
     def numeric_outputs(self) -> list[tf.TensorSpec]:
-        """Those that a step reports."""
+        """Those that a step reports; the chief computes results of metrics from their totals."""
+        computed = self.results.positions if self.results is not None else ()
         return [
             spec
-            for spec in tf.nest.flatten(self.outputs)
-            if isinstance(spec, tf.TensorSpec)
+            for position, spec in enumerate(tf.nest.flatten(self.outputs))
+            if position not in computed
+            and isinstance(spec, tf.TensorSpec)
             and spec.shape.is_fully_defined()
             and (spec.dtype.is_floating or spec.dtype.is_integer or spec.dtype.is_bool)
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,13 +26,11 @@ class Answer(NamedTuple):
     microseconds: Any = NOT_MEASURED  # from the requests to the last reply
 
     @classmethod
-    def of(
-        cls, replies: Mapping[int, Message], *, accepting: Sequence[Status] = (Status.OK,)
-    ) -> Answer:
-        """What replies bring; a worker goes on only where all are of an accepting status."""
+    def of(cls, replies: Mapping[int, Message], *, worst: Status = Status.OK) -> Answer:
+        """What replies bring; a worker goes on only where all statuses are so good."""
         statuses = tf.stack(column_of(replies, Reply.STATUS))
-        accepts = functools.reduce(tf.logical_or, [statuses == status for status in accepting])
-        return cls(payloads_of(replies), column_of(replies, Reply.VERSION), tf.reduce_all(accepts))
+        accepted = tf.reduce_all(statuses <= worst)
+        return cls(payloads_of(replies), column_of(replies, Reply.VERSION), accepted)
 
 
 def requests(

@@ -23,9 +23,6 @@ from tfps.transport.carrier import Carrier
 from tfps.transport.message import Kind, Reply, Request
 from tfps.transport.packing import pack
 
-# A server that refuses a push has let this worker out: what it computes on counts nowhere.
-_PUSHED = (Status.OK, Status.LATE, Status.DUPLICATE)
-
 
 class FitStep(Step):
     """Traces steps of a visit; what they know between exchanges lies in a loop's state."""
@@ -159,7 +156,8 @@ class FitStep(Step):
         """Push bodies; the answer brings the next ticket."""
         calls = self.requests(Kind.PUSH, bodies, call_number=call_number)
         replies, duration = timed_exchange(self.carrier, calls)
-        answer, header = Answer.of(replies, accepting=_PUSHED), replies[0].header
+        # Worse: it was let out, and what it computes on counts nowhere.
+        answer, header = Answer.of(replies, worst=Status.DUPLICATE), replies[0].header
         granted = tf.where(answer.accepted, header[Reply.NEXT_TICKET], NO_TICKET)
         return answer._replace(
             next_ticket=granted, next_batches=header[Reply.NEXT_BATCHES], microseconds=duration

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.metrics.additivity import adds_up
 from tfps.runtime.message.wire import METRICS, OUTPUTS
+from tfps.runtime.program.metric_totals import end_to_end
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.worker_copies import WorkerCopies
 
@@ -56,7 +57,7 @@ class StepReport:
             for tensor, spec in zip(tf.nest.flatten(outputs), specs, strict=True)
             if any(spec is reported for reported in self._program.numeric_outputs)
         ]
-        return {METRICS: metrics, OUTPUTS: _flat_float64(flat)}
+        return {METRICS: metrics, OUTPUTS: end_to_end(flat)}
 
 
 def empty_report(program: Program) -> dict[str, tf.Tensor]:
@@ -65,9 +66,3 @@ def empty_report(program: Program) -> dict[str, tf.Tensor]:
         METRICS: tf.zeros([program.metric_items], tf.float64),
         OUTPUTS: tf.zeros([program.output_items], tf.float64),
     }
-
-
-def _flat_float64(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    if not tensors:
-        return tf.zeros([0], tf.float64)
-    return tf.concat([tf.reshape(tf.cast(t, tf.float64), [-1]) for t in tensors], 0)
