@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.project import pages
 from tfps.testing import run_command, watch_leftovers
 
 pytestmark = pytest.mark.timeout(280)
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.timeout(280)
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.py"))
 LONGEST_LINES = 80
 LEAST_ACCURACY = 0.75  # after three short epochs; guessing gives 0.1
+SERVERS = {"who_applies_the_update": "2"}
 PRINTS = {
     "custom_loop": r"epoch 3: loss [\d.]+",
     "fit": r"471 updates applied by the parameter server",
@@ -23,12 +25,13 @@ PRINTS = {
 }
 
 
-@pytest.mark.quick("custom_loop", "fit")
+@pytest.mark.quick("custom_loop", "fit", "who_applies_the_update")
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example(script: Path) -> None:
+    ps = SERVERS.get(script.stem, "1")
     with watch_leftovers():
         result = run_command(
-            [sys.executable, "-m", "tfps", "run", "--workers", "2", "--ps", "1", script],
+            [sys.executable, "-m", "tfps", "run", "--workers", "2", "--ps", ps, script],
             deadline_s=240,
             environment={"TF_CONFIG": None},
         )
@@ -36,6 +39,9 @@ def test_example(script: Path) -> None:
     assert re.search(PRINTS.get(script.stem, ""), result.stdout), result.stdout
     for accuracy in re.findall(r"test accuracy ([\d.]+)", result.stdout):
         assert float(accuracy) > LEAST_ACCURACY
+    printed = re.sub(r"^\[\w+ ?\d*\] ", "", result.stdout, flags=re.M)
+    for sample in pages.samples(script.stem):
+        assert pages.not_shown(sample.text, printed) == [], result.stdout
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)

@@ -1,0 +1,228 @@
+"""The examples of the README and of docs/ run, and what the pages name is there."""
+
+from __future__ import annotations
+
+import builtins
+import gzip
+import lzma
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import tfps
+from tests.integration.project import pages
+from tests.integration.project.pages import ROOT
+from tests.integration.terminal import run_in_terminal
+from tfps.cli import main
+from tfps.config import JobConfig, load
+from tfps.job.bundle import config_path
+from tfps.strategy.stats import Stats
+from tfps.testing import run_command, watch_leftovers
+
+pytestmark = pytest.mark.timeout(280)
+
+README = pages.text_of("README.md")
+PAGES = pages.everything()
+BLOCKS = pages.blocks()
+SUBSET = ROOT / "examples/fashion_mnist/subset"
+LONGEST_README_LINES = 200
+# Behind the script of the README: the blocks of each page, in a copy of its names, so that no page
+# needs another one.
+GO_ON = """
+import pathlib
+for page in sys.argv[1:]:
+    print("page:", page, flush=True)
+    exec(compile(pathlib.Path(page).read_text(), page, "exec"), dict(globals()))
+print("all updates:", strategy.stats().updates_applied)
+"""
+
+
+@pytest.fixture
+def keras_home(tmp_path: Path) -> Path:
+    """A folder where `keras.datasets.fashion_mnist` finds the shipped subset, without a network."""
+    folder = tmp_path / "keras/datasets/fashion-mnist"
+    folder.mkdir(parents=True)
+    for file in SUBSET.glob("*.xz"):
+        with gzip.open(folder / f"{file.stem}.gz", "wb", compresslevel=1) as target:
+            target.write(lzma.decompress(file.read_bytes()))
+    return tmp_path / "keras"
+
+
+def test_own_script_and_the_pages_that_continue_it_run(tmp_path: Path, keras_home: Path) -> None:
+    (own,) = pages.runnable("own script")
+    script = tmp_path / "train.py"
+    script.write_text(f"import sys\n{pages.after(own.text)}{GO_ON}")
+    continued: dict[str, list[str]] = {}
+    for block in pages.runnable("continued"):
+        continued.setdefault(f"{block.page.stem}.py", []).append(block.text)
+    assert len(continued) > 8
+    for name, texts in continued.items():
+        (tmp_path / name).write_text("\n".join(texts))
+    with watch_leftovers():
+        status, shown = run_in_terminal(
+            [
+                sys.executable,
+                "-m",
+                "tfps",
+                "run",
+                "--workers",
+                "2",
+                "--ps",
+                "1",
+                script,
+                *continued,
+            ],
+            deadline_s=240,
+            answers={},
+            environment={"TF_CONFIG": None, "KERAS_HOME": str(keras_home)},
+            folder=tmp_path,
+        )
+    assert status == 0, shown
+    (accuracy,) = re.findall(r"test loss and accuracy: \[[\d.]+, ([\d.]+)\]", shown)
+    assert float(accuracy) > 0.75
+    (loss,) = re.findall(r"mean loss: ([\d.]+)", shown)
+    assert float(loss) < 1
+    assert shown.count("norm of the last bias:") == 2
+    (updates,) = re.findall(r"all updates: (\d+)", shown)
+    # Three epochs of 10,000 examples, 100 scheduled steps, and of 6,400 examples: two functions and
+    # a service, the callbacks' two epochs, rows, two optimizers, and a checkpoint.
+    assert int(updates) == 3 * 157 + 100 + (2 + 2 + 2 + 1 + 2 + 1) * 100, shown
+    for sample in pages.samples("own script"):
+        assert pages.not_shown(sample.text, shown) == []
+
+
+def test_the_diff_changes_four_things() -> None:
+    (own,) = pages.runnable("own script")
+    before, after = (
+        [line.strip() for line in text.splitlines()]
+        for text in (pages.before(own.text), pages.after(own.text))
+    )
+    assert [line for line in before if line not in after] == []
+    assert [line for line in after if line not in before] == [
+        "import tfps",
+        "strategy = tfps.ParameterServerStrategy()",
+        "with strategy.scope():",
+    ]
+
+
+@pytest.mark.parametrize("block", pages.runnable("alone"), ids=lambda block: block.page.stem)
+def test_programs_of_their_own_run(block: pages.Block, tmp_path: Path) -> None:
+    with watch_leftovers():
+        result = run_command(
+            [sys.executable, "-"],
+            deadline_s=120,
+            environment={"TF_CONFIG": None},
+            folder=tmp_path,
+            input_text=block.text,
+        )
+    assert result.returncode == 0, result.stdout + result.stderr
+    for sample in pages.samples(f"of {block.page.stem}"):
+        assert pages.not_shown(sample.text, result.stdout) == []
+
+
+def test_every_python_example_is_run() -> None:
+    of_python = [block for block in BLOCKS if block.language in ("python", "diff")]
+    assert [block for block in of_python if block.marker != "runnable"] == []
+    kinds = {block.value for block in BLOCKS if block.marker == "runnable"}
+    assert kinds == {"own script", "continued", "alone"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= LONGEST_README_LINES
+
+
+def test_commands_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    for name in ("examples", "configs", "docker"):
+        Path(name).symlink_to(ROOT / name)
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    seen = set()
+    for program, *arguments in pages.commands():
+        seen.add(program)
+        if program == "tfps":
+            name, *rest = arguments
+            command = main.get_command(click.Context(main), name)
+            assert command is not None, name
+            if name == "bench":
+                continue
+            given = command.make_context(name, rest).params
+            if "overrides" in given:
+                load(config_path(given["config"]), given["overrides"])
+        elif program == "make":
+            assert arguments[0] in targets
+        elif program == "docker":
+            assert Path(arguments[arguments.index("-f") + 1]).is_file()
+        else:
+            assert program in (".venv/bin/python", "pytest", "git"), program
+    assert {"tfps", "make", "docker"} <= seen
+
+
+def test_every_command_is_in_the_table() -> None:
+    table = pages.text_of("docs/reference/commands.md")
+    rows = [row.split() for row in re.findall(r"^\| `tfps (.*?)` \|", table, re.M)]
+    context = click.Context(main)
+    assert {row[0] for row in rows} == set(main.list_commands(context))
+    benchmarks = main.get_command(context, "bench")
+    assert isinstance(benchmarks, click.Group)
+    assert {row[1] for row in rows if row[0] == "bench"} == set(benchmarks.list_commands(context))
+
+
+def test_files_exist() -> None:
+    names = re.findall(r"`((?:configs|docker|docs|examples|tests|tfps)/[\w./-]+|\.ci/\w+)`", PAGES)
+    assert len(names) > 5
+    assert [name for name in names if not (ROOT / name).exists() and "NAME" not in name] == []
+    assert all((ROOT / path).is_file() for path in re.findall(r"cat (configs/[\w./-]+)", PAGES))
+    listed = set(re.findall(r"`(\w+)\.py`", pages.text_of("docs/start/examples.md")))
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == listed
+
+
+def test_every_feature_names_a_test_that_exists() -> None:
+    rows = re.findall(r"^\|.*\| (.*?) \|$", pages.text_of("docs/reference/what-works.md"), re.M)
+    named = [name for row in rows for name in re.findall(r"`([\w/]+)`", row)]
+    assert len(named) > 20
+    homes = [ROOT / "tests" / home for home in ("", "cluster", "cluster/keras")]
+    found = {
+        name
+        for name in named
+        for home in homes
+        if (home / name).is_dir() or (home / f"{name}.py").is_file()
+    }
+    assert sorted(set(named) - found) == []
+
+
+def test_names_exist() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", pages.text_of("docs/reference/stats.md"), re.M)
+    assert {name for row in rows for name in re.findall(r"\w+", row)} == set(
+        Stats.__dataclass_fields__
+    )
+    assert set(re.findall(r"`tfps\.([a-zA-Z]\w+)", PAGES)) <= set(tfps.__all__) | {"toml"}
+    for name in re.findall(r"`(\w+Error|ConnectTimeout)`", PAGES):
+        assert hasattr(tfps.errors, name) or hasattr(builtins, name), name
+
+
+def test_sections_and_variables_exist() -> None:
+    table = pages.text_of("docs/reference/job-file.md")
+    named = {name.strip("[]") for name in re.findall(r"`(.*?)`", table)}
+    sections = set(_sections(JobConfig().model_dump()))
+    assert sections <= named
+    source = "".join(path.read_text() for path in (ROOT / "tfps").rglob("*.py"))
+    assert [name for name in re.findall(r"TFPS_\w+", PAGES) if f'"{name}"' not in source] == []
+
+
+def _sections(values: dict[str, Any], parent: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield f"{parent}{name}"
+            yield from _sections(value, f"{parent}{name}.")
+
+
+def test_no_page_speaks_of_a_time() -> None:
+    """What is missing is a limit; when the page was written is nobody's business."""
+    assert re.findall(r"\b(so far|today|not yet|Measure again|good hour)\b", PAGES) == []
+    assert "git clone" not in PAGES
