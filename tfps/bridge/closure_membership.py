@@ -17,12 +17,12 @@ class ClosureMembership:
         """Whether others may wait for a worker, so that it has to leave when it goes idle."""
         return False
 
-    def scheduled(self, closure: Any, *, at_rest: bool) -> bool:
+    def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
         """A closure will be queued; answers whether workers became members.
 
         Args:
             closure: that was scheduled.
-            at_rest: no other one is queued or runs.
+            is_idle: no other one is queued or runs.
         """
         return False
 

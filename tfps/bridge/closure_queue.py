@@ -67,8 +67,8 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def put(self, closure: Any, tag: Any = None) -> None:
         if tag is None:
             with self._queue_lock:
-                at_rest = self._queue.empty() and self._inflight_closure_count == 0
-            if self.membership.scheduled(closure, at_rest=at_rest):
+                is_idle = self._queue.empty() and self._inflight_closure_count == 0
+            if self.membership.scheduled(closure, is_idle=is_idle):
                 self.look_again()  # who is a member now lingers
         super().put(closure, tag)
 

@@ -55,7 +55,7 @@ class ComposedVariable(ServerVariable):
             return self._compose(no_copy)
         if private.tracing_for_a_saved_model():  # there it is a variable of its own
             return super()._read_variable_op(no_copy)
-        return private.differentiable_piece(self, lambda: self._compose(no_copy))
+        return private.differentiable_read(self, lambda: self._compose(no_copy))
 
     def _checked(self, value: Any) -> tf.Tensor:
         """A value to assign, as a tensor."""

@@ -88,8 +88,8 @@ class ServerVariable(private.BaseResourceVariable):
             coordinator reads and writes the value in parts.
     """
 
-    slab: Any = None  # the vector that it is a piece of, where it is one
-    stays_alone = False  # it is to become no piece of any: its rows are asked for one by one
+    slab: Any = None  # the vector that it is a segment of, where it is one
+    stays_alone = False  # it is to become no segment of any: its rows are asked for one by one
     _tfps_chunk_bytes = CHUNK_BYTES
 
     def __init__(

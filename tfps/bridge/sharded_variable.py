@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.composed_variable import ComposedVariable
-from tfps.bridge.pieces import Divided, cut, joined
 from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.shards import RowsByShard, cut, joined
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_shard
 
 
@@ -92,11 +92,11 @@ class ShardedVariable(ComposedVariable):
         ]
         with tf.control_dependencies([check for check in checks if check is not None]):
             rows = tf.identity(rows)
-        found = private.differentiable_piece(self, lambda: self._rows(rows), rows=rows)
+        found = private.differentiable_read(self, lambda: self._rows(rows), rows=rows)
         return tf.reshape(found, tf.concat([tf.shape(indices), self.shape[1:]], 0), name=name)
 
     def _rows(self, rows: tf.Tensor) -> tf.Tensor:
-        divided = Divided.by(self.rule, rows)
+        divided = RowsByShard.by(self.rule, rows)
         parts = [
             native.sparse_read(places)
             for native, places in zip(self.variables, divided.places, strict=True)

@@ -80,32 +80,32 @@ def anonymous_variable(*, shape: Any, dtype: Any) -> Any:
     )
 
 
-@ops.RegisterGradient("TfpsPiece")
-def _gradient_of_piece(operation: Any, gradient: Any, *_: Any) -> list[Any]:
+@ops.RegisterGradient("TfpsRead")
+def _gradient_of_read(operation: Any, gradient: Any, *_: Any) -> list[Any]:
     known = [tf.identity(tensor) for tensor in operation.inputs[2:]]  # rows of a table, its shape
     return [None, tf.IndexedSlices(gradient, *known) if known else gradient, *(None for _ in known)]
 
 
-def differentiable_piece(variable: Any, piece: Any, *, rows: Any = None) -> tf.Tensor:
-    """Read a piece of a resource as if it were a variable of its own.
+def differentiable_read(variable: Any, read: Any, *, rows: Any = None) -> tf.Tensor:
+    """Read what a resource holds as if it were a variable of its own.
 
     Tapes find the gradient under the variable's handle, also across the border of a tf.function.
 
     Args:
         variable: watched from now on where it is trainable; its handle stands for it.
-        piece: reads the value.
+        read: reads the value.
         rows: int64, the numbers of those that the value has; None where it has all.
     """
     resource_variable_ops.variable_accessed(variable)
     known = [] if rows is None else [rows, tf.constant(variable.shape.as_list(), tf.int64)]
     with record.stop_recording():
-        value = piece()
+        value = read()
         if not tf.executing_eagerly():
             # For a gradient of the whole function, which knows operations and their inputs only.
-            with ops.get_default_graph().gradient_override_map({"IdentityN": "TfpsPiece"}):
+            with ops.get_default_graph().gradient_override_map({"IdentityN": "TfpsRead"}):
                 value = tf.raw_ops.IdentityN(input=[value, variable.handle, *known])[0]
     record.record_operation(
-        "Piece",
+        "Read",
         [value],
         [variable.handle],
         backward_function=lambda g: [tf.IndexedSlices(g, *known) if known else g],

@@ -1,4 +1,4 @@
-"""A variable that is a piece of a slab: one flat vector of a server that many variables share."""
+"""A variable that is a segment of a slab: one flat vector of a server that many variables share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfps.bridge.server_variable import ServerVariable, in_server_function
 from tfps.placement.slab import Member, SlabLayout
 
 
-def piece_of(vector: tf.Tensor, member: Member) -> tf.Tensor:
+def segment_of(vector: tf.Tensor, member: Member) -> tf.Tensor:
     """One variable's items of a slab, or of its gradient."""
     begin = tf.constant([member.offset_items], tf.int64)  # a slab may have more than 2**31 items
     return tf.slice(vector, begin, tf.constant([member.items], tf.int64))
@@ -37,7 +37,7 @@ class SlabVariable(ServerVariable):
 
 
 class ViewVariable(ComposedVariable):
-    """A piece of a slab that is read, assigned, saved and differentiated like any variable.
+    """a segment of a slab that is read, assigned, saved and differentiated like any variable.
 
     Every operation goes to the slab, and a write changes this variable's part of it alone.
 
@@ -69,10 +69,10 @@ class ViewVariable(ComposedVariable):
 
     def _compose(self, no_copy: bool = False) -> tf.Tensor:
         with private.placed_on(self.device):
-            piece = self.slab._read_variable_op(no_copy)
+            value = self.slab._read_variable_op(no_copy)
             if self.member.items != self.slab.layout.items:
-                piece = piece_of(piece, self.member)
-            return tf.reshape(piece, self.shape)
+                value = segment_of(value, self.member)
+            return tf.reshape(value, self.shape)
 
     @property
     def _whereabouts(self) -> str:

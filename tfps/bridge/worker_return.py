@@ -1,4 +1,4 @@
-"""TensorFlow takes in workers that came back: what rests meanwhile, and what does not wait."""
+"""TensorFlow takes in workers that came back: what is drained meanwhile, and what does not wait."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Any
 
 from tfps.bridge.tensorflow_private import Context
 
-Rest = Callable[[], contextlib.AbstractContextManager[None]]
-_rests: weakref.WeakKeyDictionary[Any, Rest] = weakref.WeakKeyDictionary()
+Drained = Callable[[], contextlib.AbstractContextManager[None]]
+_drains: weakref.WeakKeyDictionary[Any, Drained] = weakref.WeakKeyDictionary()
 
 
-def rest_while_workers_return(coordinator: Any, rest: Rest) -> None:
-    """Let something rest each time that the tasks of the cluster are connected anew.
+def drain_while_workers_return(coordinator: Any, drained: Drained) -> None:
+    """Drain something each time that the tasks of the cluster are connected anew.
 
     TensorFlow waits there for every function that runs, and lets none begin: functions that wait
     for each other would never end, if one of them has begun and the other one has not.
 
     Args:
-        coordinator: what rests, rests for it.
-        rest: opened before TensorFlow begins, closed when it is done.
+        coordinator: what is drained, is drained for it.
+        drained: opened before TensorFlow begins, closed when it is done.
     """
-    _rests[coordinator] = rest
-    if getattr(Context, "_tfps_rests", False):
+    _drains[coordinator] = drained
+    if getattr(Context, "_tfps_drains", False):
         return
     original = Context.update_server_def
 
     def update_server_def(self: Any, *arguments: Any, **options: Any) -> None:
-        with contextlib.ExitStack() as resting:
-            for each in [its for which, its in list(_rests.items()) if _takes_in(which)]:
-                resting.enter_context(each())
+        with contextlib.ExitStack() as drains:
+            for each in [its for which, its in list(_drains.items()) if _takes_in(which)]:
+                drains.enter_context(each())
             original(self, *arguments, **options)
 
     Context.update_server_def = update_server_def
-    Context._tfps_rests = True
+    Context._tfps_drains = True
 
 
 def tell_of_return(coordinator: Any, tell: Callable[[int], None]) -> None:

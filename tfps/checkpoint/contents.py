@@ -1,4 +1,4 @@
-"""What of a model lies where: the pieces of its variables, by their names."""
+"""What of a model lies where: the shards of its variables, by their names."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.pieces import pieces_of, rule_of
 from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.shards import rule_of, shards_of
 from tfps.checkpoint.manifest import CHIEF, Tensor
 
 
 @dataclass(frozen=True)
-class Piece:
+class StoredShard:
     """What one server, or the chief, holds of a variable.
 
     Args:
         tensor: the variable's name.
-        shard: which piece of it.
+        index: which shard of it.
         server: the server's index, or `CHIEF`.
         native: TensorFlow's variable.
     """
 
     tensor: str
-    shard: int
+    index: int
     server: int
     native: Any
 
@@ -52,21 +52,21 @@ class Contents:
 
     Args:
         tensors: by name.
-        pieces: of all of them, in the order of names.
+        shards: of all of them, in the order of names.
     """
 
     tensors: dict[str, Tensor]
-    pieces: tuple[Piece, ...]
+    shards: tuple[StoredShard, ...]
 
-    def on(self, server: int) -> list[Piece]:
-        """The pieces on a server, or the chief's."""
-        return [piece for piece in self.pieces if piece.server == server]
+    def on(self, server: int) -> list[StoredShard]:
+        """The shards on a server, or the chief's."""
+        return [shard for shard in self.shards if shard.server == server]
 
     @property
     def places(self) -> tuple[Any, ...]:
         """Changes when a variable moves."""
         return tuple(
-            (piece.tensor, piece.shard, piece.server, id(piece.native)) for piece in self.pieces
+            (shard.tensor, shard.index, shard.server, id(shard.native)) for shard in self.shards
         )
 
 
@@ -78,20 +78,20 @@ def contents_of(named: Mapping[str, Any], *, servers: Sequence[str] = ()) -> Con
         servers: the device of each parameter server, if there are any.
     """
     tensors: dict[str, Tensor] = {}
-    found: list[Piece] = []
+    found: list[StoredShard] = []
     for name, variable in named.items():
-        pieces = [
-            Piece(name, shard, _server_of(piece._value, servers), piece._value)
-            for shard, piece in enumerate(pieces_of(variable))
+        shards = [
+            StoredShard(name, index, _server_of(shard._value, servers), shard._value)
+            for index, shard in enumerate(shards_of(variable))
         ]
         tensors[name] = Tensor(
             shape=tuple(variable.shape),
-            dtype=pieces[0].native.dtype.name,
+            dtype=shards[0].native.dtype.name,
             path=variable.path,
             rule=rule_of(variable),
-            servers=tuple(piece.server for piece in pieces),
+            servers=tuple(shard.server for shard in shards),
         )
-        found += pieces
+        found += shards
     return Contents(tensors, tuple(found))
 
 

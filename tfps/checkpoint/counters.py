@@ -12,7 +12,7 @@ from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
 
 
 def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]]) -> Counters:
-    """Read the ledgers of all servers at rest.
+    """Read the ledgers of all servers while the workers are drained.
 
     Args:
         layout: of the ledger.
@@ -33,7 +33,7 @@ def entries_of(layout: LedgerLayout, counters: Counters, *, servers: int) -> lis
     """The cells to write on each server, so that its counts go on.
 
     With as many servers as there were, each takes over its own. With another number all take over
-    those of the first, but for the version, which is the smallest: at rest they are equal anyhow.
+    those of the first, but for the version, which is the smallest: they are equal once drained.
     Tickets, clocks and what a worker has done belong to processes that are gone: they are in the
     manifest to be read, and start anew.
 

@@ -1,7 +1,7 @@
-"""Which rows of stored blocks make up which rows of a wanted piece. Pure: NumPy.
+"""Which rows of stored blocks make up which rows of a wanted shard. Pure: NumPy.
 
-A tensor is stored as its pieces were: each in its own order of rows, cut into blocks. Whoever reads
-it asks for the rows of a piece of its own, by the rule of its own.
+A tensor is stored as its shards were: each in its own order of rows, cut into blocks. Whoever reads
+it asks for the rows of a shard of its own, by the rule of its own.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def rule_name(rule: RowRule) -> str:
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Neighbouring rows of a stored piece, in the piece's order.
+    """Neighbouring rows of a stored shard, in the shard's order.
 
     Args:
         tensor: the tensor's name.
-        shard: which piece of it.
-        begin: the first row's place in the piece.
+        shard: which shard of it.
+        begin: the first row's place in the shard.
         rows: how many.
     """
 
@@ -63,12 +63,12 @@ class RowBlock:
 
 @dataclass(frozen=True)
 class Move:
-    """Rows of a block that become rows of a piece, one by one.
+    """Rows of a block that become rows of a shard, one by one.
 
     Args:
         block: the stored one.
         source: rows of the block.
-        target: rows of the piece, as many.
+        target: rows of the shard, as many.
     """
 
     block: RowBlock
@@ -81,12 +81,12 @@ class Move:
         return isinstance(self.source, range) and self.source == range(self.block.rows)
 
 
-def divided(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> list[RowBlock]:
-    """The blocks of a piece; one without rows has a block without rows.
+def blocks_of(*, tensor: str, shard: int, rows: int, rows_per_block: int) -> list[RowBlock]:
+    """The blocks of a shard; one without rows has a block without rows.
 
     Example:
 
-    >>> [block.key for block in divided(tensor="a", shard=1, rows=5, rows_per_block=2)]
+    >>> [block.key for block in blocks_of(tensor="a", shard=1, rows=5, rows_per_block=2)]
     ['a@1+0', 'a@1+2', 'a@1+4']
     """
     step = max(1, rows_per_block)
@@ -122,13 +122,13 @@ def together(items: Iterable[tuple[Item, int]], *, limit_bytes: int) -> list[lis
 def moves(
     blocks: Sequence[RowBlock], *, stored: RowRule, wanted: RowRule, shard: int
 ) -> Iterator[Move]:
-    """What to read for one piece; blocks that have none of its rows are left out.
+    """What to read for one shard; blocks that have none of its rows are left out.
 
     Args:
         blocks: of the stored tensor, all of them.
         stored: the rule by which they lie.
         wanted: the rule of the tensor that is filled; of as many rows.
-        shard: the piece of it.
+        shard: the shard of it.
     """
     for block in blocks:
         if stored == wanted:

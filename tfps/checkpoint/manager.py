@@ -24,7 +24,14 @@ from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.restore import fill, restoring
 from tfps.checkpoint.retention import KeepLatest, Retention
 from tfps.checkpoint.saving import Saving
-from tfps.checkpoint.servers import devices_of, lines_to, settle, strategy_of, who_sees, who_shares
+from tfps.checkpoint.servers import (
+    build_optimizer,
+    devices_of,
+    lines_to,
+    strategy_of,
+    who_sees,
+    who_shares,
+)
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.errors import ConfigError
 
@@ -38,7 +45,7 @@ class CheckpointManager:
     they wrote fits any number of servers, any partitioner, and a plain Keras model without a
     strategy. A checkpoint counts when it is complete: a crash at any moment leaves the last one.
 
-    To save, the workers finish their steps and rest until the servers have noted the values, which
+    To save, the workers finish their steps and wait until the servers have noted the values, which
     takes them no time; the first update after that copies what it changes, so while a checkpoint is
     written a server may need its memory twice. Where a server does not see the folder, its values
     come to the chief in blocks of at most 64 MiB.
@@ -97,7 +104,7 @@ class CheckpointManager:
     def last_seconds(self) -> float | None:
         """How long the latest successful save took, beside training, until it was committed.
 
-        ``last_pause_s`` is how long the workers were at rest for the latest save; both None before
+        ``last_pause_s`` is how long the workers were drained for the latest save; both None before
         the first.
         """
         if self._saving is not None and self._saving.seconds is not None:
@@ -141,7 +148,7 @@ class CheckpointManager:
             tf.errors.UnavailableError: a parameter server is lost; now, or during the save before.
         """
         self.wait()
-        settle(self._model)
+        build_optimizer(self._model)
         if not self._last_number:
             self._folder.clean()
         contents, snapshot = self._ready()
@@ -149,7 +156,7 @@ class CheckpointManager:
         counters = None
         began_s = time.monotonic()
         if strategy is not None:
-            strategy._drain()
+            strategy._drain_all()
         try:
             all_cells = snapshot.take()
         except BaseException:
@@ -232,7 +239,7 @@ class CheckpointManager:
         """
         self.wait()
         manifest = self._folder.manifest(number)
-        settle(self._model)
+        build_optimizer(self._model)
         optimizer = not weights_only and optimizer_of(self._model) is not None
         strategy = strategy_of(self._model)
         contents = contents_of(
@@ -248,7 +255,7 @@ class CheckpointManager:
         if strategy is None:
             fill(contents, manifest, folder)
             return manifest
-        strategy._drain()
+        strategy._drain_all()
         runtime = strategy.runtime
         if runtime.warm_up is not None:
             runtime.warm_up.end()

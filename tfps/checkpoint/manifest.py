@@ -26,8 +26,8 @@ class Tensor:
         shape: of the whole variable.
         dtype: its name.
         path: what Keras called the variable when it was saved.
-        rule: which row lies in which piece.
-        servers: where each piece lay; `CHIEF` is the chief.
+        rule: which row lies in which shard.
+        servers: where each shard lay; `CHIEF` is the chief.
     """
 
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class Counters:
         staleness: of each server, staleness -> number of gradients.
         gradients_dropped: of each server.
         examples_seen: training examples.
-        worker_steps: completed steps of each worker: their clocks at rest.
+        worker_steps: completed steps of each worker: their clocks once they are drained.
         next_ticket: the first that was never handed out.
     """
 

@@ -25,7 +25,7 @@ def fill(
     *,
     servers: Sequence[ServerRestore] = (),
 ) -> None:
-    """Fill all pieces, at rest.
+    """Fill all shards while the workers are drained.
 
     Args:
         contents: the model's; the checkpoint fits it.
@@ -39,16 +39,16 @@ def fill(
         parts = list(fillings(manifest, contents.on(index), rules))
         calls.append(partial(server.fill, folder, manifest, parts))
     in_parallel(calls)
-    by_piece: dict[int, list[Filling]] = {}
+    by_shard: dict[int, list[Filling]] = {}
     for filling in fillings(manifest, contents.on(CHIEF), rules):
-        by_piece.setdefault(id(filling.piece), []).append(filling)
-    for parts in by_piece.values():
+        by_shard.setdefault(id(filling.shard), []).append(filling)
+    for parts in by_shard.values():
         _fill_on_chief(folder, parts)
 
 
 def _fill_on_chief(folder: Path, parts: Sequence[Filling]) -> None:
-    """A piece of the chief's, which is assigned as a whole."""
-    native = parts[0].piece.native
+    """A shard of the chief's, which is assigned as a whole."""
+    native = parts[0].shard.native
     value = np.zeros(native.shape, native.dtype.as_numpy_dtype)
     for filling in parts:
         move = filling.move

@@ -1,4 +1,4 @@
-"""Fills one server's pieces from a checkpoint, with the rows that it needs."""
+"""Fills one server's shards from a checkpoint, with the rows that it needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.checkpoint.blocks import write_rows
 from tfps.checkpoint.bundle import Bundle
-from tfps.checkpoint.contents import Piece
+from tfps.checkpoint.contents import StoredShard
 from tfps.checkpoint.layout import Move, RowBlock, moves
 from tfps.checkpoint.line import PATIENCE_S, Line
 from tfps.checkpoint.manifest import Manifest, Tensor
@@ -27,42 +27,42 @@ Source = tuple[str, str]  # a file, and the key of a block in it
 
 @dataclass(frozen=True)
 class Filling:
-    """A move into a piece.
+    """A move into a shard.
 
     Args:
-        piece: what is filled.
+        shard: what is filled.
         move: from where.
         file: in which the block lies.
     """
 
-    piece: Piece
+    shard: StoredShard
     move: Move
     file: str
 
 
 def fillings(
-    manifest: Manifest, pieces: Iterable[Piece], rules: Mapping[str, RowRule]
+    manifest: Manifest, shards: Iterable[StoredShard], rules: Mapping[str, RowRule]
 ) -> Iterator[Filling]:
-    """All moves that fill some pieces.
+    """All moves that fill some shards.
 
     Args:
         manifest: of the checkpoint.
-        pieces: what is wanted.
+        shards: what is wanted.
         rules: by which the wanted tensors lie.
     """
     blocks: dict[str, dict[RowBlock, str]] = {}
     for file, stored in manifest.files.items():
         for block in stored:
             blocks.setdefault(block.tensor, {})[block] = file
-    for piece in pieces:
-        found = blocks.get(piece.tensor, {})
+    for shard in shards:
+        found = blocks.get(shard.tensor, {})
         for move in moves(
             list(found),
-            stored=manifest.tensors[piece.tensor].rule,
-            wanted=rules[piece.tensor],
-            shard=piece.shard,
+            stored=manifest.tensors[shard.tensor].rule,
+            wanted=rules[shard.tensor],
+            shard=shard.index,
         ):
-            yield Filling(piece, move, found[move.block])
+            yield Filling(shard, move, found[move.block])
 
 
 class ServerRestore:
@@ -117,7 +117,7 @@ class ServerRestore:
             return tf.cond(is_current, write, lambda: tf.constant(False))
 
     def fill(self, folder: Path, manifest: Manifest, parts: Iterable[Filling]) -> None:
-        """Fill pieces of the server.
+        """Fill shards of the server.
 
         Args:
             folder: of the checkpoint.
@@ -172,11 +172,11 @@ class ServerRestore:
                 )
                 if not move.takes_all:
                     block = _taken(block, source)
-                moved.append((filling.piece, target, block))
+                moved.append((filling.shard, target, block))
 
             def write() -> tf.Tensor:
-                for piece, target, block in moved:
-                    write_rows(piece, target, block)
+                for shard, target, block in moved:
+                    write_rows(shard, target, block)
                 return tf.constant(True)
 
             return [self._if_current(number, write)]

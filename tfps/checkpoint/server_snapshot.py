@@ -1,4 +1,4 @@
-"""One server's part of a snapshot: taken at rest, written while training goes on."""
+"""One server's part of a snapshot: taken with drained workers, written in training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.checkpoint.blocks import block_of_storage, files_of, snapshot_handle
 from tfps.checkpoint.bundle import write_bundle
-from tfps.checkpoint.contents import Piece
+from tfps.checkpoint.contents import StoredShard
 from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.line import PATIENCE_S, Line
 
@@ -19,7 +19,7 @@ Call = Callable[..., list[np.ndarray[Any, Any]]]
 
 
 class ServerSnapshot:
-    """Keeps the values of a server's pieces there until they are written.
+    """Keeps the values of a server's shards there until they are written.
 
     The server notes its variables' present memory as the snapshot's, which costs no time. What
     training changes meanwhile, it then changes in a copy: while a snapshot is kept, a server needs
@@ -27,22 +27,22 @@ class ServerSnapshot:
 
     Args:
         server: `tfps.runtime.coordinator.server.Server`.
-        pieces: those on this server.
+        shards: those on this server.
         is_shared: the server sees the chief's file system and writes there itself; else its values
             come here block by block.
     """
 
-    def __init__(self, server: Any, pieces: list[Piece], *, is_shared: bool) -> None:
+    def __init__(self, server: Any, shards: list[StoredShard], *, is_shared: bool) -> None:
         self._server, self._is_shared = server, is_shared
         self._line = Line(server)
         # Of a slab, only the one vector.
         held = [
-            piece.native if piece.native.slab is None else piece.native.slab for piece in pieces
+            shard.native if shard.native.slab is None else shard.native.slab for shard in shards
         ]
         self._storages = list({storage.shared_name: storage for storage in held}.values())
         self._take = self._line.function(self._trace_take, arguments=1)
         self._free = self._line.function(self._trace_free, arguments=0)
-        self._files = [(file, self._writer(file)) for file in files_of(pieces)]
+        self._files = [(file, self._writer(file)) for file in files_of(shards)]
 
     def take(self, number: int) -> np.ndarray[Any, Any]:
         """Note all values under the server's mutex; answers its ledger as they were.
@@ -79,10 +79,10 @@ class ServerSnapshot:
         """Close the line; a snapshot that is kept stays until the server ends."""
         self._line.close()
 
-    def _writer(self, file: list[tuple[Piece, RowBlock]]) -> Call:
+    def _writer(self, file: list[tuple[StoredShard, RowBlock]]) -> Call:
         def values() -> list[tf.Tensor]:
             kept: dict[str, tf.Tensor] = {}
-            return [self._block(piece, block, kept) for piece, block in file]
+            return [self._block(shard, block, kept) for shard, block in file]
 
         def write(prefix: tf.Tensor) -> list[tf.Tensor]:
             writing = tf.raw_ops.SaveV2(
@@ -98,15 +98,15 @@ class ServerSnapshot:
             return self._line.function(write, arguments=[tf.TensorSpec([], tf.string)])
         return self._line.function(values, arguments=0)
 
-    def _block(self, piece: Piece, block: RowBlock, kept: dict[str, tf.Tensor]) -> tf.Tensor:
-        storage = piece.native if piece.native.slab is None else piece.native.slab
+    def _block(self, shard: StoredShard, block: RowBlock, kept: dict[str, tf.Tensor]) -> tf.Tensor:
+        storage = shard.native if shard.native.slab is None else shard.native.slab
         name = storage.shared_name
         if name not in kept:
             kept[name] = tf.raw_ops.ReadVariableOp(
                 resource=snapshot_handle(storage), dtype=storage.dtype
             )
             kept[name].set_shape(storage.shape)
-        return block_of_storage(kept[name], piece, block)
+        return block_of_storage(kept[name], shard, block)
 
     def _trace_take(self, number: tf.Tensor) -> list[tf.Tensor]:
         ledger = self._server.ledger

@@ -1,4 +1,4 @@
-"""A strategy as checkpoints see it: come to rest, settle, reach its servers."""
+"""A strategy as checkpoints see it: its model, its servers, the tasks that share its files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def devices_of(strategy: Any) -> tuple[str, ...]:
     return () if strategy is None else strategy.runtime.topology.servers
 
 
-def settle(model: Any) -> None:
+def build_optimizer(model: Any) -> None:
     """Make the optimizer's state, where nothing was trained yet, and put it beside its variables.
 
     Raises:

@@ -44,10 +44,10 @@ class Snapshot:
         self._values: dict[int, np.ndarray[Any, Any]] = {}
 
     def take(self) -> list[np.ndarray[Any, Any]]:
-        """Take it, at rest; answers the ledgers of all servers."""
+        """Take it while the workers are drained; answers the ledgers of all servers."""
         number = time.time_ns()
         # A view of a variable's memory; a variable that is read somewhere is changed in a copy.
-        self._values = {id(piece): np.asarray(piece.native.numpy()) for piece in self._on_chief}
+        self._values = {id(shard): np.asarray(shard.native.numpy()) for shard in self._on_chief}
         return in_parallel([partial(part.take, number) for part in self._parts])
 
     def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
@@ -60,7 +60,7 @@ class Snapshot:
         written = {}
         for position, file in enumerate(files_of(self._on_chief)):
             arrays = {
-                block.key: block_of_array(self._values[id(piece)], block) for piece, block in file
+                block.key: block_of_array(self._values[id(shard)], block) for shard, block in file
             }
             write_bundle(folder / f"chief-{position:05d}", arrays)
             written[f"chief-{position:05d}"] = tuple(block for _, block in file)

@@ -26,8 +26,8 @@ from tfps.consistency.histogram import DURATION_BINS
 from tfps.consistency.logic import Logic
 
 NO_TICKET = -1
-# Optimizer calls of one step; a growing number (ticket, stage) is ticket * 16 + stage.
-MAX_STAGES = 16
+# Optimizer calls of one step; a growing number (ticket, call) is ticket * 16 + call_number.
+MAX_CALLS = 16
 NEVER = 1 << 50  # larger than any round; stands for those who take no part in rounds
 NOTHING = -1  # wanted by those that do not wait
 STALENESS_BINS = 64  # the last bin collects everything above; optimizers get the exact number
@@ -219,9 +219,9 @@ class Entries:
         )
 
 
-def key_of(ticket: Any, stage: Any) -> Any:
-    """Ticket and stage as one growing number."""
-    return ticket * MAX_STAGES + stage
+def key_of(ticket: Any, call_number: Any) -> Any:
+    """Ticket and call as one growing number."""
+    return ticket * MAX_CALLS + call_number
 
 
 def close(

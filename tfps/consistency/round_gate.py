@@ -54,18 +54,18 @@ class RoundGate:
 
     def expect(self, workers: tf.Tensor) -> None:
         """Workers will come: no round is completed without them."""
-        self._settle(self._state().expecting(workers, vectors=self._vectors))
+        self._on_membership(self._state().expecting(workers, vectors=self._vectors))
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """A worker has joined; if it was not expected, it takes part once it has begun."""
         is_new = self._one_hot(worker, accepted)
-        self._settle(self._state().entered(is_new, vectors=self._vectors))
+        self._on_membership(self._state().entered(is_new, vectors=self._vectors))
         self._waiters.wake(tf.ones_like(is_new))
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         """A worker takes no part any more."""
         gone = self._one_hot(worker, leaves)
-        self._settle(self._state().left(gone, vectors=self._vectors))
+        self._on_membership(self._state().left(gone, vectors=self._vectors))
         self._waiters.wake(tf.ones_like(gone))
 
     def begin(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
@@ -197,7 +197,7 @@ class RoundGate:
             self._store(turn.after)
             self._waiters.wake(turn.released + turn.able)
 
-    def _settle(self, state: Rounds) -> RoundDecision:
+    def _on_membership(self, state: Rounds) -> RoundDecision:
         """Somebody has come or gone; those whose contributions may be complete now look again."""
         turn = rounds.decide(
             state, required=self._required, next_position=0, may_apply=0, vectors=self._vectors
@@ -207,7 +207,7 @@ class RoundGate:
         return turn
 
     def _has_to_wait(self, state: Rounds, mask: tf.Tensor) -> tf.Tensor:
-        return self._waits(self._settle(state).after, mask)
+        return self._waits(self._on_membership(state).after, mask)
 
     def _waits(self, state: Rounds, mask: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(tf.logical_and(mask == 1, state.wanted >= 0))

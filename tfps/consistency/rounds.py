@@ -1,8 +1,8 @@
 """Rounds: a server applies one mean of many workers' gradients. Pure: NumPy or TensorFlow vectors.
 
-A worker's step contributes once to each stage of one round. The server goes on to the next stage,
-or round, when as many of those that take part have contributed as are required; fewer are when
-fewer are left. Its *position* says how far it is: ``round * MAX_STAGES + stage``.
+A worker's step contributes once to each optimizer call of one round. The server goes on to the next
+call, or round, when as many of those that take part have contributed as are required; fewer are
+when fewer are left. Its *position* says how far it is: ``round * MAX_CALLS + call_number``.
 
 A worker takes part from a round on that it has agreed with all servers, so a round has the same
 members everywhere. Nobody need say how many rounds there are: who has no ticket left leaves, and
@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tfps.consistency.ledger import MAX_STAGES, NEVER, NOTHING
+from tfps.consistency.ledger import MAX_CALLS, NEVER, NOTHING
 from tfps.consistency.vectors import Vectors
 
 
@@ -47,12 +47,12 @@ class Rounds:
     @property
     def number(self) -> Any:
         """Of the round at hand."""
-        return self.position // MAX_STAGES
+        return self.position // MAX_CALLS
 
     @property
     def upcoming(self) -> Any:
         """The number of the first round that has not begun, or begins now."""
-        return (self.position + MAX_STAGES - 1) // MAX_STAGES
+        return (self.position + MAX_CALLS - 1) // MAX_CALLS
 
     def is_closed(self, *, vectors: Vectors) -> Any:
         """1 while optimizer calls of the round at hand are applied one after the other."""
@@ -91,7 +91,7 @@ class Rounds:
 
     def waiting_for(self, mask: Any, number: Any, *, vectors: Vectors) -> Rounds:
         """Workers wait for the begin of a round; not if it has begun already."""
-        goal = vectors.where(number >= self.upcoming, number * MAX_STAGES, NOTHING)
+        goal = vectors.where(number >= self.upcoming, number * MAX_CALLS, NOTHING)
         return replace(self, wanted=vectors.where(mask == 1, goal, self.wanted))
 
     def left(self, mask: Any, *, vectors: Vectors) -> Rounds:
@@ -108,7 +108,7 @@ class Rounds:
             self, begins=begins, contributed=self.contributed * (1 - mask), wanted=wanted
         )
         ends = self.is_closed(vectors=vectors) * (1 - without.is_closed(vectors=vectors))
-        position = vectors.where(ends == 1, self.upcoming * MAX_STAGES, self.position)
+        position = vectors.where(ends == 1, self.upcoming * MAX_CALLS, self.position)
         return replace(without, position=position)
 
     def accepts(self, mask: Any, position: Any, *, vectors: Vectors) -> Any:
@@ -116,7 +116,7 @@ class Rounds:
 
         Args:
             mask: 1 for the worker.
-            position: that its parameters came from, with the stage that it is for.
+            position: that its parameters came from, with the call that it is for.
             vectors: operations.
         """
         is_free = vectors.where(self.contributed == 0, 1, 0)
@@ -154,7 +154,7 @@ class Rounds:
             mask: 1 for the worker.
             accepted: 1 if it counts; if it came too late, the worker goes on at once.
             alive: 1 if the worker is the one that the server knows.
-            next_position: that follows the stage that it was for, in its round.
+            next_position: that follows the call that it was for, in its round.
             call_id: that it was for.
             vectors: operations.
         """
@@ -225,7 +225,7 @@ def decide(
     )
     # Where nobody contributes, a round that somebody waits for begins at once.
     waits = vectors.where(state.wanted >= 0, 1, 0)
-    goal = vectors.smallest(vectors.where(waits == 1, state.wanted, NEVER * MAX_STAGES))
+    goal = vectors.smallest(vectors.where(waits == 1, state.wanted, NEVER * MAX_CALLS))
     leaps = vectors.where(there == 0, 1, 0) * vectors.largest(waits) * (1 - is_closed)
     leaps = leaps * vectors.where(goal > position, 1, 0)
     position = vectors.where(leaps == 1, goal, position)

@@ -247,7 +247,7 @@ def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer]:
         with _servers_lock:
             server.users -= 1
             stays = None if server.failures() else server
-            _end_those_at_rest({server, *_servers.values()} - {stays})
+            _end_idle({server, *_servers.values()} - {stays})
 
 
 def read_at_import(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
@@ -267,10 +267,10 @@ def read_at_import(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]
 
 def _end_servers() -> None:
     with _servers_lock:
-        _end_those_at_rest(_servers.values())
+        _end_idle(_servers.values())
 
 
-def _end_those_at_rest(servers: Iterable[ForkServer]) -> None:
+def _end_idle(servers: Iterable[ForkServer]) -> None:
     for server in [each for each in servers if not each.users and each.owner == os.getpid()]:
         for key in [key for key, known in _servers.items() if known is server]:
             del _servers[key]

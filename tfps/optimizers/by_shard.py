@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfps.bridge.pieces import pieces_of
+from tfps.bridge.shards import shards_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.elementwise import is_elementwise
 from tfps.optimizers.wrapped import devices_of, leaves
@@ -50,7 +50,7 @@ def refuse_inexact_on_shards(optimizer: Any) -> None:
     Raises:
         UnsupportedError: a variable is divided, and what it is updated with needs all of it.
     """
-    for problem in shard_problems(optimizer, shards_of=lambda v: len(pieces_of(v))):
+    for problem in shard_problems(optimizer, shards_of=lambda v: len(shards_of(v))):
         raise UnsupportedError(problem)
 
 

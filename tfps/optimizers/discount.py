@@ -133,10 +133,10 @@ def resolve(discount: Any) -> Discount:
             f"discount: received {discount!r}, expected one of "
             f"{', '.join(repr(name) for name in RULES)}, or a function from staleness to a factor"
         )
-    at_rest = float(keras.ops.convert_to_numpy(discount(keras.ops.convert_to_tensor(0.0))))
-    if at_rest != 1.0:
+    at_zero = float(keras.ops.convert_to_numpy(discount(keras.ops.convert_to_tensor(0.0))))
+    if at_zero != 1.0:
         raise ConfigError(
-            f"discount: the function answers {at_rest} for a staleness of 0, expected 1: where no "
+            f"discount: the function answers {at_zero} for a staleness of 0, expected 1: where no "
             "gradient is stale the optimizer must do what the inner one does"
         )
     rule: Discount = discount

@@ -14,8 +14,8 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.pieces import cut, pieces_of, rule_of
 from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.shards import cut, rule_of, shards_of
 from tfps.consistency.optimizer_limits import together_problem
 from tfps.errors import ConfigError
 from tfps.optimizers.by_shard import refuse_inexact_on_servers, refuse_inexact_on_shards
@@ -101,7 +101,7 @@ class ServerUpdate:
         refuse_inexact_on_shards(optimizer)
         for member in members(optimizer):
             member.__dict__["_distribution_strategy"] = strategy
-            self._settle(member)
+            self._place_state(member)
         self._units = {
             id(leaf): UpdateTargets(optimizer, leaf, storage=storage)
             for leaf in leaves(optimizer)
@@ -119,14 +119,14 @@ class ServerUpdate:
             for leaf in leaves(optimizer)
             if workers and id(leaf) in self._units
         }
-        self._settled = [id(v) for v in optimizer._trainable_variables]
+        self._placed = [id(v) for v in optimizer._trainable_variables]
         refuse_inexact_on_servers(optimizer)
         if not workers:
             self._refuse_without_workers()
 
     def fits(self, optimizer: Any) -> bool:
-        """Whether the optimizer still trains the variables that were settled, where they lay."""
-        return [id(v) for v in optimizer._trainable_variables] == self._settled and all(
+        """Whether the optimizer still trains the variables that it was made for, where they lay."""
+        return [id(v) for v in optimizer._trainable_variables] == self._placed and all(
             targets.are_current for targets in self._units.values()
         )
 
@@ -155,7 +155,7 @@ class ServerUpdate:
             memories.hand_out(names, sender, device=device, is_first=is_first)
 
     def forget_workers(self) -> None:
-        """Let all workers begin as new ones; called on the coordinator, at rest."""
+        """Let all workers begin as new ones; called on the coordinator, with drained workers."""
         for memories in self._memories.values():
             memories.clear()
 
@@ -269,7 +269,7 @@ class ServerUpdate:
             attributes["global_clipnorm"] = None  # the worker has clipped: it sees the whole model
         return copy
 
-    def _settle(self, member: Any) -> None:
+    def _place_state(self, member: Any) -> None:
         """Move the state of a built optimizer to the servers of its variables."""
         variables = member._trainable_variables
         if not variables:
@@ -286,11 +286,11 @@ class ServerUpdate:
 
     def _move_beside(self, slot: Any, variable: Any) -> None:
         """Let a slot be divided as its variable is, shard beside shard."""
-        devices = [piece._value.device for piece in pieces_of(variable)]
+        devices = [shard._value.device for shard in shards_of(variable)]
         if len(devices) == 1:
             self._move(slot, devices[0])
             return
-        if [piece._value.device for piece in pieces_of(slot)] == devices:
+        if [shard._value.device for shard in shards_of(slot)] == devices:
             return
         rule = rule_of(variable)
         self._replace(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from tfps.bridge.pieces import pieces_of
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.sharded_variable import ShardedVariable
+from tfps.bridge.shards import shards_of
 from tfps.bridge.view_variable import SlabVariable, ViewVariable
 from tfps.optimizers.elementwise import may_share_slabs
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.wrapped import is_decayed, leaves
 from tfps.partitioners.row_rule import RowRule
 from tfps.placement.slab import ITEM_BYTES, Candidate, SlabLayout, lay_out
@@ -39,13 +40,6 @@ class SlabStorage(Protocol):
         """A vector in which variables go on; the views take their places."""
 
 
-class OptimizerCall(NamedTuple):
-    """An optimizer and the Keras variables that one call gives gradients for."""
-
-    optimizer: Any
-    variables: Sequence[Any]
-
-
 def can_share(variable: Any) -> bool:
     """Whether nothing acts on a variable as a whole, whichever optimizer trains it."""
     return (
@@ -58,14 +52,14 @@ def can_share(variable: Any) -> bool:
     )
 
 
-def owned_pieces(variable: Any) -> tuple[Any, ...]:
-    """The pieces of a variable, with what Keras has said of it since it was made."""
-    pieces = pieces_of(variable)
-    for piece in pieces:
-        if piece is not variable:
-            piece.constraint = variable.constraint
-            piece.overwrite_with_gradient = variable.overwrite_with_gradient
-    return pieces
+def owned_shards(variable: Any) -> tuple[Any, ...]:
+    """The shards of a variable, with what Keras has said of it since it was made."""
+    shards = shards_of(variable)
+    for shard in shards:
+        if shard is not variable:
+            shard.constraint = variable.constraint
+            shard.overwrite_with_gradient = variable.overwrite_with_gradient
+    return shards
 
 
 def layouts_for(
@@ -87,18 +81,18 @@ def layouts_for(
     """
     marks: dict[int, list[Hashable]] = {}
     found: dict[int, Any] = {}
-    for number, (optimizer, variables) in enumerate(calls):
-        for position, leaf in enumerate(leaves(optimizer)):
-            if not may_share_slabs(optimizer, leaf):
+    for number, call in enumerate(calls):
+        for position, leaf in enumerate(leaves(call.optimizer)):
+            if not may_share_slabs(call.optimizer, leaf):
                 continue
             trained = {id(variable) for variable in leaf._trainable_variables}
-            for variable in variables:
+            for variable in call.variables:
                 if id(variable) not in trained:
                     continue
                 decays = leaf.weight_decay is not None and is_decayed(leaf, variable)
-                for piece in filter(can_share, owned_pieces(variable)):
-                    found[id(piece)] = piece
-                    marks.setdefault(id(piece), []).append((number, position, decays))
+                for shard in filter(can_share, owned_shards(variable)):
+                    found[id(shard)] = shard
+                    marks.setdefault(id(shard), []).append((number, position, decays))
     for variable in list(found.values()):
         for neighbour in _sharing(variable):
             found.setdefault(id(neighbour), neighbour)
@@ -121,7 +115,7 @@ def layouts_for(
 
 
 def create(layout: SlabLayout, variables: Sequence[Any], *, storage: SlabStorage) -> None:
-    """Make a slab; the Keras variables stay the objects that they are and become its pieces.
+    """Make a slab; the Keras variables stay the objects that they are and become its segments.
 
     Args:
         layout: of the slab.

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.pieces import pieces_of
 from tfps.bridge.sharded_variable import keras_variable_over
-from tfps.bridge.view_variable import SlabVariable, piece_of
+from tfps.bridge.shards import shards_of
+from tfps.bridge.view_variable import SlabVariable, segment_of
 from tfps.optimizers.elementwise import may_share_slabs
-from tfps.optimizers.slabs import SlabStorage, can_share, owned_pieces
+from tfps.optimizers.slabs import SlabStorage, can_share, owned_shards
 from tfps.optimizers.wrapped import is_decayed, slot_lists, wrappers_over
 
 
@@ -63,17 +63,17 @@ class UpdateTargets:
     def __init__(self, optimizer: Any, leaf: Any, *, storage: SlabStorage) -> None:
         self._leaf = leaf
         owners = leaf._trainable_variables
-        self._pieces = [piece for owner in owners for piece in owned_pieces(owner)]
-        self._owners = [owner for owner in owners for _ in pieces_of(owner)]
-        self._natives = [weakref.ref(piece._value) for piece in self._pieces]
-        self._slots = {name: _in_pieces(slots, owners) for name, slots in slot_lists(leaf)}
+        self._shards = [shard for owner in owners for shard in owned_shards(owner)]
+        self._owners = [owner for owner in owners for _ in shards_of(owner)]
+        self._natives = [weakref.ref(shard._value) for shard in self._shards]
+        self._slots = {name: _in_shards(slots, owners) for name, slots in slot_lists(leaf)}
         for number, wrapper in enumerate(wrappers_over(optimizer, leaf)):
             names = [v._value.shared_name for v in wrapper._trainable_variables]
             for name, values in slot_lists(wrapper):
                 by_name = dict(zip(names, values, strict=True))
                 slots = [by_name[owner._value.shared_name] for owner in owners]
-                self._slots[_prefix(number) + name] = _in_pieces(slots, owners)
-        self._positions = {piece._value.shared_name: i for i, piece in enumerate(self._pieces)}
+                self._slots[_prefix(number) + name] = _in_shards(slots, owners)
+        self._positions = {shard._value.shared_name: i for i, shard in enumerate(self._shards)}
         self._slabs: dict[str, UpdateTarget] = {}
         if may_share_slabs(optimizer, leaf):
             slabs = {v._value.slab.shared_name: v._value.slab for v in self._views()}
@@ -84,12 +84,12 @@ class UpdateTargets:
     @property
     def are_current(self) -> bool:
         """Whether all variables still lie where they lay."""
-        pieces = self._pieces
-        return all(p._value is native() for p, native in zip(pieces, self._natives, strict=True))
+        shards = self._shards
+        return all(p._value is native() for p, native in zip(shards, self._natives, strict=True))
 
     def all(self) -> list[UpdateTarget]:
-        """Every piece once, those of a slab that the optimizer sees whole together."""
-        targets = [self._slabs.get(_slab_name(p) or "") or self._single(p) for p in self._pieces]
+        """Every shard once, those of a slab that the optimizer sees whole together."""
+        targets = [self._slabs.get(_slab_name(p) or "") or self._single(p) for p in self._shards]
         return list({target.name: target for target in targets}.values())
 
     def on(self, device: str, gradients: Mapping[str, tf.Tensor]) -> list[UpdateTarget]:
@@ -100,11 +100,11 @@ class UpdateTargets:
             gradients: by the name of a variable, or of a slab if all of its variables have one.
         """
         targets: dict[str, UpdateTarget] = {}
-        for piece in self._pieces:
-            if piece._value.device != device:
+        for shard in self._shards:
+            if shard._value.device != device:
                 continue
-            target = self._single(piece)
-            slab = piece._value.slab
+            target = self._single(shard)
+            slab = shard._value.slab
             if slab is not None:
                 whole = self._slabs.get(slab.shared_name)
                 parts = any(name in gradients for name in slab.layout.names)
@@ -120,17 +120,17 @@ class UpdateTargets:
             native = variable._value
             slab, member = native.slab, native.member
             if slab.shared_name in gradients and slab.shared_name not in self._slabs:
-                piece = piece_of(gradients[slab.shared_name], member)
-                known[native.shared_name] = tf.reshape(piece, member.shape)
+                segment = segment_of(gradients[slab.shared_name], member)
+                known[native.shared_name] = tf.reshape(segment, member.shape)
         return known
 
     def _views(self) -> list[Any]:
-        return [piece for piece in self._pieces if piece._value.slab is not None]
+        return [shard for shard in self._shards if shard._value.slab is not None]
 
-    def _single(self, piece: Any) -> UpdateTarget:
-        position = self._positions[piece._value.shared_name]
+    def _single(self, shard: Any) -> UpdateTarget:
+        position = self._positions[shard._value.shared_name]
         slots = {name: values[position] for name, values in self._slots.items()}
-        return UpdateTarget(piece, slots, self._decays(position), is_slab=False)
+        return UpdateTarget(shard, slots, self._decays(position), is_slab=False)
 
     def _decays(self, position: int) -> bool:
         owner = self._owners[position]
@@ -141,7 +141,7 @@ class UpdateTargets:
         if not all(name in self._positions for name in slab.layout.names):
             return False
         members = [self._positions[name] for name in slab.layout.names]
-        variables = [self._pieces[i] for i in members]
+        variables = [self._shards[i] for i in members]
         return (
             all(can_share(variable) for variable in variables)
             and len({self._decays(i) for i in members}) == 1
@@ -167,16 +167,16 @@ class UpdateTargets:
             )
             for name, values in self._slots.items()
         }
-        first = self._single(self._pieces[members[0]])
+        first = self._single(self._shards[members[0]])
         return UpdateTarget(_over(slab), slots, first.decays, is_slab=True)
 
 
-def _in_pieces(slots: Sequence[Any], owners: Sequence[Any]) -> list[Any]:
-    """The slot of each piece; None where an optimizer has none for the variable."""
+def _in_shards(slots: Sequence[Any], owners: Sequence[Any]) -> list[Any]:
+    """The slot of each shard; None where an optimizer has none for the variable."""
     return [
-        piece
+        shard
         for slot, owner in zip(slots, owners, strict=True)
-        for piece in (pieces_of(slot) if slot is not None else [None] * len(pieces_of(owner)))
+        for shard in (shards_of(slot) if slot is not None else [None] * len(shards_of(owner)))
     ]
 
 

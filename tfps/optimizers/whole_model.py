@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras.src.optimizers.base_optimizer import clip_by_global_norm
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from tfps.bridge.pieces import pieces_of
+from tfps.bridge.shards import shards_of
 from tfps.optimizers.elementwise import clips_on_worker
 from tfps.optimizers.wrapped import bare, devices_of, leaves
 
@@ -49,7 +49,7 @@ def for_whole_model(
     for leaf in leaves(optimizer):
         if leaf.global_clipnorm and len(devices_of(leaf)) > 1:
             gradients = _clipped_together(leaf, gradients, variables=variables, scale=scale)
-        if leaf.clipnorm and any(len(pieces_of(v)) > 1 for v in leaf._trainable_variables):
+        if leaf.clipnorm and any(len(shards_of(v)) > 1 for v in leaf._trainable_variables):
             # The server finds no shard's norm to be larger.
             gradients = _clipped_together(leaf, gradients, variables=variables, scale=scale)
     return gradients

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.view_variable import piece_of
+from tfps.bridge.view_variable import segment_of
 from tfps.optimizers.slabs import SlabStorage
 from tfps.optimizers.update_targets import UpdateTarget
 
@@ -84,7 +84,7 @@ class _Rows:
         _scatter(self._rows, rows, tf.broadcast_to(value, [count, *self._of.shape]))
 
     def clear(self) -> None:
-        """Make it zeros; called on the coordinator, at rest."""
+        """Make it zeros; called on the coordinator, with drained workers."""
         self._rows.assign(tf.zeros(self._rows.shape, self._rows.dtype))
 
     def _versions_of(self, sender: WorkerAt) -> tf.Tensor:
@@ -131,7 +131,7 @@ class WorkerMemory:
         }
 
     def clear(self) -> None:
-        """Remember zeros; called on the coordinator, at rest."""
+        """Remember zeros; called on the coordinator, with drained workers."""
         for rows in self._rows.values():
             rows.clear()
 
@@ -157,7 +157,7 @@ class WorkerMemory:
             return self._rows[target.name].read(sender)
         native = target.variable._value
         row = self._rows[native.slab.shared_name].read(sender)
-        return tf.reshape(piece_of(row, native.member), native.shape)
+        return tf.reshape(segment_of(row, native.member), native.shape)
 
     def write(self, target: UpdateTarget, sender: WorkerAt, value: tf.Tensor) -> None:
         """Remember something else of an update target, or of a variable in a slab that is one."""

@@ -10,7 +10,7 @@ import keras
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
-from tfps.bridge.pieces import all_pieces
+from tfps.bridge.shards import all_shards
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.wrapper import Wrapper
 
@@ -63,7 +63,7 @@ def drop_above_of(optimizer: Any) -> int | None:
 
 def devices_of(optimizer: Any) -> list[str]:
     """The servers that hold variables of an optimizer, or shards of them."""
-    return list(dict.fromkeys(p._value.device for p in all_pieces(optimizer._trainable_variables)))
+    return list(dict.fromkeys(p._value.device for p in all_shards(optimizer._trainable_variables)))
 
 
 def slot_lists(optimizer: Any) -> Iterator[tuple[str, list[Any]]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class View:
-    """A Keras variable's place: a piece of one slab of one server.
+    """A Keras variable's place: a segment of one slab of one server.
 
     A slab is a flat vector that holds the variables which one optimizer updates together. Any
     other variable is a slab of its own, under its own name.

@@ -20,8 +20,8 @@ from tfps.bridge.closure_membership import ClosureMembership
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.keras_patches import traceback_filtered
 from tfps.bridge.worker_return import (
+    drain_while_workers_return,
     keep_stop_from_waiting,
-    rest_while_workers_return,
     tell_of_return,
 )
 from tfps.consistency.modes import lets_workers_wait
@@ -86,7 +86,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         membership: ClosureMembership = ClosureMembership()
         if lets_workers_wait(strategy.consistency):
             membership = runtime.membership
-            rest_while_workers_return(self, runtime.membership.rest)
+            drain_while_workers_return(self, runtime.membership.drained)
         if runtime.warm_up is not None:
             runtime.warm_up.stand_before(membership, queue=queue)
             membership = runtime.warm_up

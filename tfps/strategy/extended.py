@@ -15,8 +15,8 @@ from tfps.bridge.keras_patches import (
     initializer_under_construction,
     variable_under_construction,
 )
-from tfps.bridge.pieces import cut
 from tfps.bridge.sharded_variable import ShardedVariable
+from tfps.bridge.shards import cut
 from tfps.bridge.step_scope import StepScope, current_step
 from tfps.partitioners import Parameter, RowRule, Sharding
 from tfps.partitioners.row_rule import rows_per_shard

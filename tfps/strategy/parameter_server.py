@@ -29,7 +29,7 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.modes import applies_each_gradient
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
+from tfps.optimizers.slabs import create, layouts_for
 from tfps.optimizers.wrapped import members
 from tfps.partitioners import Partitioner
 from tfps.placement.plan import Plan
@@ -156,7 +156,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         if warm_up_steps := arguments.consistency.warm_up_steps:
             self.runtime.warm_up = WarmUp(self.runtime, steps=warm_up_steps)
         self.runtime.function_tables.make_room()
-        self.runtime.on_access = _weak_method(self, "_pause_tickets")
+        self.runtime.on_access = _weak_method(self, "_drain_run")
         self._extended.__class__ = Extended
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
         self._extended._tfps_worker_devices = names
@@ -166,7 +166,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._primitives = Primitives(
             self.runtime,
             update_of=_weak_method(self, "_update_of"),
-            settle=_weak_method(self, "_updates_of"),
+            lay_out=_weak_method(self, "_updates_of"),
             updates=_weak_method(self, "_known_updates"),
         )
         self._extended._tfps_register = self._primitives.register
@@ -214,17 +214,17 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         uses them, or this strategy, raises `tfps.errors.StrategyClosed`. Leaving the ``with`` block
         of a `tfps.LocalCluster` closes the strategies that were made on it.
         """
-        self._pause_tickets()
+        self._drain_run()
         self._end.close("strategy.close() was called")
 
-    def _pause_tickets(self) -> None:
-        """Let the workers come to rest, so that every weight is of one version.
+    def _drain_run(self) -> None:
+        """Drain the workers of `fit`, so that every weight is of one version.
 
         Called before a weight is read or written, saved or predicted with; the next step of
         `fit` lets them go on.
         """
         if self._active_run is not None and self._active_run.running:
-            self._active_run.pause()
+            self._active_run.drain()
 
     def _update_of(self, optimizer: Any) -> ServerUpdate:
         """The server-side update of a built optimizer."""
@@ -248,22 +248,23 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def _updates_of(self, program: Program) -> list[ServerUpdate]:
         """The server-side updates that a program uses; what it trains together moves into slabs."""
-        calls = [OptimizerCall(s.optimizer, s.variables) for s in program.optimizer_calls]
         with outside_the_step():
-            if layouts := layouts_for(calls, servers=self.runtime.topology.servers):
-                self._drain()
+            if layouts := layouts_for(
+                program.optimizer_calls, servers=self.runtime.topology.servers
+            ):
+                self._drain_all()
             for layout, variables in layouts:
                 create(layout, variables, storage=self.runtime)
             self.runtime.collect()
-        optimizers = {id(s.optimizer): s.optimizer for s in program.optimizer_calls}
+        optimizers = {id(call.optimizer): call.optimizer for call in program.optimizer_calls}
         return [self._update_of(optimizer) for optimizer in optimizers.values()]
 
-    def _drain(self) -> None:
+    def _drain_all(self) -> None:
         """Wait until nothing runs, in `fit` or of what was scheduled: for whoever moves variables.
 
         What was traced before looks for them where they were.
         """
-        self._pause_tickets()
+        self._drain_run()
         coordinator = self._cluster_coordinator
         if coordinator is not None and not coordinator.done():
             coordinator.join()
@@ -275,7 +276,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def _apply_eagerly(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
         """An optimizer call on the chief, outside of `fit` and of scheduled functions."""
-        self._pause_tickets()
+        self._drain_run()
         self._adopt_optimizer(optimizer)
         if not optimizer.built:
             with self.scope():

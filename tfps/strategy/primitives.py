@@ -11,11 +11,12 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import lost_servers_as_unavailable
-from tfps.bridge.pieces import all_pieces
 from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.shards import all_shards
 from tfps.bridge.step_scope import current_step, refuse_later
 from tfps.consistency.modes import lets_workers_wait
 from tfps.errors import ConfigError, UnsupportedError
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
@@ -23,9 +24,8 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import decode, encode
 from tfps.runtime.message.request_header import NOTHING_TOLD
-from tfps.runtime.message.wire import gradient_name, in_pieces
+from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.schedule import Stage
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import Origin, column_of, payloads_of, requests, timed_exchange
 from tfps.runtime.worker.exchange_times import ExchangeTimes
@@ -73,7 +73,7 @@ class Descent:
         sender: WorkerAt | None = None,
         compiled: bool = True,
     ) -> None:
-        natives = [piece._value for piece in all_pieces(self._trainable_variables)]
+        natives = [shard._value for shard in all_shards(self._trainable_variables)]
         slabs = [native.slab for native in natives if native.slab is not None]
         for name, native in {each.shared_name: each for each in (*natives, *slabs)}.items():
             if name in gradients and native.device == device:
@@ -86,7 +86,7 @@ class Primitives:
     Args:
         runtime: the job.
         update_of: the server-side update of a Keras optimizer.
-        settle: lays out what a program trains, before it is traced.
+        lay_out: lays out what a program trains, before it is traced.
         updates: all server-side updates that there are.
     """
 
@@ -95,10 +95,10 @@ class Primitives:
         runtime: Runtime,
         *,
         update_of: Callable[[Any], Any],
-        settle: Callable[[Program], Any],
+        lay_out: Callable[[Program], Any],
         updates: Callable[[], Sequence[ServerUpdate]],
     ) -> None:
-        self._runtime, self._update_of, self._settle = runtime, update_of, settle
+        self._runtime, self._update_of, self._lay_out = runtime, update_of, lay_out
         self._updates = updates
         self._known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._compiled: dict[Any, tuple[list[NamedParameter], list[FunctionHalf]]] = {}
@@ -260,10 +260,10 @@ class Primitives:
             batch_spec=None,
             trains=True,
             variables=list(parameters),
-            stages=[Stage(by, tuple(parameters))],
+            calls=[OptimizerCall(by, tuple(parameters))],
         )
         if not isinstance(by, Descent):
-            self._settle(program)
+            self._lay_out(program)
             self._forget_outdated()
         servers = [
             FunctionHalf(
@@ -311,7 +311,7 @@ class Primitives:
         *,
         times: ExchangeTimes | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        optimizer = servers[0].program.stages[0].optimizer
+        optimizer = servers[0].program.calls[0].optimizer
         if not isinstance(optimizer, Descent):
             gradients = for_whole_model(
                 optimizer,
@@ -320,7 +320,7 @@ class Primitives:
                 value_of=lambda variable: variable._value,
             )
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
-        named = in_pieces(named, parameters, name=gradient_name)
+        named = in_shards(named, parameters, name=gradient_name)
         with tf.control_dependencies([version]):
             told = NOTHING_TOLD if times is None else times.fields()
         calls = requests(

@@ -26,7 +26,7 @@ class Stats:
     """A snapshot of a job. What is not measured is None, never 0.
 
     Attributes:
-        updates_applied: the smallest count of all servers; at rest they are equal.
+        updates_applied: the smallest count of all servers; they are equal with drained workers.
         gradients_dropped: refused gradients.
         examples_seen: training examples of closed tickets.
         gradient_staleness_updates: staleness -> number of gradients; the last bin collects all

@@ -224,7 +224,7 @@ class WorkerPipelines:
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
 
-    def settle(self) -> None:
+    def on_drained(self) -> None:
         """Nothing is kept for a ticket."""
 
     def _nothing(self) -> list[tf.Tensor]:

@@ -60,7 +60,7 @@ def portable_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
     return graph
 
 
-def settle(graph: tf.compat.v1.GraphDef) -> None:
+def make_deterministic(graph: tf.compat.v1.GraphDef) -> None:
     """Let all tasks make the same batches in the same order.
 
     What the user left to chance is settled: a shuffle without a seed gets one, and parallel
@@ -75,7 +75,7 @@ def settle(graph: tf.compat.v1.GraphDef) -> None:
         if "sloppy" in node.attr:
             node.attr["sloppy"].b = False
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-        _settle(nodes)
+        _make_nodes_deterministic(nodes)
 
 
 def reads_files(graph: tf.compat.v1.GraphDef) -> bool:
@@ -105,7 +105,7 @@ def _size_bytes(tensor: Any) -> int:
     return int(tf.size(tensor)) * max(1, tensor.dtype.size)
 
 
-def _settle(nodes: Iterable[Any]) -> None:
+def _make_nodes_deterministic(nodes: Iterable[Any]) -> None:
     """Give seeds to what has none."""
     by_name = {node.name: node for node in nodes}
     for node in nodes:
@@ -168,13 +168,13 @@ def without_global_seed(graph: Any) -> Iterator[None]:
         graph.seed = seed
 
 
-def settle_operations(graph: Any, number: tf.Tensor) -> set[str]:
+def make_operations_deterministic(graph: Any, number: tf.Tensor) -> set[str]:
     """Let a function that is traced make its datasets in one order, another one for each number.
 
-    As `settle` does for graphs, but a shuffle has the same order whenever its dataset is iterated:
-    workers iterate it as often as they must. One that the user does not want to differ between
-    iterations does not differ between numbers. All that have no seed get the same one, which
-    follows from the program's global seed if there is one.
+    As `make_deterministic` does for graphs, but a shuffle has the same order whenever its dataset
+    is iterated: workers iterate it as often as they must. One that the user does not want to differ
+    between iterations does not differ between numbers. All that have no seed get the same one,
+    which follows from the program's global seed if there is one.
 
     Args:
         graph: that makes the datasets.

@@ -23,7 +23,7 @@ class BatchKeeper:
     """Numbers the batches of an iterator and keeps each until its ticket is surely closed. Pure.
 
     A worker's request for a new ticket proves that the one before the last is closed; the batches
-    of a lost worker stay until another worker has asked for them, or until all workers rest.
+    of a lost worker stay until another worker has asked for them, or until the workers are drained.
 
     Args:
         batches: iterated once, in order. A worker is named by its incarnation.
@@ -58,7 +58,7 @@ class BatchKeeper:
                 self._note(number, worker)
             return batch
 
-    def settle(self) -> None:
+    def on_drained(self) -> None:
         """All tickets handed out so far are closed: forget the batches that were asked for.
 
         Those of the last two tickets of every closure stay otherwise, and in lock-step each step
@@ -168,10 +168,10 @@ class Feeder:
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
 
-    def settle(self) -> None:
+    def on_drained(self) -> None:
         """Forget the batches of all steps so far."""
         if self._keeper is not None:
-            self._keeper.settle()
+            self._keeper.on_drained()
 
     def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
         types = [tf.bool, *(spec.dtype for spec in self._flat_specs)]

@@ -93,7 +93,7 @@ class Follower:
             self._abandon(run, error)
             raise
         if self.lock_step:
-            run.pause()
+            run.drain()
         if not reached and run.completed <= asked - self._per_call():
             self.end_of_epoch()
             raise StopIteration
@@ -129,7 +129,7 @@ class Follower:
         if run is None:
             return
         try:
-            run.pause()
+            run.drain()
         finally:
             self._leave()
             self._strategy._last_run = run
@@ -163,7 +163,8 @@ class Follower:
         self.end_of_epoch()
         self._outer = (self._strategy._active_run, self._strategy._active_follower)
         if self._strategy._active_run is not None:
-            self._strategy._active_run.interrupt()  # a hook of its loop evaluates or trains
+            # A hook of its loop evaluates or trains.
+            self._strategy._active_run.drain_for_another_run()
         self._strategy._watch_tasks()
         self._strategy.runtime.collect()
         if self._kind == "train" and self._strategy.runtime.warm_up is not None:
@@ -201,7 +202,7 @@ class Follower:
             run.run_to(None)
             strategy._active_run, strategy._active_follower = run, self
             run.wait_for(tickets, meanwhile=self._show)
-            run.pause()
+            run.drain()
         except BaseException as error:
             self._abandon(run, error)
             raise
@@ -294,7 +295,7 @@ class Follower:
         batches = adaptive_batches_of(self._strategy.consistency)
         if batches > 1 and program.trains and not program.ends_with_its_exchange:
             raise UnsupportedError(
-                f"{self._model.name}: received a training step of {len(program.stages)} exchanges "
+                f"{self._model.name}: received a training step of {len(program.calls)} exchanges "
                 f"under tfps.Synchronous(adaptive_batches={batches}), expected one that ends with "
                 "the one call of its optimizer: a mean over several batches can be taken of one "
                 "gradient only. Leave adaptive_batches out for this model."

@@ -53,7 +53,7 @@ class OneBatch:
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
 
-    def settle(self) -> None:
+    def on_drained(self) -> None:
         """Nothing is kept for a ticket."""
 
 

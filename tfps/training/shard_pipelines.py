@@ -16,7 +16,7 @@ from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.fit_loop import BatchClaim
 from tfps.training.batch import empty_component, numbered, restore_batch
 from tfps.training.dataset_function import dataset_of_pipeline, takes_context
-from tfps.training.dataset_graph import settle_operations, without_global_seed
+from tfps.training.dataset_graph import make_operations_deterministic, without_global_seed
 from tfps.training.lease_desk import NOWHERE, LeaseDesk
 
 logger = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class ShardPipelines:
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
 
-    def settle(self) -> None:
+    def on_drained(self) -> None:
         """The book keeps every place: who repeats a ticket needs it."""
 
     def _is_at_work(self, worker: int) -> bool:
@@ -176,7 +176,7 @@ class ShardPipelines:
         with without_global_seed(graph):
             datasets = [dataset.with_options(IN_ORDER) for dataset in self._datasets()]
         self.batch_spec = _common_spec([dataset.element_spec for dataset in datasets])
-        unsettled = settle_operations(graph, number)
+        unsettled = make_operations_deterministic(graph, number)
         if unsettled:
             logger.warning(UNSETTLED, ", ".join(sorted(unsettled)))
         variants = [dataset._variant_tensor for dataset in datasets]

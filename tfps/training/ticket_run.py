@@ -103,7 +103,7 @@ class TicketRun:
     def _send_out(self) -> None:
         """One closure per worker; each ends when it finds no ticket."""
         self.running = True
-        self._compiled.source.settle()
+        self._compiled.source.on_drained()
         if self._compiled.program.schedule.in_rounds:
             alive = private.alive_workers(self._coordinator)
             self._runtime.membership.evict_all()  # those of scheduled functions just before
@@ -206,10 +206,11 @@ class TicketRun:
         expected_s = 0.5 * remaining_steps / rate if rate else SAMPLE_PERIOD_S
         return min(max(SAMPLE_PERIOD_S, expected_s), LONGEST_SAMPLE_PERIOD_S)
 
-    def pause(self) -> None:
-        """Hand out no more tickets and wait until every worker has left: one version at rest.
+    def drain(self) -> None:
+        """Hand out no more tickets and wait until every worker has left.
 
-        A worker that hangs is not waited for once it was let out on the servers.
+        All weights are of one version then. A worker that hangs is not waited for once it was let
+        out on the servers.
         """
         if self.running:
             self._runtime.ticket_server.halt()
@@ -219,15 +220,15 @@ class TicketRun:
                 self.running = self._recalled = False
             self.sample()
 
-    def interrupt(self) -> None:
-        """Come to rest for another run; the next `run_to` goes on where this one has stopped."""
-        self.pause()
+    def drain_for_another_run(self) -> None:
+        """Drain for another run; the next `run_to` goes on where this one has stopped."""
+        self.drain()
         layout, before = self._runtime.ticket_server.layout, -1
         # Those that lost workers held; what lies behind the end of the data comes back each time.
         while self.cells[layout.RETURNED] and (self.completed > before or self._has_returned()):
             before, self.running = self.completed, True
             self._schedule(self._runtime.workers)
-            self.pause()
+            self.drain()
         self._interrupted = True
 
     def _resume(self) -> None:

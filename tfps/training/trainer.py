@@ -110,7 +110,7 @@ class Trainer:
         """Weights come to the chief once; the stock Keras loop runs there."""
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
-        strategy._pause_tickets()
+        strategy._drain_run()
         chief = strategy.runtime.topology.chief
         kept = model.__dict__.setdefault("_tfps_on_chief", _OnChief())
         local = kept.copies
@@ -152,7 +152,7 @@ class Trainer:
         _check_not_overridden(model)
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
-        strategy._pause_tickets()
+        strategy._drain_run()
         say_once(model, "run_eagerly", RUNS_EAGERLY, model.name)
         attributes = model.__dict__
         functions = {name: attributes.pop(name) for name in ("train_function", "test_function")}
@@ -263,7 +263,7 @@ STRANGER = (
 )
 RUNS_EAGERLY = (
     "run_eagerly=True: the steps of %s run eagerly in this process, one after the other, and the "
-    "workers rest. That is for debugging; compile the model without it to train on the workers."
+    "workers wait. That is for debugging; compile the model without it to train on the workers."
 )
 
 

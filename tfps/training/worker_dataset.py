@@ -13,7 +13,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.fit_loop import BatchClaim
 from tfps.training.batch import numbered, restore_batch
-from tfps.training.dataset_graph import NotPortable, portable_graph, reads_files, settle
+from tfps.training.dataset_graph import NotPortable, make_deterministic, portable_graph, reads_files
 
 # How often each dataset was iterated: its shuffles give another order each time.
 _passes_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -52,7 +52,7 @@ class WorkerDataset:
         self, dataset: tf.data.Dataset, *, identity: Any, coordinator: Any, workers: int
     ) -> None:
         graph = portable_graph(dataset)
-        settle(graph)
+        make_deterministic(graph)
         self.batch_spec = dataset.element_spec
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
         self._graph_bytes = graph.ByteSize()
@@ -148,7 +148,7 @@ class WorkerDataset:
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
 
-    def settle(self) -> None:
+    def on_drained(self) -> None:
         """Nothing is kept for a ticket."""
 
     def _create(self, worker: int) -> tf.data.Dataset:

@@ -226,7 +226,7 @@ class DataServer:
                 connection.close()
                 return
             if len(self._connections) >= self._most_connections:
-                self._end_the_longest_at_rest()
+                self._end_the_longest_idle()
             number = next(self._numbers)
             self._connections[number] = (connection, loop.service)
         try:
@@ -243,7 +243,7 @@ class DataServer:
                 self._resting.pop(number, None)
             connection.close()
 
-    def _end_the_longest_at_rest(self) -> None:
+    def _end_the_longest_idle(self) -> None:
         number = next(iter(self._resting.copy()), None)
         if number is not None and number in self._connections:
             self._resting.pop(number, None)

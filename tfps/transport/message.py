@@ -34,7 +34,7 @@ class Request(enum.IntEnum):
     WORKER = 4  # index of the worker
     INCARNATION = 5  # grows with every start of a worker's closure; fences out the dead
     TICKET = 6
-    STAGE = 7  # which of the step's optimizer calls, 0 for the first
+    CALL = 7  # which of the step's optimizer calls, 0 for the first
     BASE_VERSION = 8  # of this server, that the gradient was computed from; its round if there are
     ACKED_TICKET = 9  # the previous ticket, now known to be done on all servers
     EXAMPLES = 10  # of the ticket that is closed

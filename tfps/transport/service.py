@@ -20,7 +20,7 @@ class Entry:
     """One function of a service: what asks for it, and how large its messages are."""
 
     kind: int
-    stage: int
+    call_number: int
     request_bytes: int  # of the payload, exactly
     reply_bytes: int
     row_bytes: int = 0  # of rows that may follow the payload of a request, at most
@@ -73,7 +73,7 @@ class Service:
                 f"a request from worker {header[Request.WORKER]}, expected 0 to {self.workers - 1}"
             )
         for position, entry in enumerate(self.entries):
-            if (entry.kind, entry.stage) == (header[Request.KIND], header[Request.STAGE]):
+            if (entry.kind, entry.call_number) == (header[Request.KIND], header[Request.CALL]):
                 if not 0 <= payload_bytes - entry.request_bytes <= entry.row_bytes:
                     rows = f" and rows of at most {entry.row_bytes}" if entry.row_bytes else ""
                     raise ProtocolError(
@@ -81,8 +81,8 @@ class Service:
                     )
                 return position
         raise ProtocolError(
-            f"a request of kind {header[Request.KIND]}, stage {header[Request.STAGE]}, expected "
-            f"one of {[(Kind(entry.kind).name, entry.stage) for entry in self.entries]}"
+            f"a request of kind {header[Request.KIND]}, call {header[Request.CALL]}, expected "
+            f"one of {[(Kind(entry.kind).name, entry.call_number) for entry in self.entries]}"
         )
 
     @property

@@ -1,4 +1,4 @@
-"""A variable in pieces, as those of strategies that divide variables are seen by checkpoints."""
+"""A variable in shards, as those of strategies that divide variables are seen by checkpoints."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tfps.checkpoint.layout import rows_at
 from tfps.partitioners.row_rule import RowRule, rows_per_shard
 
 
-class Divided:
+class RowsByShard:
     """Stands for a Keras variable whose rows lie in several ones.
 
     Args:
         rule: which row lies where.
-        make: of a piece's shape, makes a Keras variable.
+        make: of a shard's shape, makes a Keras variable.
         columns: the shape of a row.
     """
 
@@ -31,20 +31,20 @@ class Divided:
     ) -> None:
         self.rule, self.path = rule, "table"
         self.shape = (rule.rows, *columns)
-        self.pieces = [make((rows, *columns)) for rows in rows_per_shard(rule)]
-        self._value = SimpleNamespace(shards=self.pieces, rule=rule)
+        self.shards = [make((rows, *columns)) for rows in rows_per_shard(rule)]
+        self._value = SimpleNamespace(shards=self.shards, rule=rule)
 
     def _rows(self, shard: int) -> np.ndarray[Any, Any]:
         return rows_at(self.rule, shard, range(rows_per_shard(self.rule)[shard]))
 
     def assign(self, value: np.ndarray[Any, Any]) -> None:
         """Write the whole of it."""
-        for shard, piece in enumerate(self.pieces):
-            piece.assign(value[self._rows(shard)])
+        for index, shard in enumerate(self.shards):
+            shard.assign(value[self._rows(index)])
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Read the whole of it."""
         value = np.zeros(self.shape, "float32")
-        for shard, piece in enumerate(self.pieces):
-            value[self._rows(shard)] = piece.numpy()
+        for index, shard in enumerate(self.shards):
+            value[self._rows(index)] = shard.numpy()
         return value

@@ -1,4 +1,4 @@
-"""Variables in pieces on two servers, also in slabs: any rule reads what any has written."""
+"""Variables in shards on two servers, also in slabs: any rule reads what any has written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tfps
-from tests.cluster.checkpoint.divided import Divided
+from tests.cluster.checkpoint.divided import RowsByShard
 from tfps.checkpoint.contents import contents_of
 from tfps.checkpoint.layout import RULES
 from tfps.checkpoint.manifest import Manifest
@@ -26,25 +26,28 @@ pytestmark = pytest.mark.timeout(180)
 ROWS = 41
 
 
-def _divided(strategy: tfps.ParameterServerStrategy, rule: Any, *, in_slabs: bool) -> Divided:
+def _divided(strategy: tfps.ParameterServerStrategy, rule: Any, *, in_slabs: bool) -> RowsByShard:
     """Pieces go to the servers in turn; with slabs, those of a server share one vector."""
     with strategy.scope():
-        divided = Divided(rule, lambda shape: keras.Variable(np.zeros(shape, "float32")))
+        divided = RowsByShard(rule, lambda shape: keras.Variable(np.zeros(shape, "float32")))
     if in_slabs:
         runtime = strategy.runtime
         for server in range(2):
             mine = [
-                piece for piece in divided.pieces if runtime.index_of(piece._value.device) == server
+                shard for shard in divided.shards if runtime.index_of(shard._value.device) == server
             ]
             if mine:
-                members = [(piece._value.shared_name, tuple(piece.shape)) for piece in mine]
+                members = [(shard._value.shared_name, tuple(shard.shape)) for shard in mine]
                 layout = SlabLayout.of(server, "float32", members)
                 create(layout, mine, storage=runtime)
     return divided
 
 
 def _save(
-    strategy: tfps.ParameterServerStrategy, source: Divided, folder: Path, shared: Sequence[bool]
+    strategy: tfps.ParameterServerStrategy,
+    source: RowsByShard,
+    folder: Path,
+    shared: Sequence[bool],
 ) -> Manifest:
     contents = contents_of({"model/table": source}, servers=strategy.runtime.topology.servers)
     snapshot = Snapshot(contents, servers=strategy.runtime.servers, shared=shared)

@@ -51,8 +51,8 @@ def test_all_go_on_from_the_mean(
     cluster: Callable[..., LocalCluster], mode: Any, rounds: int
 ) -> None:
     """With an optimizer that is new, as the momentum shows where two workers then meet."""
-    warm, rest = WORKERS * STEPS * BATCH, WORKERS * rounds * BATCH
-    x, y = _examples(warm + rest)
+    warm, drained = WORKERS * STEPS * BATCH, WORKERS * rounds * BATCH
+    x, y = _examples(warm + drained)
     make = functools.partial(keras.optimizers.SGD, 0.1, momentum=0.9)
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=WORKERS, ps=2).cluster_resolver,

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfps
 from tests.cluster.keras.comparison import LABELS, X, assert_same, cross_entropy, fit
 from tests.cluster.shards.partitioned import small
-from tfps.bridge.pieces import pieces_of, rule_of
+from tfps.bridge.shards import rule_of, shards_of
 from tfps.errors import UnsupportedError
 from tfps.partitioners.row_rule import rows_of
 
@@ -49,10 +49,10 @@ def test_reads_and_writes(table: Any) -> None:
 
 
 def test_shards_hold_the_rows_that_their_rule_says(table: Any) -> None:
-    pieces, rule = pieces_of(table), rule_of(table)
-    assert len({piece.value.device for piece in pieces}) == rule.shards == 2
-    for number, piece in enumerate(pieces):
-        np.testing.assert_array_equal(piece.numpy(), TABLE[rows_of(rule, number)])
+    shards, rule = shards_of(table), rule_of(table)
+    assert len({shard.value.device for shard in shards}) == rule.shards == 2
+    for number, shard in enumerate(shards):
+        np.testing.assert_array_equal(shard.numpy(), TABLE[rows_of(rule, number)])
 
 
 def test_the_shards_are_listed_as_tensorflow_lists_them(table: Any) -> None:
@@ -83,8 +83,8 @@ def test_slots_are_divided_alike_and_lie_beside(strategy: tfps.ParameterServerSt
     assert len(slots) == 2
     for slot in slots:
         assert rule_of(slot) == rule_of(kernel)
-        assert [p.value.device for p in pieces_of(slot)] == [
-            p.value.device for p in pieces_of(kernel)
+        assert [p.value.device for p in shards_of(slot)] == [
+            p.value.device for p in shards_of(kernel)
         ]
     views = {view.variable: view for view in strategy.plan.views}
     assert views[f"{kernel.path}/1"].shape == (4, 6)

@@ -14,7 +14,7 @@ import tfps
 from tests.cluster.counting import UnitGradients, mean_output
 from tfps.consistency.histogram import DURATION_BINS
 from tfps.launch import LocalCluster
-from tfps.runtime.server.server_stage import PULL, PUSH, UPDATE
+from tfps.runtime.server.server_optimizer_call import PULL, PUSH, UPDATE
 from tfps.transport.tokens import EXCHANGE
 
 STEPS, BATCH, WORKERS, SERVERS = 400, 2, 4, 2

@@ -1,4 +1,4 @@
-"""A worker is killed at any moment of its exchanges: at rest every server has applied the same."""
+"""A worker is killed at any moment of its exchanges: every server has applied the same."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Diary(ClosureMembership):
         self.invited: set[int] = set()
         self.there: set[int] = set()
         self.notes: list[tuple[str, int]] = []
-        self.at_rest: list[bool] = []
+        self.is_idle: list[bool] = []
         self.changed = threading.Condition()
 
     def _note(self, what: str, worker: int) -> None:
@@ -34,8 +34,8 @@ class Diary(ClosureMembership):
     def is_member(self, worker: int) -> bool:
         return worker in self.members
 
-    def scheduled(self, closure: Any, *, at_rest: bool) -> bool:
-        self.at_rest.append(at_rest)
+    def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
+        self.is_idle.append(is_idle)
         self.members |= self.invited
         return bool(self.invited)
 
@@ -102,7 +102,7 @@ def test_members_stay_for_what_comes_soon(
         run.end()
     _idle(cluster)
     assert diary.notes == []
-    assert diary.at_rest == [True, False]
+    assert diary.is_idle == [True, False]
     # Who joins waits for nobody that could still be given something.
     assert cluster.queue.wait(timeout=DEADLINE_S)
     closure = cluster.put()

@@ -1,4 +1,4 @@
-"""A piece of a slab is read, written, saved and differentiated like a variable of its own."""
+"""A segment of a slab is read, written, saved and differentiated like a variable of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables in pieces, on the chief: written as they lie, read as they are wanted."""
+"""Variables in shards, on the chief: written as they lie, read as they are wanted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.cluster.checkpoint.divided import Divided
+from tests.cluster.checkpoint.divided import RowsByShard
 from tfps.checkpoint.contents import contents_of
 from tfps.checkpoint.layout import RULES
 from tfps.checkpoint.manifest import Manifest
@@ -35,12 +35,12 @@ def test_another_rule_and_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TFPS_CHUNK_BYTES", "30")
-    source = Divided(stored(ROWS, 4), _make, columns=columns)
+    source = RowsByShard(stored(ROWS, 4), _make, columns=columns)
     value = np.random.default_rng(0).normal(size=source.shape).astype("float32")
     source.assign(value)
     contents = contents_of({"model/table": source})
     assert contents.tensors["model/table"].shape == source.shape
-    assert len(contents.pieces) == 4
+    assert len(contents.shards) == 4
     snapshot = Snapshot(contents, servers=[], shared=[])
     snapshot.take()
     source.assign(np.zeros_like(value))
@@ -48,6 +48,6 @@ def test_another_rule_and_number(
     manifest = Manifest(number=1, saved_at_s=0.0, tensors=contents.tensors, files=files)
     manifest = Manifest.from_json(manifest.to_json())
     for shards in (1, 3, 4):
-        target = Divided(wanted(ROWS, shards), _make, columns=columns)
+        target = RowsByShard(wanted(ROWS, shards), _make, columns=columns)
         fill(contents_of({"model/table": target}), manifest, tmp_path)
         np.testing.assert_array_equal(target.numpy(), value)

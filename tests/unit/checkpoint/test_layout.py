@@ -13,7 +13,7 @@ from tfps.checkpoint.layout import (
     RULES,
     Move,
     RowBlock,
-    divided,
+    blocks_of,
     moves,
     rows_at,
     rule_name,
@@ -28,12 +28,12 @@ def _blocks(rule: RowRule, rows_per_block: int) -> list[RowBlock]:
     return [
         block
         for shard, rows in enumerate(rows_per_shard(rule))
-        for block in divided(tensor="t", shard=shard, rows=rows, rows_per_block=rows_per_block)
+        for block in blocks_of(tensor="t", shard=shard, rows=rows, rows_per_block=rows_per_block)
     ]
 
 
-def _piece(rule: RowRule, shard: int) -> np.ndarray[Any, Any]:
-    """The logical numbers of a piece's rows stand for their values."""
+def _rows_of_shard(rule: RowRule, shard: int) -> np.ndarray[Any, Any]:
+    """The logical numbers of a shard's rows stand for their values."""
     return rows_at(rule, shard, range(rows_per_shard(rule)[shard]))
 
 
@@ -49,7 +49,7 @@ def test_every_pair_of_rules(stored_kind: Any, wanted_kind: Any, data: st.DataOb
     wanted = wanted_kind(rows, data.draw(st.integers(1, min(rows, 6))))
     blocks = _blocks(stored, data.draw(st.integers(1, 12)))
     for shard in range(wanted.shards):
-        expected = _piece(wanted, shard)
+        expected = _rows_of_shard(wanted, shard)
         found, writes = np.full_like(expected, -1), np.zeros(len(expected), int)
         for move in moves(blocks, stored=stored, wanted=wanted, shard=shard):
             values = rows_at(stored, move.block.shard, move.block.places)
@@ -83,7 +83,7 @@ def test_the_same_rule_takes_whole_blocks(kind: Any) -> None:
 
 def test_a_variable_without_rows() -> None:
     rule = Contiguous(0, 1)
-    (block,) = divided(tensor="t", shard=0, rows=0, rows_per_block=8)
+    (block,) = blocks_of(tensor="t", shard=0, rows=0, rows_per_block=8)
     assert block.rows == 0
     assert list(moves([block], stored=rule, wanted=rule, shard=0)) == [
         Move(block, range(0), range(0))
@@ -102,8 +102,8 @@ def test_groups_keep_the_order_and_the_limit(sizes: list[int], limit_bytes: int)
 
 
 @given(rows=st.integers(0, 50), rows_per_block=st.integers(0, 20))
-def test_blocks_cover_a_piece(rows: int, rows_per_block: int) -> None:
-    blocks = divided(tensor="t", shard=2, rows=rows, rows_per_block=rows_per_block)
+def test_blocks_cover_a_shard(rows: int, rows_per_block: int) -> None:
+    blocks = blocks_of(tensor="t", shard=2, rows=rows, rows_per_block=rows_per_block)
     assert [place for block in blocks for place in block.places] == list(range(rows))
     assert len({block.key for block in blocks}) == len(blocks)
 

@@ -29,7 +29,7 @@ class Wire:
     worker: int
     incarnation: int
     ticket: int = NO_TICKET
-    stage: int = 0
+    call_number: int = 0
     base_version: int = 0
     acked_ticket: int = NO_TICKET
     closed_steps: int = 1
@@ -41,7 +41,7 @@ class Wire:
         header = [0] * REQUEST_FIELDS
         header[Request.CLOSED_STEPS] = self.closed_steps
         header[Request.WORKER], header[Request.INCARNATION] = self.worker, self.incarnation
-        header[Request.TICKET], header[Request.STAGE] = self.ticket, self.stage
+        header[Request.TICKET], header[Request.CALL] = self.ticket, self.call_number
         header[Request.BASE_VERSION] = self.base_version
         header[Request.ACKED_TICKET], header[Request.EXAMPLES] = self.acked_ticket, self.examples
         return header
@@ -64,7 +64,7 @@ class ServerModel:
     Args:
         index: server 0 hands out tickets.
         slots: how many workers can take part.
-        stages: of each training step: whether the stage carries gradients.
+        calls: of each training step: whether the call carries gradients.
         pipelined: workers compute a step while the one before is on its way.
         drop_above: the staleness above which gradients are dropped.
         several: tickets are handed out several at once.
@@ -75,14 +75,14 @@ class ServerModel:
         *,
         index: int,
         workers: int,
-        stages: tuple[bool, ...],
+        calls: tuple[bool, ...],
         pipelined: bool = False,
         drop_above: int | None = None,
         several: bool = False,
     ) -> None:
-        self.index, self.layout, self.stages = index, LedgerLayout(workers), stages
+        self.index, self.layout, self.calls = index, LedgerLayout(workers), calls
         self.pipelined, self.drop_above, self.several = pipelined, drop_above, several
-        self.dropped: list[tuple[int, int]] = []  # (ticket, stage)
+        self.dropped: list[tuple[int, int]] = []  # (ticket, call)
         self.refused = 0  # pushes of workers that were let out
         self.cells = self.layout.blank()
         self.applied_keys: dict[int, int] = {}
@@ -176,11 +176,11 @@ class ServerModel:
         return Answer(status, version, ticket, ahead, batches)
 
     def _push(self, wire: Wire) -> Answer:
-        is_last, is_update = wire.stage == len(self.stages) - 1, self.stages[wire.stage]
+        is_last, is_update = wire.call_number == len(self.calls) - 1, self.calls[wire.call_number]
         entries = self.entries()
         terms = Terms(
             ByTicket(
-                wire.stage,
+                wire.call_number,
                 hands_out=is_last and self.hands_out_tickets,
                 pipelined=self.pipelined,
             ),
@@ -198,13 +198,13 @@ class ServerModel:
             assert pushed.remembered == self.applied_keys.get(wire.ticket, -1)
         assert pushed.fresh == (pushed.status == Status.OK)
         if pushed.fresh:
-            self.applications[wire.ticket, wire.stage] += 1
+            self.applications[wire.ticket, wire.call_number] += 1
             # Who repeats it computes the same gradient.
             assert self.batches.setdefault(wire.ticket, wire.batches) == wire.batches
         elif pushed.status == Status.LATE:
             assert self.drop_above is not None
             assert pushed.staleness > self.drop_above
-            self.dropped.append((wire.ticket, wire.stage))
+            self.dropped.append((wire.ticket, wire.call_number))
         self.refused += pushed.status == Status.EVICTED
         self.post(entries)
         if not self.several:
@@ -315,10 +315,10 @@ class ServerModel:
         ]
 
     def visited(self) -> set[tuple[int, int]]:
-        """Ticket and stage of every batch whose gradient was applied or dropped."""
+        """Ticket and call of every batch whose gradient was applied or dropped."""
         applied = {
-            (ticket + number, stage)
-            for ticket, stage in self.applications
+            (ticket + number, call_number)
+            for ticket, call_number in self.applications
             for number in range(self.batches[ticket])
         }
         return applied | set(self.dropped)
@@ -349,7 +349,7 @@ class WorkerModel:
     worker: int
     incarnation: int
     servers: int
-    stages: tuple[bool, ...]
+    calls: tuple[bool, ...]
     data: Input
     trains: bool
     pipelined: bool = False
@@ -362,7 +362,7 @@ class WorkerModel:
     ticket: int = NO_TICKET
     batches: int = 1
     visited: list[int] = field(default_factory=list)  # tickets of this step with a batch
-    stage: int = 0
+    call_number: int = 0
     acked_ticket: int = NO_TICKET
     closed_steps: int = 1
     examples: int = 0
@@ -380,8 +380,8 @@ class WorkerModel:
         self.versions.update({server: a.version for server, a in self.answers.items()})
         if self.sent is Kind.LEAVE:
             self.ended = True
-        elif self.sent is Kind.PUSH and self.stage < len(self.stages) - 1:
-            self.stage += 1
+        elif self.sent is Kind.PUSH and self.call_number < len(self.calls) - 1:
+            self.call_number += 1
             self._send(Kind.PUSH, range(self.servers))
         else:
             if self.sent is Kind.PUSH:
@@ -403,7 +403,7 @@ class WorkerModel:
         return ticket
 
     def _take(self, ticket: int) -> None:
-        self.ticket, self.stage = ticket, 0
+        self.ticket, self.call_number = ticket, 0
         self.visited = self.data.those_of(ticket, self.batches)
         if not self.visited:
             self._send(Kind.LEAVE, range(self.servers))
@@ -421,7 +421,7 @@ class WorkerModel:
                 self.worker,
                 self.incarnation,
                 ticket=self.ticket if steps else NO_TICKET,
-                stage=self.stage,
+                call_number=self.call_number,
                 base_version=self.versions.get(server, 0),
                 acked_ticket=self.acked_ticket if kind is not Kind.FINISH else NO_TICKET,
                 closed_steps=self.closed_steps,

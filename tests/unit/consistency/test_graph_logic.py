@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import MAX_STAGES, STALENESS_BINS, Entries, LedgerLayout
+from tfps.consistency.ledger import MAX_CALLS, STALENESS_BINS, Entries, LedgerLayout
 from tfps.consistency.logic import PlainLogic
 from tfps.consistency.server_ledger import ServerEntries, additions, writes
 from tfps.runtime.server.admission import Anyone, Arrival, ByMember, ByTicket, Terms, judge
@@ -38,7 +38,7 @@ def _judge(entries: Entries, arguments: Arguments, *, terms: Terms) -> list[Any]
     header[Request.EXAMPLES] = arguments["examples"]
     # By how many updates it is behind, or by how many rounds.
     now = 0 if terms.in_rounds else entries.read(BOOKS.VERSION)
-    behind = arguments["behind"] * (MAX_STAGES if terms.in_rounds else 1)
+    behind = arguments["behind"] * (MAX_CALLS if terms.in_rounds else 1)
     header[Request.BASE_VERSION] = now - behind
     knows = terms.admission.knows_senders
     verdict = judge(
@@ -91,7 +91,7 @@ PUSH = {
     "closes": NUMBER,
     "examples": st.integers(0, 1 << 40),
     "behind": st.integers(0, 2 * STALENESS_BINS),
-    "applied_key": st.integers(-1, 4 * MAX_STAGES),
+    "applied_key": st.integers(-1, 4 * MAX_CALLS),
 }
 LAST, EARLIER = ByTicket(1, hands_out=True), ByTicket(1, hands_out=False)
 TERMS = {

@@ -50,7 +50,7 @@ class TicketMachine(RuleBasedStateMachine):
     @initialize(
         slots=st.integers(1, 3),
         servers=st.integers(1, 3),
-        stages=st.sampled_from(TRAINING_STEPS),
+        calls=st.sampled_from(TRAINING_STEPS),
         is_length_known=st.booleans(),
         extra=st.tuples(st.sampled_from(["singly", "pipelined", "several"]), DROPS),
     )
@@ -58,17 +58,17 @@ class TicketMachine(RuleBasedStateMachine):
         self,
         slots: int,
         servers: int,
-        stages: tuple[bool, ...],
+        calls: tuple[bool, ...],
         is_length_known: bool,
         extra: tuple[str, int | None],
     ) -> None:
         tickets, drop_above = extra
-        self.slots, self.stages = slots, stages
-        self.pipelined = tickets == "pipelined" and stages == (True,)
-        self.several = tickets == "several" and stages == (True,)
+        self.slots, self.calls = slots, calls
+        self.pipelined = tickets == "pipelined" and calls == (True,)
+        self.several = tickets == "several" and calls == (True,)
         drop_above = None if self.several else drop_above
         self.servers = [
-            ServerModel(index=p, workers=slots, stages=stages, drop_above=drop_above)
+            ServerModel(index=p, workers=slots, calls=calls, drop_above=drop_above)
             for p in range(servers)
         ]
         self.layout = self.servers[0].layout
@@ -124,7 +124,7 @@ class TicketMachine(RuleBasedStateMachine):
             worker=slot,
             incarnation=self.incarnation,
             servers=len(self.servers),
-            stages=self.stages,
+            calls=self.calls,
             data=self.data,
             trains=self.trains,
             pipelined=self.pipelined,
@@ -244,13 +244,15 @@ class TicketMachine(RuleBasedStateMachine):
             assert len(set(server.dropped)) == len(server.dropped)
             assert not set(server.dropped) & set(server.applications)
             visited = server.visited()
-            for stage in range(len(self.stages)):
-                assert all((ticket, stage) in visited for ticket in closed)
+            for call_number in range(len(self.calls)):
+                assert all((ticket, call_number) in visited for ticket in closed)
 
     def _the_books_add_up(self) -> None:
         slots = range(self.slots)
         for server in self.servers:
-            updates = [stage for _, stage in server.applications if self.stages[stage]]
+            updates = [
+                call_number for _, call_number in server.applications if self.calls[call_number]
+            ]
             assert server[LedgerLayout.VERSION] == len(updates)
             assert server[LedgerLayout.DROPPED] == len(server.dropped) + server.refused
             first_bin = self.layout.staleness(0)
@@ -281,8 +283,8 @@ class TicketMachine(RuleBasedStateMachine):
             assert record[LedgerLayout.ACTIVE_WORKERS] == 0
             if self.several:
                 continue
-            assert len(record.applications) + len(record.dropped) == trained * len(self.stages)
-            assert record[LedgerLayout.VERSION] + len(record.dropped) == trained * sum(self.stages)
+            assert len(record.applications) + len(record.dropped) == trained * len(self.calls)
+            assert record[LedgerLayout.VERSION] + len(record.dropped) == trained * sum(self.calls)
 
 
 TestTickets = TicketMachine.TestCase
@@ -293,7 +295,7 @@ TestTickets.settings = settings(
 
 def test_a_ticket_beyond_the_data_does_not_hide_one_that_came_back() -> None:
     """Found by the machine: the worker that ends on the first must have repeated the second."""
-    server = ServerModel(index=0, workers=2, stages=(True,))
+    server = ServerModel(index=0, workers=2, calls=(True,))
     server.open_tickets(UNLIMITED)
     data = Input(first=0, batches=1)
     workers = [_joined(server, slot, slot + 1, data) for slot in (0, 1)]
@@ -306,7 +308,7 @@ def test_a_ticket_beyond_the_data_does_not_hide_one_that_came_back() -> None:
 
 def test_a_lost_worker_that_has_not_joined_yet_stays_out() -> None:
     """Its request to join comes after the coordinator's call, on another connection."""
-    server = ServerModel(index=0, workers=1, stages=(True,))
+    server = ServerModel(index=0, workers=1, calls=(True,))
     server.open_tickets(2)
     server.evict(0, 1)
     assert _joined(server, 0, 1, Input(first=0, batches=2)).ticket == NO_TICKET
@@ -316,7 +318,7 @@ def test_a_lost_worker_that_has_not_joined_yet_stays_out() -> None:
 
 def _joined(server: ServerModel, slot: int, incarnation: int, data: Input) -> WorkerModel:
     worker = WorkerModel(
-        worker=slot, incarnation=incarnation, servers=1, stages=(True,), data=data, trains=True
+        worker=slot, incarnation=incarnation, servers=1, calls=(True,), data=data, trains=True
     )
     worker.deliver(0, [server])
     worker.advance()
@@ -327,7 +329,7 @@ def test_a_pipelined_worker_takes_what_came_back_after_the_end_of_the_data() -> 
     """Found by the machine: it held a ticket behind the end, and left a batch to nobody."""
     machine = TicketMachine()
     machine.start_job(
-        slots=3, servers=3, stages=(True,), is_length_known=True, extra=("pipelined", None)
+        slots=3, servers=3, calls=(True,), is_length_known=True, extra=("pipelined", None)
     )
     machine.drain()
     machine.open_round(batches=4, is_length_known=False, trains=True)
@@ -338,7 +340,7 @@ def test_a_pipelined_worker_takes_what_came_back_after_the_end_of_the_data() -> 
 
 def test_tickets_that_came_back_together_are_repeated_together() -> None:
     """Servers know a gradient by its first ticket: another one of fewer batches is not the same."""
-    server = ServerModel(index=0, workers=2, stages=(True,), several=True)
+    server = ServerModel(index=0, workers=2, calls=(True,), several=True)
     server.open_tickets(4)
     data = Input(first=0, batches=4)
     server.issued = [0, 0]  # the quota is three

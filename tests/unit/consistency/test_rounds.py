@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
 
-from tfps.consistency.ledger import MAX_STAGES, NEVER, NOTHING
+from tfps.consistency.ledger import MAX_CALLS, NEVER, NOTHING
 from tfps.consistency.rounds import RoundDecision, Rounds, decide
 from tfps.consistency.vectors import ArrayVectors
 from tfps.consistency.waiters import TensorVectors
@@ -26,11 +26,11 @@ class SimulatedServer:
     Args:
         slots: of workers.
         required: contributions for a round.
-        stages: of a step.
+        calls: of a step.
     """
 
-    def __init__(self, slots: int, *, required: int, stages: int) -> None:
-        self.workers, self.required, self.stages = slots, required, stages
+    def __init__(self, slots: int, *, required: int, calls: int) -> None:
+        self.workers, self.required, self.calls = slots, required, calls
         nobody = np.zeros(slots, np.int64)
         self.state = Rounds(0, nobody + NEVER, nobody, nobody + NOTHING)
         self.tokens = [0] * slots
@@ -45,10 +45,10 @@ class SimulatedServer:
         return np.eye(self.workers, dtype=np.int64)[slot]
 
     def following(self, position: int) -> int:
-        number, stage = divmod(position, MAX_STAGES)
-        return (number + 1) * MAX_STAGES if stage == self.stages - 1 else position + 1
+        number, call_number = divmod(position, MAX_CALLS)
+        return (number + 1) * MAX_CALLS if call_number == self.calls - 1 else position + 1
 
-    def settle(self, state: Rounds) -> None:
+    def decide(self, state: Rounds) -> None:
         turn = decide(state, required=self.required, next_position=0, may_apply=0, vectors=VECTORS)
         self.state = turn.after
         self.wake(turn.released + turn.able)
@@ -115,15 +115,15 @@ class Worker:
         servers = self.job.servers
         for server in servers:
             yield None
-            server.settle(server.state.entered(server.one(self.worker), vectors=VECTORS))
+            server.decide(server.state.entered(server.one(self.worker), vectors=VECTORS))
         yield from self._agree(enters=True)
         while self.job.tickets:
             self.job.tickets -= 1
             if self.job.call_ids > 1:  # a scheduled function: it pulls, and calls some optimizer
                 yield from self._agree(enters=True)
                 self.call_id = self.job.order.randint(1, self.job.call_ids)
-            for stage in range(self.job.stages):
-                yield from self._exchange(stage)
+            for call_number in range(self.job.calls):
+                yield from self._exchange(call_number)
             yield from self._agree(enters=False)
         for server in servers:
             yield None
@@ -134,13 +134,13 @@ class Worker:
         if enters:
             self.versions = [int(server.state.position) for server in servers]
         while enters or not self._is_agreed:
-            latest = -(-max(self.versions) // MAX_STAGES)
+            latest = -(-max(self.versions) // MAX_CALLS)
             waiting = {}
             for server in servers:
                 yield None
                 worker = server.one(self.worker)
                 ask = server.state.beginning if enters else server.state.waiting_for
-                server.settle(ask(worker, latest, vectors=VECTORS))
+                server.decide(ask(worker, latest, vectors=VECTORS))
                 waiting[server] = NOTHING
             yield from self._wait(waiting)
             if self._is_agreed:
@@ -148,11 +148,11 @@ class Worker:
 
     @property
     def _is_agreed(self) -> bool:
-        return len(set(self.versions)) == 1 and self.versions[0] % MAX_STAGES == 0
+        return len(set(self.versions)) == 1 and self.versions[0] % MAX_CALLS == 0
 
-    def _exchange(self, stage: int) -> Iterator[Any]:
+    def _exchange(self, call_number: int) -> Iterator[Any]:
         positions = {
-            server: version if version % MAX_STAGES == stage else NOTHING
+            server: version if version % MAX_CALLS == call_number else NOTHING
             for server, version in zip(self.job.servers, self.versions, strict=True)
         }
         for server, position in positions.items():
@@ -188,24 +188,24 @@ class Job:
         slots: int,
         servers: int,
         backup: int,
-        stages: int = 1,
+        calls: int = 1,
         call_ids: int = 1,
     ) -> None:
-        self.order, self.workers, self.stages, self.tickets = order, slots, stages, 0
+        self.order, self.workers, self.calls, self.tickets = order, slots, calls, 0
         self.call_ids = call_ids
         required = slots - backup
         self.servers = [
-            SimulatedServer(slots, required=required, stages=stages) for _ in range(servers)
+            SimulatedServer(slots, required=required, calls=calls) for _ in range(servers)
         ]
 
     def leave(self, server: SimulatedServer, slot: int) -> None:
         server.incarnations[slot] += self.workers
-        server.settle(server.state.left(server.one(slot), vectors=VECTORS))
+        server.decide(server.state.left(server.one(slot), vectors=VECTORS))
 
     def expect(self, slots: list[int]) -> None:
         there = np.array([int(slot in slots) for slot in range(self.workers)])
         for server in self.servers:
-            server.settle(server.state.expecting(there, vectors=VECTORS))
+            server.decide(server.state.expecting(there, vectors=VECTORS))
 
     def evict(self, slot: int) -> Iterator[Any]:
         for server in self.servers:
@@ -244,25 +244,25 @@ class Job:
                         running[slot], ready[slot] = Worker(slot, self).run(), None
 
 
-SIZES = {"slots": st.integers(1, 4), "servers": st.integers(1, 3), "stages": st.integers(1, 2)}
+SIZES = {"slots": st.integers(1, 4), "servers": st.integers(1, 3), "calls": st.integers(1, 2)}
 
 
 @settings(deadline=None, max_examples=150)
 @given(order=st.randoms(use_true_random=False), tickets=st.integers(0, 25), **SIZES)
 def test_every_round_has_all_workers(
-    order: random.Random, tickets: int, slots: int, servers: int, stages: int
+    order: random.Random, tickets: int, slots: int, servers: int, calls: int
 ) -> None:
-    job = Job(order, slots=slots, servers=servers, backup=0, stages=stages)
+    job = Job(order, slots=slots, servers=servers, backup=0, calls=calls)
     for _ in range(2):
         job.run(tickets)
     first = job.servers[0]
     means = [[(p, sorted(w)) for p, w, _ in server.means] for server in job.servers]
     assert all(of_server == means[0] for of_server in means)
-    assert sum(len(workers) for _, workers, _ in first.means) == 2 * tickets * stages
+    assert sum(len(workers) for _, workers, _ in first.means) == 2 * tickets * calls
     assert all(len(workers) == members for _, workers, members in first.means)
     assert not any(server.dropped for server in job.servers)
     # Each worker has one step of a round, and only the rounds at the end miss some.
-    sizes = [len(workers) for _, workers, _ in first.means[: tickets // slots * stages]]
+    sizes = [len(workers) for _, workers, _ in first.means[: tickets // slots * calls]]
     assert set(sizes) <= {slots}
 
 
@@ -290,7 +290,7 @@ def test_nobody_waits_for_ever(
             assert len(workers) >= min(slots - backup, members)
 
 
-FUNCTIONS = {**SIZES, "stages": st.just(1), "call_ids": st.integers(2, 3)}
+FUNCTIONS = {**SIZES, "calls": st.just(1), "call_ids": st.integers(2, 3)}
 
 
 @settings(deadline=None, max_examples=80)
@@ -309,7 +309,7 @@ def test_a_round_of_several_optimizers_applies_each(
     for server in job.servers:
         assert not any(server.sums.values())
         assert not server.dropped
-        assert server.state.position % MAX_STAGES == 0
+        assert server.state.position % MAX_CALLS == 0
         by_position: dict[int, list[list[int]]] = defaultdict(list)
         for position, workers, _ in server.means:
             by_position[position].append(sorted(workers))
@@ -334,7 +334,7 @@ def test_nobody_waits_for_ever_for_an_optimizer(
     job.run(tickets, deaths=deaths)
     job.run(5)
     for server in job.servers:
-        assert server.state.position % MAX_STAGES == 0
+        assert server.state.position % MAX_CALLS == 0
         counts = Counter(position for position, _, _ in server.means)
         assert max(counts.values(), default=0) <= sizes["call_ids"]
 

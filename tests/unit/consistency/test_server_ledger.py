@@ -15,7 +15,7 @@ from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import PushClaim, admit
 from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS, bin_of
-from tfps.consistency.ledger import MAX_STAGES, NO_TICKET, Status
+from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
 from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS, ServerLedger
 from tfps.transport.message import Kind
 
@@ -97,7 +97,7 @@ def _open(ledger: ServerLedger, count: int) -> None:
 
 
 def test_follows_the_model(ledger: ServerLedger) -> None:
-    model = ServerModel(index=0, workers=WORKERS, stages=(True,))
+    model = ServerModel(index=0, workers=WORKERS, calls=(True,))
     join, push, cells = _join(ledger), _push(ledger), _cells(ledger)
     _open(ledger, 3)
     model.open_tickets(3)
@@ -139,8 +139,10 @@ def test_statuses_are_dense() -> None:
     assert [int(status) for status in Status] == list(range(len(Status)))
 
 
-def test_keys_of_a_ticket_grow_with_its_stages() -> None:
-    keys = [decide.key_of(ticket, stage) for ticket in (0, 1) for stage in range(MAX_STAGES)]
+def test_keys_of_a_ticket_grow_with_its_calls() -> None:
+    keys = [
+        decide.key_of(ticket, call_number) for ticket in (0, 1) for call_number in range(MAX_CALLS)
+    ]
     assert keys == sorted(set(keys))
 
 

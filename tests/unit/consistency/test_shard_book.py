@@ -135,7 +135,7 @@ class _Job:
         self.server = ServerModel(
             index=0,
             workers=workers,
-            stages=(True,),
+            calls=(True,),
             several=kind == "several",
             pipelined=kind == "pipelined",
         )
@@ -235,7 +235,7 @@ class _Walker(WorkerModel):
             worker=worker,
             incarnation=incarnation,
             servers=1,
-            stages=(True,),
+            calls=(True,),
             data=_Leased(job, worker=worker),
             trains=job._kind != "evaluates",
             pipelined=job._kind == "pipelined",

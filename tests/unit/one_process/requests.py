@@ -78,7 +78,7 @@ class Requests:
                 if of == server and any(entry.kind == has for entry in plan.service.entries)
             ][number]
             entries = plan.service.entries
-            keys = [(entry.kind, entry.stage) for entry in entries]
+            keys = [(entry.kind, entry.call_number) for entry in entries]
             sizes = [entry.request_bytes for entry in entries]
             self._plans.append(plan_id)
             self._functions.append(dict(zip(keys, plan.functions, strict=True)))
@@ -116,7 +116,7 @@ class Requests:
         header[list(NOT_MEASURED)] = -1
         header[Request.PROTOCOL], header[Request.JOB] = PROTOCOL, self.runtime.job_id
         header[Request.PLAN] = self._plans[server]
-        header[Request.KIND], header[Request.STAGE] = kind, call
+        header[Request.KIND], header[Request.CALL] = kind, call
         header[Request.ACKED_TICKET] = -1
         for name, value in fields.items():
             header[FIELDS[name]] = value

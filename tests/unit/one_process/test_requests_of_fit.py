@@ -17,7 +17,7 @@ import pytest
 import tfps
 from tests.unit.one_process.requests import Answer, Requests
 from tests.unit.one_process.unit_steps import BATCH, Counters, counters, fit
-from tfps.consistency.ledger import MAX_STAGES, NO_TICKET, Status
+from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
 from tfps.runtime.message.request_header import SLOTS
 from tfps.testing import OneProcess
 from tfps.transport.message import Kind
@@ -236,14 +236,14 @@ def test_a_round_waits_for_all_and_applies_the_mean(jobs: Callable[..., Job]) ->
         assert _waits(first)
         assert job.weight(0) == before
         last = job.push(1, ticket + 1, base_version=at, gradient=5.0)
-        assert (last.status, last.version) == (Status.OK, at + MAX_STAGES)
+        assert (last.status, last.version) == (Status.OK, at + MAX_CALLS)
         assert last.weight == before + 3
         assert first.result(DEADLINE_S)[:2] == last[:2]
-        alone = pool.submit(job.push, 0, ticket + 2, base_version=at + MAX_STAGES)
+        alone = pool.submit(job.push, 0, ticket + 2, base_version=at + MAX_CALLS)
         assert _waits(alone)
         job.requests.evict(1, job.incarnations[1])
         assert alone.result(DEADLINE_S).weight == before + 4
-    evicted = job.push(1, ticket + 3, base_version=at + MAX_STAGES)
+    evicted = job.push(1, ticket + 3, base_version=at + MAX_CALLS)
     assert evicted.status is Status.EVICTED
     job.end()
 
@@ -253,19 +253,19 @@ def test_who_is_late_for_a_round_has_pushed_nothing(jobs: Callable[..., Job]) ->
     ticket = job.requests.open_tickets(4)
     at = _enter(job)
     before, dropped = job.weight(0), job.requests.counted("DROPPED")
-    assert job.push(0, ticket, base_version=at)[:2] == (Status.OK, at + MAX_STAGES)
+    assert job.push(0, ticket, base_version=at)[:2] == (Status.OK, at + MAX_CALLS)
     late = job.push(1, ticket + 1, base_version=at)
-    assert late[:2] == (Status.LATE, at + MAX_STAGES)
+    assert late[:2] == (Status.LATE, at + MAX_CALLS)
     assert job.weight(0) == late.weight == before + 1
     assert job.requests.counted("DROPPED") == dropped + 1
     awaited = job.ask(
         Kind.AWAIT_ROUND,
         worker=1,
         incarnation=job.incarnations[1],
-        base_version=at // MAX_STAGES + 1,
+        base_version=at // MAX_CALLS + 1,
     )
-    assert awaited[:2] == (Status.OK, at + MAX_STAGES)
-    assert job.push(1, ticket + 2, base_version=at + MAX_STAGES).status is Status.OK
+    assert awaited[:2] == (Status.OK, at + MAX_CALLS)
+    assert job.push(1, ticket + 2, base_version=at + MAX_CALLS).status is Status.OK
     job.end()
 
 
@@ -278,7 +278,7 @@ def _enter(job: Job) -> int:
             Kind.ENTER_ROUND,
             worker=worker,
             incarnation=job.incarnations[worker],
-            base_version=at // MAX_STAGES,
+            base_version=at // MAX_CALLS,
         )
         for worker in range(2)
     ]

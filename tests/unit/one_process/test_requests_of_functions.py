@@ -15,7 +15,7 @@ import tensorflow as tf
 import tfps
 from tests.unit.one_process.requests import Answer, Requests
 from tests.unit.one_process.unit_steps import BATCH, Counters, counters, schedule
-from tfps.consistency.ledger import MAX_STAGES, Status
+from tfps.consistency.ledger import MAX_CALLS, Status
 from tfps.testing import OneProcess
 from tfps.transport.message import Kind
 
@@ -196,9 +196,9 @@ def test_a_round_is_one_mean(jobs: Callable[..., Job]) -> None:
         assert _waits(first)
         assert job.weight(0) == before
         last = job.push(1, base_version=at, gradient=5.0)
-        assert last[:2] == (Status.OK, at + MAX_STAGES)
+        assert last[:2] == (Status.OK, at + MAX_CALLS)
         assert first.result(DEADLINE_S).weight == last.weight == before + 3
-        alone = pool.submit(job.push, 0, base_version=at + MAX_STAGES)
+        alone = pool.submit(job.push, 0, base_version=at + MAX_CALLS)
         assert _waits(alone)
         job.requests.evict(1, job.incarnations[1])
         answer = alone.result(DEADLINE_S)
@@ -243,8 +243,8 @@ def test_two_functions_share_a_round(cluster: OneProcess) -> None:
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(push, 0)
         assert _waits(first)
-        assert push(1)[:2] == (Status.OK, at + MAX_STAGES)
-        assert first.result(DEADLINE_S)[:2] == (Status.OK, at + MAX_STAGES)
+        assert push(1)[:2] == (Status.OK, at + MAX_CALLS)
+        assert first.result(DEADLINE_S)[:2] == (Status.OK, at + MAX_CALLS)
     assert [sum(model.counts()) for model in models] == [before[0] + 1, before[1] + 2]
     strategy.close()
 
@@ -263,18 +263,18 @@ def test_who_is_late_goes_on_with_fresh_parameters(jobs: Callable[..., Job]) -> 
     job = jobs(tfps.Synchronous(backup_workers=1))
     at, before = job.begin(0).version, job.weight(0)
     job.begin(1)
-    assert job.push(0, base_version=at)[:2] == (Status.OK, at + MAX_STAGES)
+    assert job.push(0, base_version=at)[:2] == (Status.OK, at + MAX_CALLS)
     late = job.push(1, base_version=at)
-    assert late[:2] == (Status.LATE, at + MAX_STAGES)
+    assert late[:2] == (Status.LATE, at + MAX_CALLS)
     assert late.weight == job.weight(0) == before + 1
     awaited = job.ask(
         Kind.AWAIT_ROUND,
         worker=1,
         incarnation=job.incarnations[1],
-        base_version=at // MAX_STAGES + 1,
+        base_version=at // MAX_CALLS + 1,
     )
-    assert awaited[:2] == (Status.OK, at + MAX_STAGES)
-    assert job.push(1, base_version=at + MAX_STAGES).weight == before + 2
+    assert awaited[:2] == (Status.OK, at + MAX_CALLS)
+    assert job.push(1, base_version=at + MAX_CALLS).weight == before + 2
     job.end()
 
 

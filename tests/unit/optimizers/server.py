@@ -12,8 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.server_function import server_function
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.server_update import ServerUpdate
-from tfps.optimizers.slabs import OptimizerCall, create, layouts_for
+from tfps.optimizers.slabs import create, layouts_for
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.storage import Storage
@@ -67,7 +68,9 @@ class LocalServer:
 
     def lay_out(self, *calls: tuple[Any, Sequence[Any]]) -> list[tuple[str, ...]]:
         """Make the slabs that optimizer calls ask for; answers the names in each new one."""
-        layouts = layouts_for([OptimizerCall(*call) for call in calls], servers=(DEVICE,))
+        layouts = layouts_for(
+            [OptimizerCall(by, tuple(variables)) for by, variables in calls], servers=(DEVICE,)
+        )
         for layout, variables in layouts:
             create(layout, variables, storage=self.storage)
         self.storage.collect()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
 from tfps.runtime.program.local_training import Deltas, PeriodEnd
-from tfps.runtime.program.schedule import Stage
 
 ADAM, SGD = SimpleNamespace(), SimpleNamespace()
 WEIGHTS = (SimpleNamespace(), SimpleNamespace())
@@ -14,12 +14,12 @@ WEIGHTS = (SimpleNamespace(), SimpleNamespace())
 
 def test_traces_of_a_call_are_one_unit() -> None:
     call_ids = OptimizerCallIds()
-    number = call_ids.number(Stage(ADAM, WEIGHTS), layouts=0)
-    assert call_ids.number(Stage(ADAM, tuple(WEIGHTS)), layouts=0) == number
+    number = call_ids.number(OptimizerCall(ADAM, WEIGHTS), layouts=0)
+    assert call_ids.number(OptimizerCall(ADAM, tuple(WEIGHTS)), layouts=0) == number
     others = [
-        call_ids.number(Stage(SGD, WEIGHTS), layouts=0),
-        call_ids.number(Stage(ADAM, WEIGHTS[:1]), layouts=0),
-        call_ids.number(Stage(ADAM, WEIGHTS), layouts=1),
+        call_ids.number(OptimizerCall(SGD, WEIGHTS), layouts=0),
+        call_ids.number(OptimizerCall(ADAM, WEIGHTS[:1]), layouts=0),
+        call_ids.number(OptimizerCall(ADAM, WEIGHTS), layouts=1),
     ]
     assert len({number, *others}) == 4
 

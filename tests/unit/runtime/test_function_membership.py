@@ -66,10 +66,10 @@ def _membership(runtime: FakeRuntime, there: range = range(WORKERS)) -> Function
 
 def test_all_that_are_there_are_expected_when_work_begins(runtime: FakeRuntime) -> None:
     membership = _membership(runtime, range(2))
-    assert not membership.scheduled(_closure(trains=False), at_rest=True)
-    assert membership.scheduled(_closure(), at_rest=True)
+    assert not membership.scheduled(_closure(trains=False), is_idle=True)
+    assert membership.scheduled(_closure(), is_idle=True)
     assert runtime.told == [("expect", [True, True, False])]
-    assert not membership.scheduled(_closure(), at_rest=False)
+    assert not membership.scheduled(_closure(), is_idle=False)
     assert membership.member(0) == (0, 1)
     assert not membership.is_member(2)
     membership.on_start(2, _closure())
@@ -99,19 +99,19 @@ def test_who_has_failed_is_not_expected(runtime: FakeRuntime) -> None:
     membership = _membership(runtime)
     membership.on_start(1, _closure())
     membership.on_error(1)
-    assert membership.scheduled(_closure(), at_rest=True)
+    assert membership.scheduled(_closure(), is_idle=True)
     assert runtime.told == [("evict", 1, 1), ("expect", [True, False, True])]
     membership.evict_all()
     assert runtime.told[2:] == [("evict", 0, 2), ("evict", 2, 3)]
     membership.on_idle(1)
-    membership.scheduled(_closure(), at_rest=True)
+    membership.scheduled(_closure(), is_idle=True)
     assert runtime.told[-1] == ("expect", [True, True, True])
 
 
 @pytest.mark.parametrize("runtime", [BoundedStaleness(1)], indirect=True)
 def test_a_clock_expects_nobody(runtime: FakeRuntime) -> None:
     membership = _membership(runtime)
-    assert not membership.scheduled(_closure(), at_rest=True)
+    assert not membership.scheduled(_closure(), is_idle=True)
     membership.on_start(0, _closure())
     assert membership.is_member(0)
     assert runtime.told == []
@@ -125,7 +125,7 @@ def test_nothing_begins_while_workers_return(runtime: FakeRuntime) -> None:
     resting, goes_on = threading.Event(), threading.Event()
 
     def take_in() -> None:
-        with membership.rest():
+        with membership.drained():
             resting.set()
             assert goes_on.wait(DEADLINE_S)
 

@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.message.payload import Body, decode, encode
 from tfps.runtime.message.request_header import NOT_MEASURED, SLOTS, Caller, request_header
 from tfps.runtime.message.wire import gradient_name
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.schedule import Stage
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.exchange import Origin, column_of, payloads_of, requests
 from tfps.runtime.worker.step import Step
@@ -31,8 +31,8 @@ class Half(ServerHalf):
     def __init__(self, plan_id: int) -> None:
         self.job_id, self.plan_id = 7, plan_id
 
-    def call(self, kind: Kind, message: Message, *, stage: int = 0) -> ServerCall:
-        return ServerCall(f"plan {self.plan_id}", (kind, stage), message, 0)
+    def call(self, kind: Kind, message: Message, *, call_number: int = 0) -> ServerCall:
+        return ServerCall(f"plan {self.plan_id}", (kind, call_number), message, 0)
 
 
 def _fields(header: tf.Tensor) -> dict[Request, int]:
@@ -40,13 +40,13 @@ def _fields(header: tf.Tensor) -> dict[Request, int]:
 
 
 def test_a_header_says_nothing_of_what_is_left_out() -> None:
-    fields = _fields(request_header(Kind.PULL, job_id=7, plan_id=9, stage=SLOTS))
+    fields = _fields(request_header(Kind.PULL, job_id=7, plan_id=9, call_number=SLOTS))
     said = {
         Request.PROTOCOL: PROTOCOL,
         Request.JOB: 7,
         Request.PLAN: 9,
         Request.KIND: Kind.PULL,
-        Request.STAGE: SLOTS,
+        Request.CALL: SLOTS,
         Request.CLOSED_STEPS: 1,
         Request.ACKED_TICKET: NO_TICKET,
     }
@@ -72,11 +72,11 @@ def test_the_coordinator_has_no_slot(worker: int, slot: int, ticket: int) -> Non
 
 
 def test_all_servers_are_asked_for_nothing_more_than_a_kind() -> None:
-    calls = requests([Half(1), Half(2)], Kind.PULL, stage=SLOTS)
+    calls = requests([Half(1), Half(2)], Kind.PULL, call_number=SLOTS)
     assert [calls[p].function for p in (0, 1)] == [(Kind.PULL, SLOTS)] * 2
     headers = [_fields(calls[p].request.header) for p in (0, 1)]
     assert [header[Request.PLAN] for header in headers] == [1, 2]
-    assert [header[Request.STAGE] for header in headers] == [SLOTS, SLOTS]
+    assert [header[Request.CALL] for header in headers] == [SLOTS, SLOTS]
     assert [int(tf.size(calls[p].request.payload)) for p in (0, 1)] == [0, 0]
 
 
@@ -128,22 +128,20 @@ def test_values_come_from_whichever_server_has_them() -> None:
 class RecordingStep(Step):
     """Notes what would be exchanged."""
 
-    def __init__(self, stages: list[Stage]) -> None:
-        program = Program(
-            name="p", step=lambda _: None, batch_spec=None, trains=True, stages=stages
-        )
+    def __init__(self, calls: list[OptimizerCall]) -> None:
+        program = Program(name="p", step=lambda _: None, batch_spec=None, trains=True, calls=calls)
         server: Any = SimpleNamespace(server=SimpleNamespace(device=""), offers=lambda _: False)
         super().__init__(program, servers=[server], carrier=None)  # type: ignore[arg-type]
         self.exchanged: list[tuple[int, list[str]]] = []
 
-    def exchange(self, stage: int, tensors: Any) -> None:
-        self.exchanged.append((stage, list(tensors)))
+    def exchange(self, call_number: int, tensors: Any) -> None:
+        self.exchanged.append((call_number, list(tensors)))
 
 
 def test_optimizer_calls_are_exchanges_in_the_order_of_the_first_trace() -> None:
     a, b = _variable("a", 1), _variable("b", 1)
     first, second = keras.optimizers.SGD(), keras.optimizers.SGD()
-    step = RecordingStep([Stage(first, (a,)), Stage(second, (b,))])
+    step = RecordingStep([OptimizerCall(first, (a,)), OptimizerCall(second, (b,))])
     gradient = tf.constant([1.0])
     step.apply(first, [gradient, None], [a, b])
     step.apply(second, [gradient], [b])
@@ -155,7 +153,7 @@ def test_optimizer_calls_are_exchanges_in_the_order_of_the_first_trace() -> None
 def test_an_optimizer_call_on_other_variables_is_refused() -> None:
     a, b = _variable("a", 1), _variable("b", 1)
     optimizer = keras.optimizers.SGD()
-    step = RecordingStep([Stage(optimizer, (a,))])
+    step = RecordingStep([OptimizerCall(optimizer, (a,))])
     with pytest.raises(RuntimeError, match="on other variables"):
         step.apply(optimizer, [tf.constant([1.0])], [b])
     assert step.exchanged == []

@@ -87,7 +87,7 @@ class Job:
     def schedule(self) -> Any:
         own = SimpleNamespace(graph=self.graph)
         closure = SimpleNamespace(_concrete_function=own, _function=own)
-        assert not self.warm_up.scheduled(closure, at_rest=True)
+        assert not self.warm_up.scheduled(closure, is_idle=True)
         return closure
 
     def begins(self, worker: int) -> bool:

@@ -101,7 +101,7 @@ def test_workers_with_tickets_visit_every_batch(
 ) -> None:
     """A lost worker's tickets come back, and their batches are there; between, all may rest."""
     several = data.draw(st.booleans())
-    server = ServerModel(index=0, workers=slots, stages=(True,), several=several)
+    server = ServerModel(index=0, workers=slots, calls=(True,), several=several)
     most = MOST_SEVERAL if several else 1
     keeper = BatchKeeper(iter(range(batches)), period_steps=most)
     incarnations = itertools.count(1)
@@ -130,7 +130,7 @@ def test_workers_with_tickets_visit_every_batch(
             if not is_last and data.draw(st.booleans()):
                 server.set_limit(-1)
             assert len(keeper._kept) <= (ACCOUNT * most + 1) * started
-        keeper.settle()
+        keeper.on_drained()
         assert not keeper._kept
     assert sorted(ticket for ticket, _ in server.closed) == list(range(batches))
 
@@ -143,7 +143,7 @@ class _Asking(WorkerModel):
             worker=slot,
             incarnation=incarnation,
             servers=1,
-            stages=(True,),
+            calls=(True,),
             data=_Asked(keeper=keeper, worker=incarnation),
             trains=True,
         )

@@ -14,9 +14,9 @@ from tfps.errors import ConfigError
 from tfps.training.dataset_function import is_dataset_function, takes_context
 from tfps.training.dataset_graph import (
     NotPortable,
+    make_deterministic,
+    make_operations_deterministic,
     portable_graph,
-    settle,
-    settle_operations,
     without_global_seed,
 )
 from tfps.training.shards import Shards
@@ -46,7 +46,7 @@ def _copy(graph: tf.compat.v1.GraphDef, spec: tf.TypeSpec) -> list[int]:
 def test_copies_make_the_same_batches(make: Callable[[], tf.data.Dataset]) -> None:
     dataset = make()
     graph = portable_graph(dataset)
-    settle(graph)
+    make_deterministic(graph)
     first = _copy(graph, dataset.element_spec)
     assert first == _copy(graph, dataset.element_spec)
     if dataset.cardinality() > 0:
@@ -70,7 +70,7 @@ def test_copies_make_the_same_batches(make: Callable[[], tf.data.Dataset]) -> No
 )
 def test_bound_datasets_say_why(make: Callable[[], tf.data.Dataset], reason: str) -> None:
     with pytest.raises(NotPortable, match=reason):
-        settle(portable_graph(make()))
+        make_deterministic(portable_graph(make()))
 
 
 def _plus_variable() -> Callable[[tf.Tensor], tf.Tensor]:
@@ -103,7 +103,9 @@ def test_who_is_a_dataset_function_and_who_wants_a_context() -> None:
     assert not takes_context(lambda batch_size=64: None)
 
 
-def _settled(make: Callable[[], tf.data.Dataset]) -> tuple[Callable[[int], list[int]], set[str]]:
+def _deterministic(
+    make: Callable[[], tf.data.Dataset],
+) -> tuple[Callable[[int], list[int]], set[str]]:
     """What a traced function's dataset yields in a pass, twice; and what could not be settled."""
     unsettled: set[str] = set()
 
@@ -111,7 +113,7 @@ def _settled(make: Callable[[], tf.data.Dataset]) -> tuple[Callable[[int], list[
         graph = tf.compat.v1.get_default_graph()
         with without_global_seed(graph):
             dataset = make()
-        unsettled.update(settle_operations(graph, number))
+        unsettled.update(make_operations_deterministic(graph, number))
         return dataset
 
     traced = tf.function(trace, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int64))
@@ -140,7 +142,7 @@ def _settled(make: Callable[[], tf.data.Dataset]) -> tuple[Callable[[int], list[
 def test_every_worker_sees_the_order_of_a_pass(
     make: Callable[[], tf.data.Dataset], differs: bool
 ) -> None:
-    elements, unsettled = _settled(make)
+    elements, unsettled = _deterministic(make)
     assert elements(1) == elements(1)
     assert (elements(1) != elements(2)) == differs
     assert not unsettled
@@ -152,7 +154,7 @@ def test_a_global_seed_gives_one_order_to_all_and_the_same_in_each_run() -> None
     def orders() -> list[list[int]]:
         tf.random.set_seed(5)
         made = (lambda: NUMBERS(50).shuffle(50), lambda: NUMBERS(50).skip(0).shuffle(50))
-        return [_settled(make)[0](1) for make in made]
+        return [_deterministic(make)[0](1) for make in made]
 
     try:
         (first, second), again = orders(), orders()
@@ -163,7 +165,7 @@ def test_a_global_seed_gives_one_order_to_all_and_the_same_in_each_run() -> None
 
 
 def test_parallel_operations_keep_their_order() -> None:
-    elements, unsettled = _settled(
+    elements, unsettled = _deterministic(
         lambda: NUMBERS(50).map(lambda n: n + 1, num_parallel_calls=4, deterministic=False)
     )
     assert elements(0) == list(range(1, 51))
@@ -186,7 +188,7 @@ def test_parallel_operations_keep_their_order() -> None:
 def test_what_is_left_to_chance_within_a_function_is_named(
     make: Callable[[], tf.data.Dataset], names: set[str]
 ) -> None:
-    assert _settled(make)[1] == names
+    assert _deterministic(make)[1] == names
 
 
 def test_shards_are_a_dataset_function() -> None:

@@ -91,11 +91,11 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
         goal=GOAL,
         **order.limits,
     )
-    at_rest = strategy.stats()
+    drained = strategy.stats()
     classifier.train(batches.function(), seed=order.seed, callbacks=[watch])
     stats = strategy.stats()
     (sample,) = watch.clock.samples
-    unseen_steps = sum(watch.before.worker_steps) - sum(at_rest.worker_steps)
+    unseen_steps = sum(watch.before.worker_steps) - sum(drained.worker_steps)
     return {
         "learning_rate": rate.factor * rate.learning_rate,
         "samples": [asdict(sample)],

@@ -92,14 +92,14 @@ def measure(fields: Mapping[str, Any]) -> dict[str, Any]:
             train_s=training.train_s or math.inf,
             look_every_s=training.look_every_s or math.inf,
         )
-        at_rest = strategy.stats()
+        drained = strategy.stats()
         classifier.train(
             slow(Delay(**training_fields["delay"])),
             seed=order.seed,
             callbacks=[watch],
             steps=training.steps or NO_END_STEPS,
         )
-        measured[scenario] = _answer(watch) | _traffic(at_rest, strategy.stats(), order.batch_size)
+        measured[scenario] = _answer(watch) | _traffic(drained, strategy.stats(), order.batch_size)
     stats = strategy.stats()
     details = {"fallback_steps": stats.fallback_steps, "carriers": stats.carriers}
     return {"scenarios": measured, "details": details}

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import is_task_failure, tells_of_an_unread_request
-from tfps.bridge.pieces import all_pieces
+from tfps.bridge.shards import all_shards
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.coordinator.runtime import Runtime
@@ -41,7 +41,7 @@ class CompiledProgram:
     ) -> None:
         self.program, self.source = program, source
         self._data_plane, self._tables = runtime.data_plane, runtime.function_tables
-        self._places = [weakref.ref(piece._value) for piece in all_pieces(program.variables)]
+        self._places = [weakref.ref(shard._value) for shard in all_shards(program.variables)]
         self.servers = [
             FitHalf(program, runtime=runtime, server=server, update_of=update_of)
             for server in runtime.servers
@@ -62,8 +62,8 @@ class CompiledProgram:
     @property
     def is_current(self) -> bool:
         """Whether the program's variables lie where they lay when it was traced."""
-        pairs = zip(all_pieces(self.program.variables), self._places, strict=True)
-        return all(piece._value is place() for piece, place in pairs)
+        pairs = zip(all_shards(self.program.variables), self._places, strict=True)
+        return all(shard._value is place() for shard, place in pairs)
 
     def trace(self, *arguments: Any) -> None:
         """Trace the closure; on the main thread, where Keras's own state is."""

@@ -60,7 +60,7 @@ def trace_packed(
     step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
     outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
-    if program.stages and strategy.runtime.warm_up is not None:
+    if program.calls and strategy.runtime.warm_up is not None:
         _trace_twin(function, args, kwargs, program=program, strategy=strategy)
     return outputs, False
 
@@ -144,7 +144,7 @@ def _spec_of(value: Any) -> Any:
 
 def _scheduled(program: Program, mode: Mode) -> Program:
     """A function that trains keeps to the mode, others just read."""
-    if program.stages and adaptive_batches_of(mode) > 1:
+    if program.calls and adaptive_batches_of(mode) > 1:
         raise UnsupportedError(
             f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
             "it cannot be given more batches or fewer. Train with model.fit(), or leave "
@@ -182,7 +182,7 @@ def _discover(
         state=[v for v in on_servers if discovery.written(v)],
         metrics=[v for v in discovery.order if not isinstance(v._value, ServerVariable)],
         looked_up=[v for v in on_servers if discovery.looked_up(v)],
-        stages=discovery.stages,
+        calls=discovery.calls,
         devices=strategy.devices,
     )
     return program, discovery

@@ -27,7 +27,7 @@ class OptimizerCallIds:
         """Of an optimizer call.
 
         Args:
-            call: a `program.Stage`.
+            call: an `OptimizerCall`.
             layouts: how often variables have moved: sums lie as the variables do.
         """
         return self._known.setdefault((call.identity, layouts), next(self._next))

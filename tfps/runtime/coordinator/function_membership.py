@@ -54,8 +54,8 @@ class FunctionMembership(ClosureMembership):
         """What requests of a worker say: its index and incarnation."""
         return worker, self._members.get(worker, -1)
 
-    def scheduled(self, closure: Any, *, at_rest: bool) -> bool:
-        begins = at_rest or not self._members
+    def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
+        begins = is_idle or not self._members
         if not (begins and self._has_rounds and trains(closure)):
             return False
         return self._expect_all(without=())
@@ -113,7 +113,7 @@ class FunctionMembership(ClosureMembership):
                 self._evict(worker)
 
     @contextlib.contextmanager
-    def rest(self) -> Iterator[None]:
+    def drained(self) -> Iterator[None]:
         """No function runs while it is open; see `bridge.worker_return`.
 
         Opened once all workers are back: TensorFlow waits for them, while the others go on.

@@ -110,10 +110,10 @@ class WarmUp(ClosureMembership):
     def is_member(self, worker: int) -> bool:
         return self._inner.is_member(worker)
 
-    def scheduled(self, closure: Any, *, at_rest: bool) -> bool:
+    def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
         if self._phase is _Phase.OVER:
             self._runtime().collect()  # what the warm-up held on the servers
-            return self._inner.scheduled(closure, at_rest=at_rest)
+            return self._inner.scheduled(closure, is_idle=is_idle)
         prepare_twin(closure, self.twins, queue=self._queue)
         return False
 

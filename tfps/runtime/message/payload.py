@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.runtime.message.wire import StageWire, of_variables
+from tfps.runtime.message.wire import CallWire, of_variables
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 
@@ -24,7 +24,7 @@ class Body(NamedTuple):
     ids: tf.Tensor | None = None
 
 
-def encode(wire: StageWire, tensors: Mapping[str, tf.Tensor], rows: Body | None = None) -> Body:
+def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None = None) -> Body:
     """The body of a push to one server.
 
     Args:
@@ -44,7 +44,7 @@ def decode(
     """Variables and their values, from what servers have sent; without those that did not come.
 
     Args:
-        layouts: of each server's payload: values of pieces, by name.
+        layouts: of each server's payload: values of shards, by name.
         payloads: of the servers.
         variables: Keras variables on servers.
     """

@@ -11,7 +11,7 @@ from tfps.consistency.ledger import NO_TICKET
 from tfps.transport.message import PROTOCOL, Kind, Request
 
 NOT_MEASURED = -1
-SLOTS = 1  # the stage of a pull that asks for what the optimizers on a worker begin with
+SLOTS = 1  # the call of a pull that asks for what the optimizers on a worker begin with
 NOTHING_TOLD: Mapping[Request, Any] = {}
 
 
@@ -50,7 +50,7 @@ def request_header(
     *,
     job_id: int,
     plan_id: int,
-    stage: int = 0,
+    call_number: int = 0,
     version: Any = 0,
     caller: Caller = NOBODY,
     told: Mapping[Request, Any] = NOTHING_TOLD,
@@ -61,7 +61,7 @@ def request_header(
         kind: of the request.
         job_id: of the job.
         plan_id: of the layouts that both sides were traced with.
-        stage: which optimizer call; of a look-up the table's number.
+        call_number: which optimizer call; of a look-up the table's number.
         version: of this server, that the payload was computed from, or the round asked for.
         caller: who makes the request.
         told: further fields; those that are left out say nothing.
@@ -74,7 +74,7 @@ def request_header(
         Request.WORKER: caller.worker,
         Request.INCARNATION: caller.incarnation,
         Request.TICKET: caller.ticket,
-        Request.STAGE: stage,
+        Request.CALL: call_number,
         Request.BASE_VERSION: version,
         Request.ACKED_TICKET: NO_TICKET,
         Request.EXAMPLES: 0,

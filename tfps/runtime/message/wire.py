@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.pieces import all_pieces, cut, joined, pieces_of, rule_of
+from tfps.bridge.shards import all_shards, cut, joined, rule_of, shards_of
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
 
@@ -52,7 +52,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(variables: Iterable[Any]) -> Parts:
-    """Put the pieces of a slab next to each other, if all of them are there."""
+    """Put the shards of a slab next to each other, if all of them are there."""
     by_name = {name_of(variable): variable for variable in variables}
     ordered: dict[str, Any] = {}
     natives = []
@@ -70,18 +70,18 @@ def parts_of(variables: Iterable[Any]) -> Parts:
 
 
 @dataclass(frozen=True)
-class StageWire:
-    """The messages of one stage with one server."""
+class CallWire:
+    """The messages of one optimizer call with one server."""
 
     gradients: Parts  # what gradients go up for
-    state: tuple[Any, ...]  # pieces whose new values go up
+    state: tuple[Any, ...]  # shards whose new values go up
     counts: tuple[Any, ...]  # of updates, whose increases go up
     values: Parts  # what comes down
     request: Layout
     reply: Layout
     server_request: Layout  # the same bytes as the server sees them
     server_reply: Layout
-    tables: tuple[Any, ...] = ()  # pieces of which rows of gradients follow the payload
+    tables: tuple[Any, ...] = ()  # shards of which rows of gradients follow the payload
 
     @property
     def updated(self) -> tuple[Any, ...]:
@@ -90,7 +90,7 @@ class StageWire:
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """The pieces whose values come down."""
+        """The shards whose values come down."""
         return self.values.variables
 
 
@@ -116,39 +116,39 @@ def count_name(variable: Any) -> str:
 
 def parameters_on(program: Program, device: str) -> tuple[Any, ...]:
     """What of a program's variables lies on one server, in the order of their first use."""
-    return pieces_on(program.variables, device)
+    return shards_on(program.variables, device)
 
 
-def pieces_on(variables: Iterable[Any], device: str) -> tuple[Any, ...]:
+def shards_on(variables: Iterable[Any], device: str) -> tuple[Any, ...]:
     """What of some variables lies on one server."""
-    return tuple(piece for piece in all_pieces(variables) if piece._value.device == device)
+    return tuple(shard for shard in all_shards(variables) if shard._value.device == device)
 
 
-def in_pieces(
+def in_shards(
     tensors: Mapping[str, tf.Tensor], variables: Iterable[Any], *, name: Callable[[Any], str]
 ) -> dict[str, tf.Tensor]:
-    """Tensors of variables as those of their pieces.
+    """Tensors of variables as those of their shards.
 
     Args:
         tensors: by name.
         variables: whose tensors they are; of some there may be none.
-        name: of a variable's or a piece's tensor.
+        name: of a variable's or a shard's tensor.
     """
     cut_up: dict[str, tf.Tensor] = {}
     for variable in variables:
         if name(variable) in tensors:
             parts = cut(tensors[name(variable)], rule_of(variable))
-            cut_up.update(zip(map(name, pieces_of(variable)), parts, strict=True))
+            cut_up.update(zip(map(name, shards_of(variable)), parts, strict=True))
     return cut_up
 
 
 def of_variables(
     tensors: Mapping[str, tf.Tensor], variables: Iterable[Any]
 ) -> list[tuple[Any, tf.Tensor]]:
-    """Variables and their values, from those of their pieces on all servers; by `name_of`."""
+    """Variables and their values, from those of their shards on all servers; by `name_of`."""
     found = []
     for variable in variables:
-        names = [name_of(piece) for piece in pieces_of(variable)]
+        names = [name_of(shard) for shard in shards_of(variable)]
         if names[0] in tensors:
             found.append((variable, joined([tensors[n] for n in names], rule_of(variable))))
     return found
@@ -169,7 +169,7 @@ def report_layout(program: Program) -> Layout:
     )
 
 
-def function_wire(program: Program, stage: int, *, device: str) -> StageWire:
+def function_wire(program: Program, call_number: int, *, device: str) -> CallWire:
     """The messages of an optimizer call of a scheduled function, after which others may come.
 
     Under local steps the call is the end of a period: up go differences and counts, down come
@@ -177,38 +177,38 @@ def function_wire(program: Program, stage: int, *, device: str) -> StageWire:
 
     Args:
         program: the function.
-        stage: the call's number.
+        call_number: the call's number.
         device: the server.
     """
     local = program.schedule.local
     if local is None:
-        return stage_wire(program, stage, device=device, reports=False, is_last=False)
+        return call_wire(program, call_number, device=device, reports=False, is_last=False)
     assigned = {id(variable) for variable in program.state}
     rates = [rate for rate in local.rates if id(rate) not in assigned]
-    weights = program.stages[stage].variables
+    weights = program.calls[call_number].variables
     exchanged = dataclasses.replace(program, variables=[*weights, *local.counts, *rates], state=[])
-    return stage_wire(exchanged, stage, device=device, reports=False)
+    return call_wire(exchanged, call_number, device=device, reports=False)
 
 
-def stage_wire(
-    program: Program, stage: int, *, device: str, reports: bool, is_last: bool | None = None
-) -> StageWire:
-    """The messages of a stage.
+def call_wire(
+    program: Program, call_number: int, *, device: str, reports: bool, is_last: bool | None = None
+) -> CallWire:
+    """The messages of an optimizer call.
 
     Args:
         program: the step.
-        stage: its number.
+        call_number: its number.
         device: the server.
         reports: the server takes the report of the step before (the ticket server does).
-        is_last: whether the step ends with it; None: the last stage does.
+        is_last: whether the step ends with it; None: the last call does.
     """
     if is_last is None:
-        is_last = stage == len(program.stages) - 1
+        is_last = call_number == len(program.calls) - 1
     known = {id(table) for table in program.schedule.tables}
-    trained = program.stages[stage].variables
-    gradients = parts_of(pieces_on([v for v in trained if id(v) not in known], device))
+    trained = program.calls[call_number].variables
+    gradients = parts_of(shards_on([v for v in trained if id(v) not in known], device))
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
-    state = tuple(p for p in all_pieces(program.state) if device in p._value.resource.devices)
+    state = tuple(p for p in all_shards(program.state) if device in p._value.resource.devices)
     state = state if is_last else ()
     local = program.schedule.local
     counts = local.counts if local is not None and local.adds_counts else ()
@@ -223,7 +223,7 @@ def stage_wire(
             (METRICS, "float64", (program.metric_items,)),
             (OUTPUTS, "float64", (program.output_items,)),
         ]
-    return StageWire(
+    return CallWire(
         gradients=gradients,
         state=state,
         counts=counts,
@@ -232,5 +232,5 @@ def stage_wire(
         reply=values.layout,
         server_request=Layout.of([*gradients.entries(gradients=True, of_server=True), *rest]),
         server_reply=values.server_layout,
-        tables=pieces_on([v for v in trained if id(v) in known], device),
+        tables=shards_on([v for v in trained if id(v) in known], device),
     )

@@ -12,16 +12,16 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope, outside_the_step
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.consistency.ledger import MAX_STAGES
+from tfps.consistency.ledger import MAX_CALLS
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.wrapped import members
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
 from tfps.runtime.program.devices import Meeting, Replica
 from tfps.runtime.program.metric_totals import MetricTotals
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
-from tfps.runtime.program.schedule import Stage
 from tfps.runtime.program.step_results import StepResults
 
 
@@ -41,9 +41,9 @@ class Discovery:
         self.order: list[Any] = []
         self.copies: dict[int, WorkerVariable] = {}
         self.draws: dict[int, int] = {}
-        self.stages: list[Stage] = []
+        self.calls: list[OptimizerCall] = []
         self._meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
-        self.needs_final_stage = True
+        self.needs_final_exchange = True
         self._gradients: list[tuple[Any, Any, Any]] = []  # optimizer, gradient, variable
         self._looks_up_nested = looks_up_nested
         self._looked_up: dict[int, list[Any]] = {}  # in which graphs
@@ -66,7 +66,7 @@ class Discovery:
             self.draws[id(keras_variable)] = self.draws.get(id(keras_variable), 0) + 1
         elif not is_metric(keras_variable):
             self._written.add(id(keras_variable))
-            self.needs_final_stage = True
+            self.needs_final_exchange = True
 
     def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
         return self.value_of(keras_variable)
@@ -114,9 +114,9 @@ class Discovery:
         for variable in present:
             self.value_of(variable)
             self._trained_in.setdefault(id(variable), []).append(private.current_graph())
-        self.stages.append(Stage(optimizer, present))
+        self.calls.append(OptimizerCall(optimizer, present))
         # An optimizer call inside tf.cond or a nested function cannot carry the next ticket out.
-        self.needs_final_stage = private.current_graph() is not self.graph
+        self.needs_final_exchange = private.current_graph() is not self.graph
 
     def looked_up(self, keras_variable: Any) -> bool:
         """Whether rows were asked for, and nothing else was done with it."""
@@ -170,13 +170,13 @@ def discover(program: Program, strategy: Any) -> Program:
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
     refuse_python_functions(concrete.graph)
     discovery = found[0]
-    stages = discovery.stages
-    if program.trains and discovery.needs_final_stage:
-        stages = [*stages, Stage(None)]
-    if len(stages) > MAX_STAGES:
+    calls = discovery.calls
+    if program.trains and discovery.needs_final_exchange:
+        calls = [*calls, OptimizerCall(None)]
+    if len(calls) > MAX_CALLS:
         raise UnsupportedError(
-            f"the training step calls optimizers {len(stages)} times; expected at most "
-            f"{MAX_STAGES}. Collect the gradients and call each optimizer once per step."
+            f"the training step calls optimizers {len(calls)} times; expected at most "
+            f"{MAX_CALLS}. Collect the gradients and call each optimizer once per step."
         )
     on_servers = [v for v in discovery.order if not is_metric(v) and not is_seed(v)]
     looked_up = [v for v in on_servers if discovery.looked_up(v)]
@@ -195,7 +195,7 @@ def discover(program: Program, strategy: Any) -> Program:
         totals=MetricTotals(metrics, bases, program.merging),
         seeds=seeds,
         draws_per_step=[discovery.draws.get(id(v), 0) for v in seeds],
-        stages=stages,
+        calls=calls,
         results=StepResults(
             tf.nest.flatten(concrete.structured_outputs),
             handles=[discovery.copies[id(v)].handle for v in metrics],

@@ -14,14 +14,15 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.optimizer_limits import average_problem
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.wrapped import leaves, members
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.schedule import LocalTraining, Stage
+from tfps.runtime.program.schedule import LocalTraining
 
 
 @dataclass(frozen=True)
 class Deltas:
-    """Stands in a stage for the optimizers that workers have run.
+    """Stands in an optimizer call for the optimizers that workers have run.
 
     Args:
         elasticity: of `LocalSteps`.
@@ -50,7 +51,7 @@ class Deltas:
 
 
 @dataclass(frozen=True)
-class PeriodEnd(Stage):
+class PeriodEnd(OptimizerCall):
     """The one exchange of a period."""
 
     @property
@@ -70,7 +71,7 @@ def keep_to(program: Program, mode: Mode, *, adds_counts: bool = True) -> Progra
     Raises:
         UnsupportedError: an optimizer keeps averages of the weights, under local steps.
     """
-    if not program.trains or not program.stages:
+    if not program.trains or not program.calls:
         return program
     program = program.scheduled(
         in_rounds=mode.backup_workers is not None,
@@ -93,7 +94,7 @@ def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = Tru
     Raises:
         UnsupportedError: an optimizer keeps averages of the weights.
     """
-    calls = tuple(stage for stage in program.stages if stage.optimizer is not None)
+    calls = tuple(call for call in program.calls if call.optimizer is not None)
     optimizers = list({id(call.optimizer): call.optimizer for call in calls}.values())
     _refuse_averages(optimizers)
     every = [member for optimizer in optimizers for member in members(optimizer)]
@@ -117,7 +118,7 @@ def train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool = Tru
     deltas = Deltas(mode.elasticity, tuple(optimizers))
     return replace(
         program.scheduled(local=local),
-        stages=[PeriodEnd(deltas, tuple(weights))],
+        calls=[PeriodEnd(deltas, tuple(weights))],
         variables=_unique([*program.variables, *counts, *rates]),
     )
 
@@ -132,7 +133,7 @@ def train_alone(program: Program, *, steps: int) -> Program:
         steps: of the warm-up.
     """
     program = train_locally(program, LocalSteps(steps, synchronous=True), adds_counts=False)
-    (end,), local = program.stages, program.schedule.local
+    (end,), local = program.calls, program.schedule.local
     assert local is not None
     of_optimizers = {id(variable) for variable in (*local.slots, *local.rates)}
     assigned = [
@@ -145,7 +146,7 @@ def train_alone(program: Program, *, steps: int) -> Program:
     return replace(
         program.scheduled(local=replace(local, slots=(*local.slots, *weights))),
         state=[variable for variable in program.state if id(variable) not in own],
-        stages=[replace(end, variables=weights)],
+        calls=[replace(end, variables=weights)],
     )
 
 

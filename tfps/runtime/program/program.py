@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.program.devices import Devices, OneDevice
 from tfps.runtime.program.metric_totals import MetricTotals
-from tfps.runtime.program.schedule import Schedule, Stage
+from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.program.step_results import StepResults
 
 Step = Callable[[Any], Any]
@@ -44,7 +45,7 @@ class Program:
         metrics: metric state, accumulated on the ticket server.
         totals: what a step reports of it.
         seeds: seed generators, and how often a step draws from each.
-        stages: the exchanges of a step in order; empty for a step that trains nothing.
+        calls: the exchanges of a step in order; empty for a step that trains nothing.
         outputs: the structure that the step returns, as specs.
         results: those of its outputs that are results of metrics.
         devices: of every worker, which divide a step between them.
@@ -63,7 +64,7 @@ class Program:
     totals: MetricTotals = field(default_factory=lambda: MetricTotals([], [], Merging()))
     seeds: Sequence[Any] = ()
     draws_per_step: Sequence[int] = ()
-    stages: Sequence[Stage] = ()
+    calls: Sequence[OptimizerCall] = ()
     outputs: Any = None
     results: StepResults | None = None
     devices: Devices = field(default_factory=OneDevice)
@@ -73,13 +74,13 @@ class Program:
     @property
     def ends_with_its_exchange(self) -> bool:
         """Whether a step has one exchange, at its end: nothing of it waits for the reply."""
-        return self.trains and len(self.stages) == 1 and self.stages[0].optimizer is not None
+        return self.trains and len(self.calls) == 1 and self.calls[0].optimizer is not None
 
     @property
-    def optimizer_calls(self) -> Sequence[Stage]:
+    def optimizer_calls(self) -> Sequence[OptimizerCall]:
         """The calls of optimizers in a step, wherever they run."""
         local = self.schedule.local
-        calls = self.stages if local is None else local.calls
+        calls = self.calls if local is None else local.calls
         return [call for call in calls if call.optimizer is not None]
 
     @property

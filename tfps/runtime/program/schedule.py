@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Stage:
-    """One call of an optimizer, or (optimizer None) the exchange of state at the end of a step."""
-
-    optimizer: Any
-    variables: tuple[Any, ...] = ()
-
-    @property
-    def identity(self) -> Hashable:
-        """The same for each trace of the call."""
-        return id(self.optimizer), tuple(id(variable) for variable in self.variables)
+from tfps.optimizers.optimizer_call import OptimizerCall
 
 
 @dataclass(frozen=True)
@@ -35,7 +24,7 @@ class LocalTraining:
     """
 
     period_steps: int
-    calls: tuple[Stage, ...]
+    calls: tuple[OptimizerCall, ...]
     slots: tuple[Any, ...]
     counts: tuple[Any, ...]
     rates: tuple[Any, ...]

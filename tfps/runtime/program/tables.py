@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfps.bridge.pieces import all_pieces, size_bytes_of
+from tfps.bridge.shards import all_shards, size_bytes_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.correction import Correction
 from tfps.optimizers.remembering import Remembering
@@ -62,8 +62,8 @@ def let_rows_travel(program: Program) -> Program:
         if id(table) in own or size_bytes_of(table._value) >= LEAST_TABLE_BYTES
     ]
     known = {id(table) for table in tables}
-    for piece in all_pieces(tables):
-        piece._value.stays_alone = True
+    for shard in all_shards(tables):
+        shard._value.stays_alone = True
     if _why_not_by_rows(program) is None:
         _say_what_would_gain(program, tables)
     rest = [v for v in program.variables if id(v) not in known]

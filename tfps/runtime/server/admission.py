@@ -39,12 +39,12 @@ class ByTicket:
     """Each ticket counts once, from the worker that has it: a step of a program of `fit`.
 
     Args:
-        stage: which of the step's optimizer calls.
+        call_number: which of the step's optimizer calls.
         hands_out: the last one on the ticket server: closes a ticket and hands out the next.
         pipelined: workers compute a step while the one before is on its way.
     """
 
-    stage: int
+    call_number: int
     hands_out: bool
     pipelined: bool = False
 
@@ -52,7 +52,7 @@ class ByTicket:
     has_keys: ClassVar[bool] = True
 
     def key(self, ticket: Any) -> Any:
-        return decide.key_of(ticket, self.stage)
+        return decide.key_of(ticket, self.call_number)
 
     def grant(
         self, entries: Entries, *, alive: Any, header: Sequence[Any], worker: Any, quota: Any
@@ -177,7 +177,7 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
     key = terms.admission.key(header[Request.TICKET])
     is_new = True if key is None else key > arrival.applied_key
     if terms.in_rounds:
-        staleness = (arrival.position - base_version) // decide.MAX_STAGES
+        staleness = (arrival.position - base_version) // decide.MAX_CALLS
         version, in_time, staleness_bin = arrival.position, arrival.in_time, 0
     else:
         version = entries.read(layout.VERSION)

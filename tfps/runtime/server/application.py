@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.runtime.server.contributions import Contributions
-from tfps.runtime.server.server_stage import ServerStage
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 from tfps.transport.message import Request
 
 
@@ -35,14 +35,14 @@ class Application(Protocol):
 class AtOnce:
     """Each push is an update of its own."""
 
-    stage: ServerStage
+    call: ServerOptimizerCall
 
     def take(
         self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, sender: WorkerAt
     ) -> tf.Tensor:
-        return self.stage.timed(
+        return self.call.timed(
             verdict.fresh,
-            lambda: self.stage.change(
+            lambda: self.call.change(
                 tensors, staleness=verdict.staleness, workers=verdict.workers, sender=sender
             ),
         )

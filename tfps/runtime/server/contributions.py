@@ -1,4 +1,4 @@
-"""The sums of what workers contribute to a round, for one stage on one server."""
+"""The sums of what workers contribute to a round, for one call on one server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfps.bridge.server_variable import ServerVariable
 from tfps.optimizers.gathered_rows import densified
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.wire import count_name, gradient_of, name_of
-from tfps.runtime.server.server_stage import ServerStage
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 
 REFERENCE, TOTAL, POSITION = range(3)
 
@@ -28,18 +28,18 @@ class Contributions:
     So sums are of one position of the server, and what they hold of another one is forgotten.
 
     Args:
-        stage: whose contributions they are.
+        call: whose contributions they are.
         runtime: makes variables on servers.
     """
 
-    def __init__(self, stage: ServerStage, *, runtime: Runtime) -> None:
-        self._stage = stage
-        optimizer = stage.optimizer.name if stage.is_update else "state"
+    def __init__(self, call: ServerOptimizerCall, *, runtime: Runtime) -> None:
+        self._call = call
+        optimizer = call.optimizer.name if call.is_update else "state"
 
         def variable(value: Any, kind: str, dtype: Any, *, of: str) -> ServerVariable:
             return runtime.create_variable(
                 value,
-                device=stage.server.device,
+                device=call.server.device,
                 planned=False,
                 trainable=False,
                 dtype=dtype,
@@ -50,20 +50,20 @@ class Contributions:
             zeros = functools.partial(tf.zeros, native.shape, native.dtype)
             return variable(zeros, "sum", native.dtype, of=native.shared_name)
 
-        natives = stage.wire.updated if stage.is_update else ()
-        first = natives[0].shared_name if natives else f"server_{stage.server.index}"
+        natives = call.wire.updated if call.is_update else ()
+        first = natives[0].shared_name if natives else f"server_{call.server.index}"
         self._weights = variable(np.zeros(3), "weights", tf.float64, of=first)
         self._sums = {gradient_of(native): sum_of(native) for native in natives}
-        self._sums.update((name_of(v), sum_of(v._value)) for v in stage.wire.state)
+        self._sums.update((name_of(v), sum_of(v._value)) for v in call.wire.state)
         self._sums.update(
             (count_name(v), variable(np.zeros([]), "count", tf.float64, of=name_of(v)))
-            for v in stage.wire.counts
+            for v in call.wire.counts
         )
 
     @property
     def is_update(self) -> bool:
         """Whether gradients are among them."""
-        return self._stage.is_update
+        return self._call.is_update
 
     def add(
         self,
@@ -113,7 +113,7 @@ class Contributions:
         def apply() -> tf.Tensor:
             total = self._weights.read_value()[TOTAL]
             means = {key: _mean(sums.read_value(), total) for key, sums in self._sums.items()}
-            done = self._stage.change(
+            done = self._call.change(
                 means, staleness=_integer(0), workers=_integer(1), compiled=compiled
             )
             with tf.control_dependencies([done]):
@@ -125,7 +125,7 @@ class Contributions:
             is_empty = self._weights.read_value()[TOTAL] <= 0
             return tf.cond(is_empty, lambda: tf.constant(0), apply)
 
-        return self._stage.timed(condition, unless_empty)
+        return self._call.timed(condition, unless_empty)
 
 
 def _integer(value: int) -> tf.Tensor:

@@ -15,7 +15,7 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
-from tfps.runtime.message.wire import StageWire, report_layout, stage_wire
+from tfps.runtime.message.wire import CallWire, call_wire, report_layout
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import ByTicket
 from tfps.runtime.server.contributions import Contributions
@@ -65,9 +65,9 @@ class FitHalf(ServerHalf):
             name=program.name,
         )
 
-    def wire(self, number: int) -> StageWire:
+    def wire(self, number: int) -> CallWire:
         reports = self._reports is not None
-        return stage_wire(self.program, number, device=self.server.device, reports=reports)
+        return call_wire(self.program, number, device=self.server.device, reports=reports)
 
     def offer_all(self) -> None:
         held_bytes, report_bytes = self.parameter_layout.size_bytes, 0
@@ -114,14 +114,14 @@ class FitHalf(ServerHalf):
 
     def _push(self, number: int) -> Push:
         is_last = number == len(self.wires) - 1
-        stage = self.stage_of(number, position=number, is_last=is_last)
+        call = self.optimizer_call(number, position=number, is_last=is_last)
         reports = self._reports if is_last else None
         pipelined = self.program.schedule.is_pipelined
         return self.push_of(
-            stage,
+            call,
             ByTicket(number, hands_out=reports is not None, pipelined=pipelined),
             contributions=lambda: (
-                Contributions(stage, runtime=self.runtime),
+                Contributions(call, runtime=self.runtime),
                 1,
             ),
             reports=reports,

@@ -13,7 +13,7 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
-from tfps.runtime.message.wire import StageWire, function_wire, parameter_layout, pieces_on
+from tfps.runtime.message.wire import CallWire, function_wire, parameter_layout, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import AdmissionPolicy, Anyone, ByMember
 from tfps.runtime.server.contributions import Contributions
@@ -21,7 +21,7 @@ from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.pull_recorder import PullRecorder
 from tfps.runtime.server.push import Push
 from tfps.runtime.server.requests import MemberPull, Pull, WriteBack
-from tfps.runtime.server.server_stage import ServerStage, Update
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, Update
 from tfps.transport.message import Kind
 
 _numbers = itertools.count()  # two programs of equal layout are two plans
@@ -56,7 +56,7 @@ class FunctionHalf(ServerHalf):
         uses_replies: bool,
     ) -> None:
         self.records_pushes = uses_replies
-        self.state = pieces_on(program.state, server.device)
+        self.state = shards_on(program.state, server.device)
         self.state_layout = parameter_layout(self.state)
         super().__init__(
             program,
@@ -72,7 +72,7 @@ class FunctionHalf(ServerHalf):
         """Whether workers that run the function are waited for."""
         return self.program.schedule.is_bounded or self.rounds is not None
 
-    def wire(self, number: int) -> StageWire:
+    def wire(self, number: int) -> CallWire:
         return function_wire(self.program, number, device=self.server.device)
 
     def offer_all(self) -> None:
@@ -98,22 +98,24 @@ class FunctionHalf(ServerHalf):
         self.offer_slots()
 
     def _push(self, number: int) -> Push:
-        stage = self.stage_of(number, position=0, is_last=True)
+        call = self.optimizer_call(number, position=0, is_last=True)
         admission: AdmissionPolicy = ByMember() if self.takes_part else Anyone()
         return self.push_of(
-            stage,
+            call,
             admission,
-            contributions=lambda: self._contributions_of(number, stage),
+            contributions=lambda: self._contributions_of(number, call),
         )
 
-    def _contributions_of(self, number: int, stage: ServerStage) -> tuple[Contributions, int]:
+    def _contributions_of(
+        self, number: int, call: ServerOptimizerCall
+    ) -> tuple[Contributions, int]:
         """The same for every function that makes the optimizer call."""
         call_ids, runtime = self.runtime.call_ids, self.runtime
-        call_id = call_ids.number(self.program.stages[number], layouts=runtime.layouts)
+        call_id = call_ids.number(self.program.calls[number], layouts=runtime.layouts)
         sums = call_ids.sums(
             call_id,
             self.server.index,
-            lambda: Contributions(stage, runtime=runtime),
+            lambda: Contributions(call, runtime=runtime),
         )
         return sums, call_id
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from tfps.bridge.pieces import pieces_of, size_bytes_of
 from tfps.bridge.server_function import server_function
+from tfps.bridge.shards import shards_of, size_bytes_of
 from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Entries
 from tfps.consistency.round_gate import RoundGate
@@ -20,7 +20,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader
 from tfps.runtime.message.request_header import SLOTS
-from tfps.runtime.message.wire import Parts, StageWire, name_of, parameters_on, parts_of, pieces_on
+from tfps.runtime.message.wire import CallWire, Parts, name_of, parameters_on, parts_of, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import AdmissionPolicy, Terms
 from tfps.runtime.server.application import Application, AtOnce, IntoRound
@@ -31,8 +31,8 @@ from tfps.runtime.server.push_gate import ClockGate, PushGate, RoundBarrier
 from tfps.runtime.server.reports import Reports
 from tfps.runtime.server.requests import SlotPull
 from tfps.runtime.server.round_pull import RoundPull
-from tfps.runtime.server.server_delta import DeltaStage
-from tfps.runtime.server.server_stage import ServerStage, Update
+from tfps.runtime.server.server_delta import DeltaCall
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, Update
 from tfps.runtime.server.server_tables import LookUp, look_ups, table_bytes
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import REQUEST_FIELDS, Kind
@@ -85,11 +85,11 @@ class ServerHalf:
         self.job_id = runtime.job_id
         self.held = parts_of(parameters_on(program, server.device))
         self.parameters, self.parameter_layout = self.held.variables, self.held.layout
-        self.slots = self.slot_parts()
+        self.slots = self.slot_shards()
         self.slot_layout = self.slots.layout
-        self.wires = [self.wire(number) for number in range(len(program.stages))]
+        self.wires = [self.wire(number) for number in range(len(program.calls))]
         messages = [(wire.request, wire.reply) for wire in self.wires]
-        tables = [[name_of(p) for p in pieces_of(table)] for table in program.schedule.tables]
+        tables = [[name_of(p) for p in shards_of(table)] for table in program.schedule.tables]
         text = repr((name, self.parameter_layout, messages, tables)).encode()
         self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
         self.plan = PlanHeader(self.job_id, self.plan_id)
@@ -103,12 +103,12 @@ class ServerHalf:
         """Whether requests have to name the worker that makes them."""
         return any(update.asks_who for update in self.updates)
 
-    def slot_parts(self) -> Parts:
+    def slot_shards(self) -> Parts:
         """What optimizers keep on workers, of this server's variables."""
         local = self.program.schedule.local
-        return parts_of(pieces_on(() if local is None else local.slots, self.server.device))
+        return parts_of(shards_on(() if local is None else local.slots, self.server.device))
 
-    def wire(self, number: int) -> StageWire:
+    def wire(self, number: int) -> CallWire:
         """The messages of an optimizer call."""
         raise NotImplementedError
 
@@ -116,23 +116,23 @@ class ServerHalf:
         """Trace the functions: first the one that a worker begins with, then the pushes."""
         raise NotImplementedError
 
-    def offers(self, kind: Kind, stage: int = 0) -> bool:
+    def offers(self, kind: Kind, call_number: int = 0) -> bool:
         """Whether there is a function for a kind of requests."""
-        return (kind, stage) in self._offers
+        return (kind, call_number) in self._offers
 
-    def function(self, kind: Kind, stage: int = 0) -> Any:
+    def function(self, kind: Kind, call_number: int = 0) -> Any:
         """The function that answers a kind of requests."""
-        return self._offers[kind, stage].function
+        return self._offers[kind, call_number].function
 
-    def call(self, kind: Kind, message: Message, *, stage: int = 0) -> ServerCall:
+    def call(self, kind: Kind, message: Message, *, call_number: int = 0) -> ServerCall:
         """A request for one of these functions.
 
         Args:
             kind: of the request.
             message: what it says.
-            stage: which optimizer call, or which table.
+            call_number: which optimizer call, or which table.
         """
-        entry, function, row_bytes = self._offers[kind, stage]
+        entry, function, row_bytes = self._offers[kind, call_number]
         return ServerCall(self.server.device, function, message, entry.reply_bytes, row_bytes)
 
     @property
@@ -157,7 +157,7 @@ class ServerHalf:
         kind: Kind,
         request: RequestTrace,
         *,
-        stage: int = 0,
+        call_number: int = 0,
         request_bytes: int = 0,
         reply_bytes: int = 0,
         row_bytes: int = 0,
@@ -167,7 +167,7 @@ class ServerHalf:
         Args:
             kind: of the requests that it answers.
             request: traces it.
-            stage: which optimizer call, or which table.
+            call_number: which optimizer call, or which table.
             request_bytes: of a request's payload.
             reply_bytes: of a reply's payload.
             row_bytes: of rows that may follow, at most: of a push in the request, else in the
@@ -177,8 +177,8 @@ class ServerHalf:
             request.trace, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
         )
         pushed, found = (row_bytes, 0) if kind == Kind.PUSH else (0, row_bytes)
-        entry = Entry(kind, stage, request_bytes, reply_bytes, row_bytes=pushed)
-        self._offers[kind, stage] = Offer(entry, function, found)
+        entry = Entry(kind, call_number, request_bytes, reply_bytes, row_bytes=pushed)
+        self._offers[kind, call_number] = Offer(entry, function, found)
 
     def offer_push(self, number: int, push: Push) -> None:
         """Offer what answers the pushes of an optimizer call."""
@@ -186,10 +186,10 @@ class ServerHalf:
         self.offer(
             Kind.PUSH,
             push,
-            stage=number,
+            call_number=number,
             request_bytes=wire.request.size_bytes,
             reply_bytes=wire.reply.size_bytes,
-            row_bytes=sum(size_bytes_of(piece._value) for piece in wire.tables),
+            row_bytes=sum(size_bytes_of(shard._value) for shard in wire.tables),
         )
 
     def offer_look_ups(self, reply: Callable[[tf.Tensor, Entries], tf.Tensor]) -> None:
@@ -200,7 +200,7 @@ class ServerHalf:
         )
         for number, look_up in found.items():
             row_bytes = table_bytes(self.program.schedule.tables[number], device=device)
-            self.offer(Kind.LOOK_UP, look_up, stage=number, row_bytes=row_bytes)
+            self.offer(Kind.LOOK_UP, look_up, call_number=number, row_bytes=row_bytes)
 
     def offer_rounds(self, *, joins: bool, awaits: bool) -> None:
         """Offer agreement on rounds, where pushes are applied in them.
@@ -229,14 +229,14 @@ class ServerHalf:
         if self.program.schedule.local is None:
             return
         self.offer(
-            Kind.PULL, self.slot_pull(), stage=SLOTS, reply_bytes=self.slot_layout.size_bytes
+            Kind.PULL, self.slot_pull(), call_number=SLOTS, reply_bytes=self.slot_layout.size_bytes
         )
 
     def slot_pull(self) -> SlotPull:
         """What answers with them."""
         return SlotPull(self.server, plan=self.plan, held=self.slots)
 
-    def stage_of(self, number: int, *, position: int, is_last: bool) -> ServerStage:
+    def optimizer_call(self, number: int, *, position: int, is_last: bool) -> ServerOptimizerCall:
         """What the pushes of an optimizer call change.
 
         Args:
@@ -244,19 +244,19 @@ class ServerHalf:
             position: of its pushes in a step.
             is_last: whether a step ends with them.
         """
-        kind = ServerStage if self.program.schedule.local is None else DeltaStage
+        kind = ServerOptimizerCall if self.program.schedule.local is None else DeltaCall
         return kind(
             self.wires[number],
             number=position,
             is_last=is_last,
-            optimizer=self.program.stages[number].optimizer,
+            optimizer=self.program.calls[number].optimizer,
             server=self.server,
             update_of=self.update_of,
         )
 
     def push_of(
         self,
-        stage: ServerStage,
+        call: ServerOptimizerCall,
         admission: AdmissionPolicy,
         *,
         contributions: Callable[[], tuple[Contributions, int]],
@@ -266,15 +266,15 @@ class ServerHalf:
         """What answers a push: in the program's rounds if it has them, else at once.
 
         Args:
-            stage: what it changes.
+            call: what it changes.
             admission: whose pushes count.
             contributions: to the rounds of the call, and the optimizer call that they are of.
             reports: where the step before is counted; None: not with this push.
             quotas: how many tickets a worker gets next; None: one, or none with this push.
         """
-        application: Application = AtOnce(stage)
+        application: Application = AtOnce(call)
         # A step ends with its last push.
-        is_bounded = self.program.schedule.is_bounded and stage.is_last
+        is_bounded = self.program.schedule.is_bounded and call.is_last
         clock = self.server.gate if is_bounded else OpenGate()
         gate: PushGate = ClockGate(clock, self.server.ledger)
         updates, rounds = self.updates if self.records_pushes else (), self.rounds
@@ -286,25 +286,25 @@ class ServerHalf:
                 rounds,
                 sums,
                 self.server.ledger,
-                number=stage.number,
-                is_last=stage.is_last,
+                number=call.number,
+                is_last=call.is_last,
                 call_id=call_id,
             )
             updates = ()  # a round's update asks nobody what he knew
-        drops = stage.is_update and rounds is None
+        drops = call.is_update and rounds is None
         return Push(
-            stage=stage,
+            call=call,
             plan=self.plan,
             terms=Terms(
                 admission,
-                is_update=stage.is_update,
+                is_update=call.is_update,
                 in_rounds=rounds is not None,
-                drop_above=drop_above_of(stage.optimizer) if drops else None,
+                drop_above=drop_above_of(call.optimizer) if drops else None,
             ),
             application=application,
             gate=gate,
             recorder=PullRecorder(
-                updates, natives=stage.wire.values.natives, device=self.server.device
+                updates, natives=call.wire.values.natives, device=self.server.device
             ),
             reports=reports,
             quotas=quotas,

@@ -14,13 +14,13 @@ from tfps.bridge.server_variable import ServerVariable
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.wire import Parts, StageWire, gradient_of, name_of, pieces_on
+from tfps.runtime.message.wire import CallWire, Parts, gradient_of, name_of, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.push import Push
 from tfps.runtime.server.requests import SlotPull
-from tfps.runtime.server.server_stage import timed_update, when_done
+from tfps.runtime.server.server_optimizer_call import timed_update, when_done
 from tfps.transport.message import Request
 
 
@@ -78,7 +78,7 @@ class IntoMean:
     """
 
     means: Mapping[str, WorkersMean]
-    wire: StageWire
+    wire: CallWire
     server: Server
     calls: ServerVariable | None
 
@@ -93,9 +93,9 @@ class IntoMean:
             )
 
         def change() -> None:
-            for piece in self.wire.gradients.variables:
-                difference = tensors[gradient_of(piece._value)]
-                self.means[name_of(piece)].add(difference, worker=sender.worker)
+            for shard in self.wire.gradients.variables:
+                difference = tensors[gradient_of(shard._value)]
+                self.means[name_of(shard)].add(difference, worker=sender.worker)
 
         return timed_update(self.server, lambda: when_done(change))
 
@@ -125,8 +125,8 @@ class MeanHalf(FunctionHalf):
     ) -> None:
         assert runtime.warm_up is not None
         self._means = {
-            name_of(piece): WorkersMean(piece._value, runtime=runtime, server=server)
-            for piece in pieces_on(program.stages[0].variables, server.device)
+            name_of(shard): WorkersMean(shard._value, runtime=runtime, server=server)
+            for shard in shards_on(program.calls[0].variables, server.device)
         }
         self._calls = runtime.warm_up.calls() if server.hands_out_tickets else None
         super().__init__(program, runtime=runtime, server=server, **options)
@@ -135,19 +135,19 @@ class MeanHalf(FunctionHalf):
     def asks_who(self) -> bool:
         return True
 
-    def slot_parts(self) -> Parts:
+    def slot_shards(self) -> Parts:
         """Not as slabs: another function may train a part of the variables in one."""
-        parts = super().slot_parts()
-        return Parts(parts.variables, tuple(piece._value for piece in parts.variables))
+        parts = super().slot_shards()
+        return Parts(parts.variables, tuple(shard._value for shard in parts.variables))
 
     def slot_pull(self) -> SlotPull:
         return MeanSlotPull(self.server, plan=self.plan, held=self.slots, means=self._means)
 
-    def wire(self, number: int) -> StageWire:
+    def wire(self, number: int) -> CallWire:
         wire = super().wire(number)
         return replace(wire, server_request=wire.request)
 
     def push_of(self, *arguments: Any, **options: Any) -> Push:
         push = super().push_of(*arguments, **options)
-        application = IntoMean(self._means, push.stage.wire, self.server, self._calls)
+        application = IntoMean(self._means, push.call.wire, self.server, self._calls)
         return replace(push, application=application)

@@ -17,7 +17,7 @@ from tfps.runtime.server.application import Application
 from tfps.runtime.server.pull_recorder import PullRecorder
 from tfps.runtime.server.push_gate import PushGate
 from tfps.runtime.server.reports import Reports
-from tfps.runtime.server.server_stage import ServerStage, count_durations
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, count_durations
 from tfps.runtime.server.server_tables import received_bytes, reply_ids, unpacked
 from tfps.transport.message import COORDINATOR, Request
 from tfps.transport.packing import pack
@@ -28,7 +28,7 @@ class Push:
     """Traces the push of one optimizer call, whatever the mode and whoever sends it.
 
     Args:
-        stage: what it changes.
+        call: what it changes.
         plan: of the request.
         terms: whose pushes count, and when one is too late.
         application: what becomes of an admitted one.
@@ -38,7 +38,7 @@ class Push:
         quotas: how many tickets a worker gets next; None: one, or none with this push.
     """
 
-    stage: ServerStage
+    call: ServerOptimizerCall
     plan: PlanHeader
     terms: Terms
     application: Application
@@ -49,8 +49,8 @@ class Push:
 
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers a push."""
-        stage, ledger = self.stage, self.stage.server.ledger
-        tensors, fields = unpacked(stage.wire, ids, payload), tf.unstack(header)
+        call, ledger = self.call, self.call.server.ledger
+        tensors, fields = unpacked(call.wire, ids, payload), tf.unstack(header)
         cell = ledger.window_cell(fields[Request.TICKET])
         sender = self._sender(fields)
         with ledger.locked():
@@ -60,17 +60,17 @@ class Push:
             arrival = arrival.at(in_time=place.in_time, position=place.position)
             verdict = judge(entries, self.terms, arrival)
             entries.count_traffic(
-                received_bytes=received_bytes(stage.wire, ids, payload),
-                sent_bytes=stage.wire.reply.size_bytes,
+                received_bytes=received_bytes(call.wire, ids, payload),
+                sent_bytes=call.wire.reply.size_bytes,
             )
-            if stage.is_last:
-                count_durations(stage.server, entries, header)
+            if call.is_last:
+                count_durations(call.server, entries, header)
             done = self.application.take(tensors, arrival, verdict, sender)
             self._post(entries, verdict, cell=cell, done=done)
             if self.reports is not None:
                 self.reports.count(verdict.closed, tensors)
             has_to_wait, version = self.gate.end_step(fields, place, verdict, done=done)
-            found = [version, *stage.values().values()]
+            found = [version, *call.values().values()]
             counts = sender.is_worker if verdict.alive is True else verdict.alive
             answered = sender._replace(version=verdict.version)
             self.recorder.record(answered, counts=counts, is_first=False)
@@ -78,14 +78,14 @@ class Push:
 
             def read(version: tf.Tensor) -> list[tf.Tensor]:
                 self.recorder.record(sender._replace(version=version), is_first=False)
-                return [version, *stage.values().values()]
+                return [version, *call.values().values()]
 
             found = tf.cond(has_to_wait, lambda: self.gate.wait(fields, place, read), lambda: found)
         version, *values = found
         reply = ReplyHeader(version, verdict.status, verdict.staleness, verdict.grant)
-        names = [native.shared_name for native in stage.wire.values.natives]
+        names = [native.shared_name for native in call.wire.values.natives]
         named = dict(zip(names, values, strict=True))
-        return [reply.tensor(), reply_ids(stage.wire, ids), pack(stage.wire.server_reply, named)]
+        return [reply.tensor(), reply_ids(call.wire, ids), pack(call.wire.server_reply, named)]
 
     def _sender(self, fields: list[tf.Tensor]) -> WorkerAt:
         """Who pushes, and what it has computed from."""
@@ -97,7 +97,7 @@ class Push:
     def _arrival(
         self, entries: Any, header: tf.Tensor, fields: list[tf.Tensor], *, cell: tf.Tensor
     ) -> Arrival:
-        admission, ledger = self.terms.admission, self.stage.server.ledger
+        admission, ledger = self.terms.admission, self.call.server.ledger
         if not admission.knows_senders:
             return Arrival(fields, fields[Request.WORKER], is_ours=True, alive=True)
         worker, is_ours = entries.account(fields[Request.WORKER]), self.plan.is_ours(header)
@@ -128,7 +128,7 @@ class Push:
         self, entries: Entries, verdict: PushVerdict, *, cell: tf.Tensor, done: tf.Tensor
     ) -> None:
         """The ledger says that it was applied when it was, and not if that failed."""
-        ledger = self.stage.server.ledger
+        ledger = self.call.server.ledger
         operations = ledger.post(entries)
         if verdict.remembered is not None:
             operations.append(ledger.remember(cell=cell, key=verdict.remembered))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.consistency.gate import Gate
-from tfps.consistency.ledger import MAX_STAGES, NOTHING
+from tfps.consistency.ledger import MAX_CALLS, NOTHING
 from tfps.consistency.round_gate import Contribution, RoundGate
 from tfps.consistency.rounds import Rounds
 from tfps.consistency.server_ledger import ServerLedger
@@ -112,9 +112,9 @@ class RoundBarrier:
 
     def arrive(self, header: Fields, alive: Any) -> Standing:
         position = header[Request.BASE_VERSION]
-        following = (position // MAX_STAGES + 1) * MAX_STAGES if self.is_last else position + 1
-        # Who was late for a stage has parameters of another one now, and is late for the next too.
-        fits = position % MAX_STAGES == self.number
+        following = (position // MAX_CALLS + 1) * MAX_CALLS if self.is_last else position + 1
+        # Who was late for a call has parameters of another one now, and is late for the next too.
+        fits = position % MAX_CALLS == self.number
         made = Contribution(
             worker=header[Request.WORKER],
             incarnation=header[Request.INCARNATION],

@@ -20,7 +20,7 @@ from tfps.runtime.message.wire import Parts, name_of
 from tfps.runtime.server.entry import enter_if_new
 from tfps.runtime.server.pull_recorder import PullRecorder
 from tfps.runtime.server.reports import Reports
-from tfps.runtime.server.server_stage import count_durations
+from tfps.runtime.server.server_optimizer_call import count_durations
 from tfps.transport.layout import Layout
 from tfps.transport.message import COORDINATOR, Request
 from tfps.transport.packing import pack, unpack

@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.runtime.message.wire import count_name, gradient_of
-from tfps.runtime.server.server_stage import ServerStage
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 
 
-class DeltaStage(ServerStage):
+class DeltaCall(ServerOptimizerCall):
     """Takes a period's difference over; workers have run the optimizers.
 
     Asynchronous differences are divided by the number of workers, as those all start from about

@@ -1,7 +1,7 @@
 """Tables of which only rows travel, on one server: rows out, rows of gradients in.
 
-The ids of a message are, for each piece of a table on the server in turn, how many rows it is about
-and which ones, as places in the piece.
+The ids of a message are, for each shard of a table on the server in turn, how many rows it is about
+and which ones, as places in the shard.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.pieces import row_bytes_of, size_bytes_of
+from tfps.bridge.shards import row_bytes_of, size_bytes_of
 from tfps.consistency.ledger import Entries
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.message.wire import StageWire, gradient_name, pieces_on
+from tfps.runtime.message.wire import CallWire, gradient_name, shards_on
 from tfps.transport.packing import unpack
 
 ID_BYTES = tf.int64.size
 
 
-def places_of(pieces: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
-    """The places that a message names in each piece."""
+def places_of(shards: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
+    """The places that a message names in each shard."""
     places, begin = [], tf.constant(0, tf.int64)
-    for _ in pieces:
+    for _ in shards:
         count = ids[begin]
         places.append(ids[begin + 1 : begin + 1 + count])
         begin += 1 + count
@@ -31,22 +31,22 @@ def places_of(pieces: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
 
 
 def gradients_of_rows(
-    pieces: Sequence[Any], ids: tf.Tensor, rows: tf.Tensor
+    shards: Sequence[Any], ids: tf.Tensor, rows: tf.Tensor
 ) -> dict[str, tf.IndexedSlices]:
-    """Gradients of pieces, which are zero where no row came.
+    """Gradients of shards, which are zero where no row came.
 
     Args:
-        pieces: of tables.
+        shards: of tables.
         ids: of the message.
-        rows: uint8, of all pieces one after the other.
+        rows: uint8, of all shards one after the other.
     """
     gradients, begin = {}, tf.constant(0, tf.int64)
-    for piece, places in zip(pieces, places_of(pieces, ids), strict=True):
-        native = piece._value
+    for shard, places in zip(shards, places_of(shards, ids), strict=True):
+        native = shard._value
         size = tf.size(places, tf.int64) * row_bytes_of(native)
         values = as_rows(rows[begin : begin + size], native)
         shape = tf.constant(native.shape.as_list(), tf.int64)
-        gradients[gradient_name(piece)] = tf.IndexedSlices(values, places, shape)
+        gradients[gradient_name(shard)] = tf.IndexedSlices(values, places, shape)
         begin += size
     return gradients
 
@@ -65,7 +65,7 @@ def as_bytes(rows: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.bitcast(rows, tf.uint8), [-1])
 
 
-def unpacked(wire: StageWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
+def unpacked(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
     """The tensors of a push, by name; of tables the rows of gradients that came."""
     layout = wire.server_request
     if not wire.tables:
@@ -74,12 +74,12 @@ def unpacked(wire: StageWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, A
     return {**unpack(layout, fixed), **gradients_of_rows(wire.tables, ids, rows)}
 
 
-def reply_ids(wire: StageWire, ids: tf.Tensor) -> tf.Tensor:
+def reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:
     """A reply to a push has none; those of a request that has none either are at hand."""
     return ids[:0] if wire.tables else ids
 
 
-def received_bytes(wire: StageWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
+def received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
     """How large a push is."""
     if not wire.tables:
         return wire.request.size_bytes
@@ -90,19 +90,19 @@ class LookUp:
     """Traces how a server answers with rows of one table.
 
     Args:
-        pieces: of the table, on this server.
+        shards: of the table, on this server.
         ledger: of the server.
         reply: the header of the answer to a request's, from the ledger.
     """
 
     def __init__(
         self,
-        pieces: Sequence[Any],
+        shards: Sequence[Any],
         *,
         ledger: ServerLedger,
         reply: Callable[[tf.Tensor, Entries], tf.Tensor],
     ) -> None:
-        self._pieces, self._ledger, self._reply = pieces, ledger, reply
+        self._shards, self._ledger, self._reply = shards, ledger, reply
 
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers such a request."""
@@ -110,8 +110,8 @@ class LookUp:
             entries = self._ledger.entries()
             reply = self._reply(header, entries)
             rows = [
-                as_bytes(piece._value.sparse_read(places))
-                for piece, places in zip(self._pieces, places_of(self._pieces, ids), strict=True)
+                as_bytes(shard._value.sparse_read(places))
+                for shard, places in zip(self._shards, places_of(self._shards, ids), strict=True)
             ]
             found = tf.concat(rows, 0)
             entries.count_traffic(
@@ -130,12 +130,12 @@ def look_ups(
     reply: Callable[[tf.Tensor, Entries], tf.Tensor],
 ) -> dict[int, LookUp]:
     """Of each table that a server has a part of, by its number."""
-    found = ((number, pieces_on([table], device)) for number, table in enumerate(tables))
+    found = ((number, shards_on([table], device)) for number, table in enumerate(tables))
     return {
-        number: LookUp(pieces, ledger=ledger, reply=reply) for number, pieces in found if pieces
+        number: LookUp(shards, ledger=ledger, reply=reply) for number, shards in found if shards
     }
 
 
 def table_bytes(table: Any, *, device: str) -> int:
     """What a server holds of a table."""
-    return sum(size_bytes_of(piece._value) for piece in pieces_on([table], device))
+    return sum(size_bytes_of(shard._value) for shard in shards_on([table], device))

@@ -22,7 +22,7 @@ class Ask(Protocol):
         kind: Kind,
         bodies: Mapping[int, Body] | None = None,
         *,
-        stage: int = 0,
+        call_number: int = 0,
         versions: Sequence[Any] | None = None,
     ) -> dict[int, Message]:
         """The replies, by server; see `requests`.
@@ -30,7 +30,7 @@ class Ask(Protocol):
         Args:
             kind: of the requests.
             bodies: by server.
-            stage: which optimizer call, or table.
+            call_number: which optimizer call, or table.
             versions: by server; None: those that the step was computed from.
         """
 
@@ -58,7 +58,7 @@ def requests(
     kind: Kind,
     bodies: Mapping[int, Body] | None = None,
     *,
-    stage: int = 0,
+    call_number: int = 0,
     origin: Origin = FROM_NOBODY,
 ) -> dict[int, ServerCall]:
     """One request to each server that there is a body for.
@@ -67,7 +67,7 @@ def requests(
         servers: the program's functions on each server.
         kind: of the requests.
         bodies: by server; None: all are asked, and nothing is sent.
-        stage: which optimizer call, or table.
+        call_number: which optimizer call, or table.
         origin: of the requests.
     """
     if bodies is None:
@@ -78,13 +78,13 @@ def requests(
             kind,
             job_id=servers[p].job_id,
             plan_id=servers[p].plan_id,
-            stage=stage,
+            call_number=call_number,
             version=origin.versions[p] if origin.versions else 0,
             caller=origin.caller,
             told=origin.told,
         )
         message = Message.of(header, payload) if ids is None else Message(header, ids, payload)
-        calls[p] = servers[p].call(kind, message, stage=stage)
+        calls[p] = servers[p].call(kind, message, call_number=call_number)
     return calls
 
 

@@ -51,7 +51,7 @@ class BatchSource(Protocol):
     def examples(self, batch: Any) -> tf.Tensor:
         """How many examples a batch holds."""
 
-    def settle(self) -> None:
+    def on_drained(self) -> None:
         """Called while no closure runs: every ticket that was handed out is closed."""
 
 

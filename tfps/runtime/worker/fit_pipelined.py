@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NOT_MEASURED
-from tfps.runtime.message.wire import METRICS, OUTPUTS, in_pieces, name_of
+from tfps.runtime.message.wire import METRICS, OUTPUTS, in_shards, name_of
 from tfps.runtime.program.program import Program
 from tfps.runtime.worker.fit_loop import FitLoop, Visit, fields_of
 from tfps.runtime.worker.fit_step import FitStep, Pushed
@@ -27,8 +27,8 @@ class PipelinedStep(FitStep):
 
     payloads: Sequence[tf.Tensor] = ()  # of the step that was traced last
 
-    def exchange(self, stage: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        self.payloads = [body.payload for body in self.encode(stage, tensors).values()]
+    def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
+        self.payloads = [body.payload for body in self.encode(call_number, tensors).values()]
 
     def send_pending(
         self,
@@ -53,7 +53,7 @@ class PipelinedStep(FitStep):
     def send_nothing(self, *, versions: tf.Tensor, next_ticket: tf.Tensor) -> Pushed:
         """In the place of the push before the first one: the parameters stay as they are."""
         variables = self.program.variables
-        values = in_pieces(
+        values = in_shards(
             {name_of(v): self.copies.read(v) for v in variables}, variables, name=name_of
         )
         return Pushed(
@@ -70,7 +70,7 @@ class PipelinedStep(FitStep):
 
     def take_answer(self, payloads: Sequence[tf.Tensor]) -> None:
         """Take over the parameters of all servers' replies."""
-        self.load(payloads, self.take_over, stage=0)
+        self.load(payloads, self.take_over, call_number=0)
 
 
 class PipelinedLoop(FitLoop):

@@ -38,7 +38,7 @@ class QuotaStep(PeriodStep):
     def nothing_gathered(self) -> dict[str, tf.Tensor]:
         return {
             gradient_name(v): tf.zeros(v.shape, _exact(tf.as_dtype(v.dtype)))
-            for v in self.program.stages[0].variables
+            for v in self.program.calls[0].variables
         }
 
     def gather(
@@ -53,7 +53,7 @@ class QuotaStep(PeriodStep):
         return means
 
     def send_gathered(self, gathered: Mapping[str, tf.Tensor]) -> None:
-        call = self.program.stages[0]
+        call = self.program.calls[0]
         means = [tf.cast(gathered[gradient_name(v)], v.dtype) for v in call.variables]
         super().apply_together(call.optimizer, means, call.variables)
 

@@ -13,7 +13,7 @@ from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.metrics.additivity import updates_watched
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NOT_MEASURED, Caller
-from tfps.runtime.message.wire import in_pieces, name_of
+from tfps.runtime.message.wire import in_shards, name_of
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange import Origin, column_of, payloads_of
@@ -130,8 +130,8 @@ class FitStep(Step):
         watch = functools.partial(made.watch, tf.equal(self.ticket, self.first))
         with updates_watched(unproven, watch):
             outputs = self.program.devices.run(self, batch)
-        if self.program.stages and self.program.stages[-1].optimizer is None:
-            self.exchange(len(self.program.stages) - 1, {})
+        if self.program.calls and self.program.calls[-1].optimizer is None:
+            self.exchange(len(self.program.calls) - 1, {})
         return made.made_of(outputs, shares=self.shares)
 
     def begin(
@@ -143,7 +143,7 @@ class FitStep(Step):
         fields: Mapping[Request, tf.Tensor],
     ) -> None:
         """Take what a loop's state says; see `run`."""
-        self.ticket, self._stage = ticket, 0
+        self.ticket, self._call_number = ticket, 0
         self._graph, self._nested_versions = private.current_graph(), None
         self.versions = tf.unstack(versions, num=len(self.servers))
         self.report, self.fields = dict(report), dict(fields)
@@ -166,16 +166,16 @@ class FitStep(Step):
             bodies[p] = Body(payload)
         return column_of(self.ask(Kind.LEAVE, bodies), Reply.STATUS)
 
-    def exchange(self, stage: int, tensors: Mapping[str, tf.Tensor]) -> None:
+    def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         is_nested = private.current_graph() is not self._graph
         if is_nested and self._nested_versions is None:
             self._nested_versions = self._versions_as_variable()
         if self._nested_versions is not None:
             self.versions = tf.unstack(self._nested_versions.read_value())
-        pushed = self.send(stage, self.encode(stage, tensors))
-        if stage == len(self.program.stages) - 1:
+        pushed = self.send(call_number, self.encode(call_number, tensors))
+        if call_number == len(self.program.calls) - 1:
             pushed = self._at_one_round(pushed)
-        self.load(pushed.payloads, self.take_over, stage=stage)
+        self.load(pushed.payloads, self.take_over, call_number=call_number)
         if self._nested_versions is not None:
             self._nested_versions.assign(tf.stack(pushed.versions), read_value=False)
         if is_nested:
@@ -191,17 +191,17 @@ class FitStep(Step):
             variable.assign(tf.stack(self.versions), read_value=False)
         return variable
 
-    def beside(self, stage: int) -> Mapping[str, tf.Tensor]:
+    def beside(self, call_number: int) -> Mapping[str, tf.Tensor]:
         """The state that the step writes itself, and the report of the step before."""
         state = self.program.state
-        if not any(server.wires[stage].state for server in self.servers):
+        if not any(server.wires[call_number].state for server in self.servers):
             return self.report
         new = {name_of(v): self._new_state(v) for v in state}
-        return {**in_pieces(new, state, name=name_of), **self.report}
+        return {**in_shards(new, state, name=name_of), **self.report}
 
-    def send(self, stage: int, bodies: Mapping[int, Body]) -> Pushed:
+    def send(self, call_number: int, bodies: Mapping[int, Body]) -> Pushed:
         """Push bodies, and read the replies' headers."""
-        replies, duration = self.push(stage, bodies)
+        replies, duration = self.push(call_number, bodies)
         # A server that refuses a push has let this worker out: what it computes on counts nowhere.
         statuses = tf.stack(column_of(replies, Reply.STATUS))
         counts = [statuses == known for known in (Status.OK, Status.LATE, Status.DUPLICATE)]

@@ -42,7 +42,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
         return self.runtime.local_slots
 
     def _weights_to_follow(self) -> Sequence[Any]:
-        (end,) = self.program.stages
+        (end,) = self.program.calls
         return end.variables
 
     def at_begin(self, variable: Any) -> tf.Tensor:
@@ -79,8 +79,8 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
         tf.cond(self._calls.read_value() >= after, exchange, lambda: tf.constant(0))
 
-    def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
-        super()._take_answers(stage, replies)
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
+        super()._take_answers(call_number, replies)
         self._begin_period()
 
 

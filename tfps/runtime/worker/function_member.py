@@ -41,8 +41,8 @@ class BoundedStep(MemberStep):
         clocks = column_of(replies, Reply.CLOCK)
         self._clock.assign(tf.reduce_max(clocks), read_value=False)
 
-    def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
-        super()._take_answers(stage, replies)
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
+        super()._take_answers(call_number, replies)
         self._clock.assign_add(tf.constant(1, tf.int64), read_value=False)
 
 
@@ -54,8 +54,8 @@ class RoundStep(MemberStep):
         begin = [tf.constant(0, tf.int64)] * len(self.servers)
         return self.rounds.enter(Found(nothing, begin, tf.constant(True)))
 
-    def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
-        super()._take_answers(stage, replies)
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
+        super()._take_answers(call_number, replies)
         if not self.servers[0].offers(Kind.AWAIT_ROUND):
             return
 

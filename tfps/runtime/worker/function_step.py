@@ -11,7 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import Caller
-from tfps.runtime.message.wire import in_pieces, name_of
+from tfps.runtime.message.wire import in_shards, name_of
 from tfps.runtime.program.devices import Meeting, Replica
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.function_half import FunctionHalf
@@ -61,7 +61,7 @@ class FunctionStep(Step):
 
     def _weights_to_follow(self) -> Sequence[Any]:
         """Those that the function trains and assigns as well: only the latter is written back."""
-        trained = {id(v) for stage in self.program.stages for v in stage.variables}
+        trained = {id(v) for call in self.program.calls for v in call.variables}
         return [variable for variable in self.program.state if id(variable) in trained]
 
     def _who_calls(self) -> Caller:
@@ -92,14 +92,14 @@ class FunctionStep(Step):
             )
         return answer
 
-    def exchange(self, stage: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        replies, duration = self.push(stage, self.encode(stage, tensors))
+    def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
+        replies, duration = self.push(call_number, self.encode(call_number, tensors))
         self._times.has_pushed(duration)
-        self._take_answers(stage, replies)
+        self._take_answers(call_number, replies)
 
-    def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
         """Go on with what a push was answered with."""
-        self.load(payloads_of(replies), self.take_over, stage=stage)
+        self.load(payloads_of(replies), self.take_over, call_number=call_number)
         self._versions.assign(tf.stack(column_of(replies, Reply.VERSION)), read_value=False)
 
     def pull(self) -> None:
@@ -142,7 +142,7 @@ class FunctionStep(Step):
     def write_back(self) -> None:
         """Send home what the function assigned: the difference to what was pulled."""
         state = self.program.state
-        changes = in_pieces({name_of(v): self._change(v) for v in state}, state, name=name_of)
+        changes = in_shards({name_of(v): self._change(v) for v in state}, state, name=name_of)
         bodies = {
             p: Body(pack(server.state_layout, changes))
             for p, server in enumerate(self.servers)

@@ -37,10 +37,10 @@ class WarmUpStep(LocalCalls):
             own = WorkerLocalVariable(variable, container=self.runtime.container, role=self.role)
         super().begin_with(variable, tf.cond(own.is_kept, own.read_value, lambda: value))
 
-    def _take_answers(self, stage: int, replies: dict[int, Message]) -> None:
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
         with tf.control_dependencies([reply.header for reply in replies.values()]):
             for variable in self._followed.values():
                 own = self.optimizers.kept(variable)
                 assert own is not None
                 own.load(self.copies.read(variable))
-        super()._take_answers(stage, replies)
+        super()._take_answers(call_number, replies)

@@ -42,7 +42,7 @@ class LocalUpdates(Step):
             container=self.servers[0].server.ledger.container,
             role=self.role,
         )
-        (end,) = program.stages
+        (end,) = program.calls
         self._deltas, self.weights = end.optimizer, end.variables
 
     def apply_parts(
@@ -77,5 +77,5 @@ class LocalUpdates(Step):
 
     def _fetch_slots(self) -> list[tuple[Any, tf.Tensor]]:
         layouts = [server.slot_layout for server in self.servers]
-        payloads = payloads_of(self.ask(Kind.PULL, stage=SLOTS))
+        payloads = payloads_of(self.ask(Kind.PULL, call_number=SLOTS))
         return decode(layouts, payloads, self.local.slots)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.consistency.ledger import MAX_STAGES, Status
+from tfps.consistency.ledger import MAX_CALLS, Status
 from tfps.runtime.worker.exchange import Ask, column_of, payloads_of
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply
@@ -60,7 +60,7 @@ class RoundAgreement:
     @staticmethod
     def is_reached(versions: tf.Tensor) -> tf.Tensor:
         """Whether all servers were at the begin of one round."""
-        is_begin = versions[0] % MAX_STAGES == 0
+        is_begin = versions[0] % MAX_CALLS == 0
         return tf.logical_and(is_begin, tf.reduce_all(versions == versions[0]))
 
     def _until_equal(self, found: Found, kind: Kind) -> Found:
@@ -81,5 +81,5 @@ class RoundAgreement:
 
     def _ask(self, kind: Kind, found: Found) -> Found:
         latest = tf.reduce_max(tf.stack(found.versions))
-        number = (latest + MAX_STAGES - 1) // MAX_STAGES
+        number = (latest + MAX_CALLS - 1) // MAX_CALLS
         return Found.of(self._ask_all(kind, versions=[number] * len(found.versions)))

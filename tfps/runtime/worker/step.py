@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.worker_variable import WorkerVariable
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.message.payload import Body, decode, encode
-from tfps.runtime.message.wire import gradient_name, in_pieces
+from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.schedule import Stage
 from tfps.runtime.program.shares import gradients_together
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.exchange import Origin, requests, timed_exchange
@@ -47,7 +47,7 @@ class Step:
         self.tables = TableRows(program, servers=servers, ask=self.ask)
         self.rounds = RoundAgreement(self.ask, offers=servers[0].offers)
         self.shares: Sequence[tf.Tensor] = ()  # of the devices in what the step computes
-        self._stage = 0  # the optimizer call that comes next
+        self._call_number = 0  # the optimizer call that comes next
 
     @property
     def position(self) -> tf.Tensor | None:
@@ -79,8 +79,11 @@ class Step:
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
     ) -> None:
         """Each of several devices has computed a part of the gradient."""
-        called = [stage.identity for stage in self.program.stages[self._stage : self._stage + 1]]
-        if called != [Stage(optimizer, tuple(variables)).identity]:
+        called = [
+            call_number.identity
+            for call_number in self.program.calls[self._call_number : self._call_number + 1]
+        ]
+        if called != [OptimizerCall(optimizer, tuple(variables)).identity]:
             raise RuntimeError(
                 "the step called its optimizers in another order, or on other variables, than when "
                 "it was traced first"
@@ -92,17 +95,19 @@ class Step:
         self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
     ) -> None:
         """What an optimizer call does with the gradients of a step, those of all devices."""
-        stage, self._stage = self._stage, self._stage + 1
+        call_number, self._call_number = self._call_number, self._call_number + 1
         values = for_whole_model(optimizer, gradients, variables=variables, value_of=self.value_of)
         for value, variable in zip(values, variables, strict=True):
             self.tables.take_back(variable, value)
-        self.exchange(stage, {gradient_name(v): g for g, v in zip(values, variables, strict=True)})
+        self.exchange(
+            call_number, {gradient_name(v): g for g, v in zip(values, variables, strict=True)}
+        )
 
-    def exchange(self, stage: int, tensors: Mapping[str, tf.Tensor]) -> None:
+    def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         """Push what an optimizer call has made, and go on with what the servers answer.
 
         Args:
-            stage: which call.
+            call_number: which call.
             tensors: gradients, or what stands for them, by name.
         """
         raise NotImplementedError
@@ -112,14 +117,14 @@ class Step:
         kind: Kind,
         bodies: Mapping[int, Body] | None = None,
         *,
-        stage: int = 0,
+        call_number: int = 0,
         versions: Sequence[Any] | None = None,
     ) -> dict[int, ServerCall]:
         """Requests of this worker to the servers; see `Ask`."""
         origin = self.origin(kind)
         if versions is not None:
             origin = origin._replace(versions=versions)
-        return requests(self.servers, kind, bodies, stage=stage, origin=origin)
+        return requests(self.servers, kind, bodies, call_number=call_number, origin=origin)
 
     def origin(self, kind: Kind) -> Origin:
         """What requests of a kind say of this worker."""
@@ -130,37 +135,43 @@ class Step:
         kind: Kind,
         bodies: Mapping[int, Body] | None = None,
         *,
-        stage: int = 0,
+        call_number: int = 0,
         versions: Sequence[Any] | None = None,
     ) -> dict[int, Message]:
         """What the servers reply; see `Ask`."""
-        return self.carrier.exchange(self.requests(kind, bodies, stage=stage, versions=versions))
+        return self.carrier.exchange(
+            self.requests(kind, bodies, call_number=call_number, versions=versions)
+        )
 
-    def push(self, stage: int, bodies: Mapping[int, Body]) -> tuple[dict[int, Message], tf.Tensor]:
+    def push(
+        self, call_number: int, bodies: Mapping[int, Body]
+    ) -> tuple[dict[int, Message], tf.Tensor]:
         """Send a push to all servers; answers the replies, and the microseconds that it took."""
-        return timed_exchange(self.carrier, self.requests(Kind.PUSH, bodies, stage=stage))
+        return timed_exchange(
+            self.carrier, self.requests(Kind.PUSH, bodies, call_number=call_number)
+        )
 
-    def encode(self, stage: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
+    def encode(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
         """The bodies of a push, by server.
 
         Args:
-            stage: which optimizer call.
+            call_number: which optimizer call.
             tensors: by name, those of variables as a whole.
         """
-        called = self.program.stages[stage]
+        called = self.program.calls[call_number]
         variables = self.tables.others(called.variables)
         tensors = {
             **tensors,
-            **in_pieces(tensors, variables, name=gradient_name),
-            **self.beside(stage),
+            **in_shards(tensors, variables, name=gradient_name),
+            **self.beside(call_number),
         }
         rows = self.tables.to_push(called)
         return {
-            p: encode(server.wires[stage], tensors, rows.get(p))
+            p: encode(server.wires[call_number], tensors, rows.get(p))
             for p, server in enumerate(self.servers)
         }
 
-    def beside(self, stage: int) -> Mapping[str, tf.Tensor]:
+    def beside(self, call_number: int) -> Mapping[str, tf.Tensor]:
         """What a push carries beside gradients, by name."""
         return {}
 
@@ -169,17 +180,17 @@ class Step:
         payloads: Sequence[tf.Tensor],
         take: Callable[[Any, tf.Tensor], None],
         *,
-        stage: int | None = None,
+        call_number: int | None = None,
     ) -> None:
         """Take what the servers have replied.
 
         Args:
             payloads: of all servers.
             take: what to do with each variable and its value.
-            stage: of the push that they answer; None: they bring all variables.
+            call_number: of the push that they answer; None: they bring all variables.
         """
         layouts = [
-            server.parameter_layout if stage is None else server.wires[stage].reply
+            server.parameter_layout if call_number is None else server.wires[call_number].reply
             for server in self.servers
         ]
         for variable, value in decode(layouts, payloads, self.program.variables):

@@ -9,11 +9,11 @@ import tensorflow as tf
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.pieces import Divided, pieces_of, row_bytes_of, rule_of
+from tfps.bridge.shards import RowsByShard, row_bytes_of, rule_of, shards_of
+from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.wrapped import bare
 from tfps.runtime.message.payload import Body
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.schedule import Stage
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.server_tables import as_bytes, as_rows
 from tfps.runtime.worker.exchange import Ask
@@ -84,15 +84,15 @@ class TableRows:
         )
         with tf.control_dependencies([check]):
             distinct, positions = tf.unique(tf.reshape(ids, [-1]), out_idx=tf.int64)
-        divided = Divided.by(rule_of(table), distinct)
+        divided = RowsByShard.by(rule_of(table), distinct)
         bodies = {
             p: Body(tf.zeros([0], tf.uint8), _numbered(places))
             for p, places in self._by_server(table, divided.places).items()
         }
-        replies = self._ask(Kind.LOOK_UP, bodies, stage=number)
+        replies = self._ask(Kind.LOOK_UP, bodies, call_number=number)
         payloads = {p: reply.payload for p, reply in replies.items()}
         found = self._rows(table, divided, payloads)
-        rows = private.differentiable_piece(copies.on(0, table), lambda: found, rows=distinct)
+        rows = private.differentiable_read(copies.on(0, table), lambda: found, rows=distinct)
         looked_up = tf.gather(rows, tf.reshape(positions, tf.shape(ids)))
         return tf.ensure_shape(looked_up, ids.shape.concatenate(table.shape[1:]))
 
@@ -109,24 +109,24 @@ class TableRows:
             rows = self._gradients[id(variable)]
             self._gradients[id(variable)] = rows._replace(values=values)
 
-    def to_push(self, stage: Stage) -> dict[int, Body]:
+    def to_push(self, call: OptimizerCall) -> dict[int, Body]:
         """What lies behind the payload of a push, by server; nothing where it has no table.
 
         Args:
-            stage: the optimizer call that the push is for.
+            call: the optimizer call that the push is for.
         """
         ids: dict[int, list[tf.Tensor]] = {}
         values: dict[int, list[tf.Tensor]] = {}
-        skips_together = isinstance(bare(stage.optimizer), LossScaleOptimizer)
-        for variable in stage.variables:
+        skips_together = isinstance(bare(call.optimizer), LossScaleOptimizer)
+        for variable in call.variables:
             if self.number_of(variable) is None:
                 continue
             rows = self._gradients[id(variable)]
-            divided = Divided.by(rule_of(variable), rows.ids)
-            each = zip(pieces_of(variable), divided.positions, divided.places, strict=True)
-            for piece, positions, places in each:
-                server = self._devices.index(piece._value.device)
-                gathered = tf.cast(tf.gather(rows.values, positions), piece._value.dtype)
+            divided = RowsByShard.by(rule_of(variable), rows.ids)
+            each = zip(shards_of(variable), divided.positions, divided.places, strict=True)
+            for shard, positions, places in each:
+                server = self._devices.index(shard._value.device)
+                gathered = tf.cast(tf.gather(rows.values, positions), shard._value.dtype)
                 if skips_together:
                     places, gathered = _finite_or_told(places, gathered, of_all=rows.values)
                 ids.setdefault(server, []).append(places)
@@ -135,25 +135,27 @@ class TableRows:
 
     def _by_server(self, table: Any, places: Sequence[tf.Tensor]) -> dict[int, list[tf.Tensor]]:
         by_server: dict[int, list[tf.Tensor]] = {}
-        for piece, each in zip(pieces_of(table), places, strict=True):
-            by_server.setdefault(self._devices.index(piece._value.device), []).append(each)
+        for shard, each in zip(shards_of(table), places, strict=True):
+            by_server.setdefault(self._devices.index(shard._value.device), []).append(each)
         return by_server
 
-    def _rows(self, table: Any, divided: Divided, payloads: Mapping[int, tf.Tensor]) -> tf.Tensor:
+    def _rows(
+        self, table: Any, divided: RowsByShard, payloads: Mapping[int, tf.Tensor]
+    ) -> tf.Tensor:
         """In the order of the ids."""
         begins = dict.fromkeys(payloads, tf.constant(0, tf.int64))
         parts = []
-        for piece, places in zip(pieces_of(table), divided.places, strict=True):
-            native = piece._value
+        for shard, places in zip(shards_of(table), divided.places, strict=True):
+            native = shard._value
             server = self._devices.index(native.device)
             size = tf.size(places, tf.int64) * row_bytes_of(native)
             begin = begins[server]
             begins[server] = begin + size
-            parts.append(as_rows(_piece(payloads[server], begin, size), native))
+            parts.append(as_rows(_bytes_at(payloads[server], begin, size), native))
         return parts[0] if len(parts) == 1 else tf.dynamic_stitch(divided.positions, parts)
 
 
-def _piece(payload: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+def _bytes_at(payload: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """Some bytes; zeros where a lost server has answered nothing: that step counts nowhere."""
     return tf.cond(
         begin + size <= tf.size(payload, tf.int64),
@@ -176,6 +178,6 @@ def _finite_or_told(
 
 
 def _numbered(places: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The ids of a message: before the places in each piece, how many there are."""
+    """The ids of a message: before the places in each shard, how many there are."""
     numbered = [part for each in places for part in (tf.size(each, tf.int64)[None], each)]
     return tf.concat(numbered, 0)

@@ -1,4 +1,4 @@
-"""The pieces of a Keras variable: what of it lies on one server each."""
+"""The shards of a Keras variable: what of it lies on one server each."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import tensorflow as tf
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_shard
 
 
-def pieces_of(variable: Any) -> tuple[Any, ...]:
+def shards_of(variable: Any) -> tuple[Any, ...]:
     """The Keras variables that lie on one server each: a variable itself, or its shards.
 
-    Messages, slabs and optimizers on servers know pieces; workers and users know variables.
+    Messages, slabs and optimizers on servers know shards; workers and users know variables.
 
     Args:
         variable: of Keras.
@@ -22,9 +22,9 @@ def pieces_of(variable: Any) -> tuple[Any, ...]:
     return getattr(variable._value, "shards", None) or (variable,)
 
 
-def all_pieces(variables: Iterable[Any]) -> list[Any]:
+def all_shards(variables: Iterable[Any]) -> list[Any]:
     """Of several variables, one after the other."""
-    return [piece for variable in variables for piece in pieces_of(variable)]
+    return [shard for variable in variables for shard in shards_of(variable)]
 
 
 def size_bytes_of(native: Any) -> int:
@@ -38,7 +38,7 @@ def row_bytes_of(native: Any) -> int:
 
 
 def rule_of(variable: Any) -> RowRule:
-    """Which row of a variable lies in which of its pieces, and where.
+    """Which row of a variable lies in which of its shards, and where.
 
     Args:
         variable: of Keras.
@@ -50,19 +50,19 @@ def rule_of(variable: Any) -> RowRule:
     return Contiguous(shape[0] if shape.rank else 1, 1)
 
 
-class Divided(NamedTuple):
-    """Numbers of rows by the piece that they lie in.
+class RowsByShard(NamedTuple):
+    """Numbers of rows by the shard that they lie in.
 
     Args:
-        positions: of each piece's rows among all that were asked for.
-        places: of them in the piece.
+        positions: of each shard's rows among all that were asked for.
+        places: of them in the shard.
     """
 
     positions: list[tf.Tensor]
     places: list[tf.Tensor]
 
     @classmethod
-    def by(cls, rule: RowRule, rows: tf.Tensor) -> Divided:
+    def by(cls, rule: RowRule, rows: tf.Tensor) -> RowsByShard:
         """Int64 numbers within the rule's, in a vector."""
         positions = tf.range(tf.size(rows))
         if rule.shards == 1:

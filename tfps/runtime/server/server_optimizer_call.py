@@ -11,7 +11,7 @@ from tfps.consistency.ledger import Entries
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.wire import StageWire, gradient_of, name_of
+from tfps.runtime.message.wire import CallWire, gradient_of, name_of
 from tfps.transport.message import Request
 
 # The ledger' histograms of durations; the first three lie in a request's header in this order.
@@ -34,21 +34,21 @@ class Update(Protocol):
         """Trace the update of a device's variables; gradients by name of a variable or slab."""
 
 
-class ServerStage:
-    """Traces the changes of one stage on one server; all of it runs under the server's mutex.
+class ServerOptimizerCall:
+    """Traces the changes of one call on one server; all of it runs under the server's mutex.
 
     Args:
-        wire: the stage's messages.
-        number: of the stage in the step.
+        wire: the call's messages.
+        number: of the call in the step.
         is_last: whether the step ends with it.
-        optimizer: that the step calls; None: the stage carries only state.
+        optimizer: that the step calls; None: the call carries only state.
         server: the server.
         update_of: the server-side update of an optimizer.
     """
 
     def __init__(
         self,
-        wire: StageWire,
+        wire: CallWire,
         *,
         number: int,
         is_last: bool,
