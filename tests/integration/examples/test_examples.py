@@ -16,11 +16,14 @@ pytestmark = pytest.mark.timeout(280)
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.py"))
 LONGEST_LINES = 80
 LEAST_ACCURACY = 0.75  # after three short epochs; guessing gives 0.1
-SERVERS = {"who_applies_the_update": "2"}
 PRINTS = {
+    "backup_worker": r"(?s)backup_workers=1.*\d+ rounds in [\d.]+ s, [1-9]\d* gradients dropped",
     "custom_loop": r"epoch 3: loss [\d.]+",
+    "embedding_rows": r"RowUpdates +\d+ steps/s, loss [\d.]+\n.* [1-9]\d* KiB moved for each step",
     "fit": r"471 updates applied by the parameter server",
+    "partitioners_and_placement": r"imbalance .*: 1\.0\d\n.*the table.*: \(20000, 32\)",
     "sidecar_evaluator": r"epoch-3\.weights\.h5, iteration 471: accuracy 0\.[789]",
+    "staleness_aware": r"(?:.* staleness [\d.]+, accuracy 0\.[5-9]\d*\n){5}",
     "subclassed_model": r"smoothed_loss: [\d.]+",
 }
 
@@ -28,10 +31,10 @@ PRINTS = {
 @pytest.mark.quick("custom_loop", "fit", "who_applies_the_update")
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example(script: Path) -> None:
-    ps = SERVERS.get(script.stem, "1")
+    (options,) = re.findall(rf"tfps run (.*)examples/{script.name}", script.read_text())
     with watch_leftovers():
         result = run_command(
-            [sys.executable, "-m", "tfps", "run", "--workers", "2", "--ps", ps, script],
+            [sys.executable, "-m", "tfps", "run", *options.split(), script],
             deadline_s=240,
             environment={"TF_CONFIG": None},
         )

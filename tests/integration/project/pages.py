@@ -99,6 +99,10 @@ MEASURED = [
     (re.compile(r"\d+/\d+ [━╸╺ ]*\d+m?s\b( \d+\w+/step)?"), "STEPS"),
     (re.compile(r"\d+ steps/s"), "RATE steps/s"),
     (re.compile(r"\(\d+(, \d+)*\) steps each"), "STEPS each"),
+    (re.compile(r"on worker \d+ by"), "on WORKER by"),
+    (re.compile(r"\d+ rounds in"), "ROUNDS in"),
+    (re.compile(r"\d+ gradients dropped"), "DROPPED"),
+    (re.compile(r"\d+ KiB moved"), "SIZE moved"),
     (re.compile(r"\d*\.\d+(e-?\d+)?"), "NUMBER"),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import gzip
+import json
 import lzma
 import re
 import sys
@@ -122,11 +123,66 @@ def test_programs_of_their_own_run(block: pages.Block, tmp_path: Path) -> None:
         assert pages.not_shown(sample.text, result.stdout) == []
 
 
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    """Cell by cell in one process, as from the folder of the repository."""
+    notebook = json.loads((ROOT / "docs/start/notebook.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) > 5
+    assert all(cell["outputs"] == [] for cell in notebook["cells"] if "outputs" in cell)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    program = (
+        f"import json\nfor cell in json.loads({json.dumps(json.dumps(cells))}):\n    exec(cell)"
+    )
+    with watch_leftovers():
+        result = run_command(
+            [sys.executable, "-"],
+            deadline_s=120,
+            environment={"TF_CONFIG": None},
+            folder=tmp_path,
+            input_text=program,
+        )
+    assert result.returncode == 0, result.stdout + result.stderr
+    (accuracy,) = re.findall(r"test accuracy ([\d.]+)", result.stdout)
+    assert float(accuracy) > 0.75
+    assert "471 updates" in result.stdout
+
+
+def test_a_mistake_is_told_as_the_page_says(tmp_path: Path) -> None:
+    (program,), (sample,) = pages.runnable("fails"), pages.samples("fails")
+    (tmp_path / "train.py").write_text(program.text)
+    with watch_leftovers():
+        result = run_command(
+            [sys.executable, "-m", "tfps", "run", "train.py"],
+            deadline_s=120,
+            environment={"TF_CONFIG": None},
+            folder=tmp_path,
+        )
+    assert result.returncode == 1, result.stdout + result.stderr
+    printed = (result.stdout + result.stderr).replace("[chief] ", "")
+    assert pages.not_shown(sample.text, printed) == [], printed
+
+
 def test_every_python_example_is_run() -> None:
     of_python = [block for block in BLOCKS if block.language in ("python", "diff")]
     assert [block for block in of_python if block.marker != "runnable"] == []
     kinds = {block.value for block in BLOCKS if block.marker == "runnable"}
-    assert kinds == {"own script", "continued", "alone"}
+    assert kinds == {"own script", "continued", "alone", "fails"}
+
+
+def test_every_sample_is_compared_with_what_is_printed() -> None:
+    """Tables of benchmarks are those of one run; where code is compared, nothing is printed."""
+    apart = {"CONTRIBUTING.md", "docs/start/from-tensorflow.md"}
+    samples = [block for block in BLOCKS if block.language == "text"]
+    compared = {"own script", "make train", "fails"}
+    compared |= {f"of {block.page.stem}" for block in pages.runnable("alone")}
+    compared |= {path.stem for path in (ROOT / "examples").glob("*.py")}
+    for sample in samples:
+        page = sample.page.relative_to(ROOT).as_posix()
+        if page not in apart and not page.startswith("docs/benchmarks/"):
+            assert (sample.marker, sample.value in compared) == ("output", True), (
+                page,
+                sample.text,
+            )
 
 
 def test_the_readme_is_short() -> None:
