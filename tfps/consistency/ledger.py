@@ -41,8 +41,7 @@ class Status(enum.IntEnum):
     DUPLICATE = 2
     EVICTED = 3
     REPLAN = 4
-    STOP = 5
-    LOST = 6  # the worker's own side says so: no answer came
+    LOST = 5  # the worker's own side says so: no answer came
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,30 @@ class ServerEntries(Entries):
         return Account(worker, dict(zip(first, singly, strict=True)))
 
 
+@contextlib.contextmanager
+def under_mutex(mutex: tf.Tensor) -> Iterator[None]:
+    """While tracing a server function: everything inside runs under a mutex of the server.
+
+    Nothing inside may block: a worker that is killed leaves its request running, and a blocked one
+    would keep the mutex for good.
+    """
+    graph = private.current_graph()
+    lock = tf.raw_ops.MutexLock(mutex=mutex)
+    before = len(graph.get_operations())
+    yield
+    inside = [
+        operation
+        for operation in graph.get_operations()[before:]
+        if operation.op_def.is_stateful and operation.type != "VarHandleOp"
+    ]
+    # Only what touches state waits for the lock; arithmetic may run before, and constants with an
+    # edge each would cost the server time.
+    for operation in inside:
+        private.run_after(operation, lock.op)
+    with tf.control_dependencies(inside):
+        tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+
+
 class ServerLedger:
     """One server's ledger, its window of applied tickets and its mutex.
 
@@ -178,28 +202,9 @@ class ServerLedger:
     def _mutex(self) -> tf.Tensor:
         return tf.raw_ops.MutexV2(container=self.container, shared_name="mutex")
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """While tracing a server function: everything inside runs under the server's mutex.
-
-        Nothing inside may block: a worker that is killed leaves its request running, and a blocked
-        one would keep the mutex for good.
-        """
-        graph = private.current_graph()
-        lock = tf.raw_ops.MutexLock(mutex=self._mutex())
-        before = len(graph.get_operations())
-        yield
-        inside = [
-            operation
-            for operation in graph.get_operations()[before:]
-            if operation.op_def.is_stateful and operation.type != "VarHandleOp"
-        ]
-        # Only what touches state waits for the lock; arithmetic may run before, and constants with
-        # an edge each would cost the server time.
-        for operation in inside:
-            private.run_after(operation, lock.op)
-        with tf.control_dependencies(inside):
-            tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """While tracing a server function: everything inside runs under the server's mutex."""
+        return under_mutex(self._mutex())
 
     def entries(self) -> ServerEntries:
         """The ledger as they are at this point of the trace."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,3 +23,8 @@ class OptimizerCall:
     def identity(self) -> Hashable:
         """The same for each trace of the call."""
         return id(self.optimizer), tuple(id(variable) for variable in self.variables)
+
+
+def optimizers_of(calls: Iterable[OptimizerCall]) -> tuple[Any, ...]:
+    """The optimizers that are called, each once."""
+    return tuple({id(call.optimizer): call.optimizer for call in calls}.values())

@@ -71,9 +71,6 @@ class Plan:
         mean = sum(self.bytes_per_server) / self.servers
         return max(self.bytes_per_server) / mean if mean else 1.0
 
-    def on_server(self, server: int) -> tuple[View, ...]:
-        return tuple(view for view in self.views if view.server == server)
-
     def __str__(self) -> str:
         from tfps.units import format_bytes
 

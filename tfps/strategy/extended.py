@@ -22,7 +22,7 @@ from tfps.partitioners import Parameter, RowRule, Sharding
 from tfps.partitioners.row_rule import rows_per_shard
 from tfps.placement.policy import Newcomer
 from tfps.placement.slab import ITEM_BYTES
-from tfps.runtime.program.devices import DividedFunction, device_of_thread
+from tfps.runtime.program.devices import DividedFunction
 
 
 class _Place(NamedTuple):
@@ -143,7 +143,7 @@ class Extended(private.ParameterServerStrategyExtended):
         plain = getattr(fn, "python_function", fn)
 
         def run_part(*args: Any, **kwargs: Any) -> Any:
-            with StepScope(divided.replica(device_of_thread())):
+            with StepScope(divided.meeting.replica()):
                 return plain(*args, **kwargs)
 
         run = super()._call_for_each_replica

@@ -28,6 +28,7 @@ from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.mode import Mode
 from tfps.consistency.modes import applies_each_gradient
 from tfps.consistency.synchronous import adaptive_batches_of
+from tfps.optimizers.optimizer_call import optimizers_of
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.slabs import create, layouts_for
 from tfps.optimizers.wrapped import members
@@ -38,7 +39,7 @@ from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.warm_up import WarmUp
-from tfps.runtime.program.devices import Devices, OneDevice, SeveralDevices
+from tfps.runtime.program.devices import Devices, SeveralDevices
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
 from tfps.strategy.arguments import check_arguments
@@ -160,7 +161,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._extended.__class__ = Extended
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
         self._extended._tfps_worker_devices = names
-        self.devices: Devices = SeveralDevices(self, names) if len(names) > 1 else OneDevice()
+        self.devices = SeveralDevices(self, names) if len(names) > 1 else Devices()
         self._extended._tfps_runtime = self.runtime
         self._extended._tfps_partitioning = Partitioning(variable_partitioner, servers=servers)
         self._primitives = Primitives(
@@ -256,8 +257,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             for layout, variables in layouts:
                 create(layout, variables, storage=self.runtime)
             self.runtime.collect()
-        optimizers = {id(call.optimizer): call.optimizer for call in program.optimizer_calls}
-        return [self._update_of(optimizer) for optimizer in optimizers.values()]
+        return [self._update_of(optimizer) for optimizer in optimizers_of(program.optimizer_calls)]
 
     def _drain_all(self) -> None:
         """Wait until nothing runs, in `fit` or of what was scheduled: for whoever moves variables.

@@ -29,7 +29,7 @@ class ChunkedCarrier:
     Args:
         inner: the carrier of small messages.
         container: the job's container.
-        slots: how many workers can take part.
+        workers: how many workers can take part.
         chunk_bytes: most bytes of a payload that go at once; None reads the environment.
     """
 
@@ -42,80 +42,66 @@ class ChunkedCarrier:
         self.name = inner.name
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
-        large = {s: c for s, c in calls.items() if self._is_large(c)}
-        replies = {}
-        if len(large) < len(calls):
-            replies = self._inner.exchange({s: c for s, c in calls.items() if s not in large})
-        for server, call in large.items():
-            replies[server] = self._in_parts(call)
-        return {server: replies[server] for server in calls}
+        small = {s: call for s, call in calls.items() if not self._is_large(call)}
+        replies = self._inner.exchange(small) if small else {}
+        return {s: replies[s] if s in small else self._in_parts(c) for s, c in calls.items()}
 
     def _is_large(self, call: ServerCall) -> bool:
         return max(_size_bytes(call), call.reply_bytes) > self._chunk_bytes
 
     def _in_parts(self, call: ServerCall) -> Message:
-        staging, header = self._staging(call.device), call.request.header
+        if call.device not in self._stagings:
+            self._stagings[call.device] = Staging(
+                device=call.device, container=self._container, workers=self._workers
+            )
+        staging, header = self._stagings[call.device], call.request.header
         # Seeds of 0 draw from the machine's entropy: two workers never use the same stamp, even
         # when the user fixed all seeds.
         stamp = tf.raw_ops.RandomUniformInt(
-            shape=tf.constant([], tf.int32),
+            shape=tf.constant([1], tf.int32),
             minval=tf.constant(1, tf.int64),
             maxval=tf.constant(tf.int64.max, tf.int64),
         )
+        nothing = tf.zeros([NO_BYTES], tf.uint8)
 
-        def ask(function: Any, after: Message | None, ids: list[Any], payload: Any) -> Message:
-            numbers = tf.stack([tf.cast(number, tf.int64) for number in [stamp, *ids]])
+        def ask(
+            function: Any, ids: Any, *, payload: Any = nothing, after: Message | None = None
+        ) -> Message:
             with tf.control_dependencies([] if after is None else [after.header]):
+                numbers = tf.concat([stamp, tf.convert_to_tensor(ids, tf.int64)], 0)
                 request = Message(header, numbers, payload)
-                return self._brought(call.device, function, request)
+                inner_call = ServerCall(call.device, function, request, NO_BYTES)
+                return self._inner.exchange({0: inner_call})[0]
 
-        nothing, payload = tf.zeros([NO_BYTES], tf.uint8), call.request.payload
-        request_bytes, keeps_reply = _size_bytes(call), call.reply_bytes > self._chunk_bytes
-        stages_request = request_bytes > self._chunk_bytes
-        last = ask(staging.open, None, [], nothing)
-        if stages_request:
+        payload, request_bytes = call.request.payload, NO_BYTES
+        last = ask(staging.open, [])
+        if _size_bytes(call) > self._chunk_bytes:
+            payload, request_bytes = nothing, _size_bytes(call)
             for begin, size in chunks(request_bytes, chunk_bytes=self._chunk_bytes):
-                part = _part(payload, begin, size)
-                last = ask(staging.put, last, [begin, request_bytes], part)
-        function = _staged(
-            staging,
-            call.function,
-            request_bytes=request_bytes if stages_request else NO_BYTES,
-            keeps_reply=keeps_reply,
-        )
-        with tf.control_dependencies([last.header]):
-            ids = tf.concat([stamp[None], call.request.ids], 0)
-            message = Message(header, ids, nothing if stages_request else payload)
-            reply = last = self._brought(call.device, function, message)
+                part = tf.slice(call.request.payload, _place(begin), _place(size))
+                last = ask(staging.put, [begin, request_bytes], payload=part, after=last)
+        keeps_reply = call.reply_bytes > self._chunk_bytes
+        function = staging.call(call.function, request_bytes=request_bytes, keeps_reply=keeps_reply)
+        reply = last = ask(function, call.request.ids, payload=payload, after=last)
         answer = reply.payload
         if keeps_reply:
             # Filled with something of this very reply: constants would be made before the request
             # goes, or once for all steps and copied in each.
-            whole = tf.constant([call.reply_bytes], tf.int64)
-            answer = tf.fill(whole, tf.cast(reply.header[Reply.STATUS], tf.uint8))
+            status = tf.cast(reply.header[Reply.STATUS], tf.uint8)
+            answer = tf.fill(_place(call.reply_bytes), status)
             for begin, size in chunks(call.reply_bytes, chunk_bytes=self._chunk_bytes):
-                last = ask(staging.fetch, last, [begin, size], nothing)
+                last = ask(staging.fetch, [begin, size], after=last)
                 # In place, where a concatenation would hold the reply twice.
                 answer = tf.raw_ops.TensorStridedSliceUpdate(
                     input=answer,
-                    begin=tf.constant([begin], tf.int64),
-                    end=tf.constant([begin + size], tf.int64),
-                    strides=tf.constant([1], tf.int64),
+                    begin=_place(begin),
+                    end=_place(begin + size),
+                    strides=_place(1),
                     value=last.payload,
                 )
-        closed = ask(staging.close, last, [], nothing)
+        closed = ask(staging.close, [], after=last)
         with tf.control_dependencies([closed.header]):
             return Message(tf.identity(reply.header), reply.ids, answer)
-
-    def _brought(self, device: str, function: Any, request: Message) -> Message:
-        return self._inner.exchange({0: ServerCall(device, function, request, NO_BYTES)})[0]
-
-    def _staging(self, device: str) -> Staging:
-        if device not in self._stagings:
-            self._stagings[device] = Staging(
-                device=device, container=self._container, workers=self._workers
-            )
-        return self._stagings[device]
 
     def destroy(self) -> None:
         """Free what the servers keep for it."""
@@ -124,17 +110,8 @@ class ChunkedCarrier:
 
 
 def _size_bytes(call: ServerCall) -> int:
-    return call.request.payload.shape[0] or 0
+    return call.request.payload.shape[0] or NO_BYTES
 
 
-def _part(payload: tf.Tensor, begin: int, size: int) -> tf.Tensor:
-    return tf.slice(payload, tf.constant([begin], tf.int64), tf.constant([size], tf.int64))
-
-
-def _staged(staging: Staging, function: Any, *, request_bytes: int, keeps_reply: bool) -> Any:
-    """The function on staged payloads; traced once, and forgotten with the function."""
-    known = function.__dict__.setdefault("_tfps_staged", {})
-    key = (staging, request_bytes, keeps_reply)
-    if key not in known:
-        known[key] = staging.call(function, request_bytes=request_bytes, keeps_reply=keeps_reply)
-    return known[key]
+def _place(byte: int) -> tf.Tensor:
+    return tf.constant([byte], tf.int64)

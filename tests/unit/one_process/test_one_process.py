@@ -85,6 +85,32 @@ def test_inputs(make_strategy: Make, kind: str) -> None:
     assert int(model.optimizer.iterations.numpy()) == 4
 
 
+class Largest(keras.metrics.Metric):
+    """A part of its state is none of a step's business."""
+
+    def __init__(self) -> None:
+        super().__init__(name="largest")
+        self.largest = self.add_variable((), "zeros")
+        self.limit = self.add_variable((), "ones")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.largest.assign(keras.ops.maximum(self.largest, keras.ops.max(y_true)))
+
+    def result(self) -> Any:
+        return self.largest
+
+
+def test_a_step_leaves_a_part_of_a_merged_metric_alone(make_strategy: Make) -> None:
+    tfps.metrics.register_merge(
+        Largest, lambda left, right: [tf.maximum(a, b) for a, b in zip(left, right, strict=True)]
+    )
+    with make_strategy().scope():
+        model = _model()
+        model.compile("adam", "mse", metrics=[Largest()])
+    history = model.fit(X, Y, batch_size=8, verbose=0)
+    assert history.history["largest"] == [Y.max()]
+
+
 def test_a_custom_loop_with_raw_variables(make_strategy: Make) -> None:
     """Raw variables lie on the servers in turn, and a worker's dataset on the worker."""
     strategy = make_strategy()

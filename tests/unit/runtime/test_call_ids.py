@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
-from tfps.runtime.program.local_training import Deltas, PeriodEnd
+from tfps.runtime.program.schedule import LocalTraining, PeriodEnd
 
 ADAM, SGD = SimpleNamespace(), SimpleNamespace()
 WEIGHTS = (SimpleNamespace(), SimpleNamespace())
@@ -24,14 +25,27 @@ def test_traces_of_a_call_are_one_unit() -> None:
     assert len({number, *others}) == 4
 
 
+def _period_end(*optimizers: Any, weights: tuple[Any, ...] = WEIGHTS) -> PeriodEnd:
+    local = LocalTraining(
+        period_steps=4,
+        elasticity=None,
+        calls=tuple(OptimizerCall(optimizer, WEIGHTS) for optimizer in optimizers),
+        slots=(),
+        counts=(),
+        rates=(),
+        adds_counts=True,
+    )
+    return PeriodEnd(local, weights)
+
+
 def test_traces_of_a_period_are_one_unit() -> None:
-    """What stands for the optimizers is made anew with each trace."""
+    """What stands for the optimizers is made anew with each trace; each of them counts once."""
     call_ids = OptimizerCallIds()
-    number = call_ids.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS), layouts=0)
-    assert call_ids.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS), layouts=0) == number
+    number = call_ids.number(_period_end(ADAM, SGD), layouts=0)
+    assert call_ids.number(_period_end(ADAM, SGD, ADAM), layouts=0) == number
     others = [
-        call_ids.number(PeriodEnd(Deltas(None, (ADAM,)), WEIGHTS), layouts=0),
-        call_ids.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS[:1]), layouts=0),
-        call_ids.number(PeriodEnd(Deltas(None, (ADAM, SGD)), WEIGHTS), layouts=1),
+        call_ids.number(_period_end(ADAM), layouts=0),
+        call_ids.number(_period_end(ADAM, SGD, weights=WEIGHTS[:1]), layouts=0),
+        call_ids.number(_period_end(ADAM, SGD), layouts=1),
     ]
     assert len({number, *others}) == 4

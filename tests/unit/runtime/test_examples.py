@@ -10,8 +10,14 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.runtime.program.examples import concat_examples, count_examples, split_batch
-from tfps.runtime.program.shares import gradients_together, mean_of, weighted_sum
+from tfps.runtime.program.examples import (
+    concat_examples,
+    count_examples,
+    gradients_together,
+    mean_of,
+    split_batch,
+    weighted_sum,
+)
 
 
 def rows_of(parts: list[Any], shares: list[tf.Tensor]) -> list[float]:

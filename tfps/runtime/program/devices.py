@@ -9,23 +9,19 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.step_scope import StepScope
+from tfps.bridge.step_scope import StepScope, StepTrace
 from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.runtime.program.examples import (
     concat_examples,
     count_examples,
+    mean_of,
     split_batch,
     take_examples,
 )
-from tfps.runtime.program.shares import mean_of
 
 
-class DividedStep(Protocol):
+class DividedStep(StepTrace, Protocol):
     """A step that is traced on several devices; all copies of its variables are its own."""
-
-    @property
-    def position(self) -> Any:
-        """Of the step's ticket in its round."""
 
     def value_on(self, device: int, keras_variable: Any) -> Any:
         """The copy of a variable that a device reads and writes."""
@@ -36,78 +32,33 @@ class DividedStep(Protocol):
         """What all devices call an optimizer with: for each the gradients of the variables."""
 
 
-class DividedFunction(DividedStep, Protocol):
+class DividedFunction(Protocol):
     """A user's function that calls `strategy.run`."""
+
+    meeting: Meeting
 
     def divide(self, run: Callable[[], Any]) -> Any:
         """Let all devices run their part; what they wrote becomes one value of each variable."""
 
-    def replica(self, device: int) -> Replica:
-        """What one device sees meanwhile."""
-
-
-class Replica:
-    """What one of several devices sees of a step (see `bridge.step_scope.StepTrace`).
-
-    Args:
-        step: all of it.
-        device: which one.
-        meeting: where the devices wait for each other.
-    """
-
-    def __init__(self, step: DividedStep, *, device: int, meeting: Meeting) -> None:
-        self._step, self._device, self._meeting = step, device, meeting
-
-    @property
-    def position(self) -> Any:
-        return self._step.position
-
-    def value_of(self, keras_variable: Any) -> Any:
-        return self._step.value_on(self._device, keras_variable)
-
-    def assign(self, keras_variable: Any, value: Any) -> None:
-        self.value_of(keras_variable).assign(value)
-
-    def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
-        variables = list(variables if variables is not None else optimizer._trainable_variables)
-        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        for gradient, variable in pairs:
-            refuse_to_densify(optimizer, gradient, variable)
-        self._meeting.once(
-            self._device,
-            [tf.convert_to_tensor(gradient) for gradient, _ in pairs],
-            lambda parts: self._step.apply_parts(optimizer, parts, [v for _, v in pairs]),
-        )
-
-    def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        return None
-
-    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
-        return self._meeting.once(
-            self._device,
-            list(tensors),
-            lambda parts: function([self._meeting.rows(each) for each in zip(*parts, strict=True)]),
-        )
-
 
 class Meeting:
-    """Where the devices of a step wait for each other.
+    """Where the devices of a step wait for each other, while something of the step runs once."""
 
-    Args:
-        step: what runs beside them, while all of them wait.
-        shares: of the devices in the batch.
-    """
-
-    def __init__(self, step: Any, *, shares: Sequence[tf.Tensor]) -> None:
-        self._step, self._shares = step, shares
+    def __init__(self, step: DividedStep, *, shares: Sequence[tf.Tensor]) -> None:
+        self.step, self._shares = step, shares
         self._brought: list[Any] = [None] * len(shares)
+
+    def replica(self) -> Replica:
+        """What the device that this thread traces for sees of the step."""
+        context = tf.distribute.get_replica_context()
+        return Replica(self, int(tf.get_static_value(context.replica_id_in_sync_group)))
 
     def once(self, device: int, value: Any, function: Callable[[list[Any]], Any]) -> Any:
         """Called by every device with its value; calls one function with all of them."""
         self._brought[device] = value
 
         def together(_: Any) -> Any:
-            with StepScope(self._step):
+            with StepScope(self.step):
                 return function(list(self._brought))
 
         return tf.distribute.get_replica_context().merge_call(together)
@@ -122,34 +73,56 @@ class Meeting:
         )
 
 
-class Devices(Protocol):
-    """How a worker's devices divide a step between them."""
+class Replica:
+    """What one of several devices sees of a step (see `bridge.step_scope.StepTrace`)."""
+
+    def __init__(self, meeting: Meeting, device: int) -> None:
+        self._step, self._meeting, self.device = meeting.step, meeting, device
 
     @property
-    def names(self) -> Sequence[str | None]:
-        """One for each; None where TensorFlow chooses."""
+    def position(self) -> Any:
+        return self._step.position
 
-    def run(self, step: Any, batch: Any) -> Any:
-        """Trace a program's step, tell it the devices' shares of the batch, answer its outputs."""
+    def value_of(self, keras_variable: Any) -> Any:
+        return self._step.value_on(self.device, keras_variable)
+
+    def assign(self, keras_variable: Any, value: Any) -> None:
+        self.value_of(keras_variable).assign(value)
+
+    def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
+        variables = list(variables if variables is not None else optimizer._trainable_variables)
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        for gradient, variable in pairs:
+            refuse_to_densify(optimizer, gradient, variable)
+        self._meeting.once(
+            self.device,
+            [tf.convert_to_tensor(gradient) for gradient, _ in pairs],
+            lambda parts: self._step.apply_parts(optimizer, parts, [v for _, v in pairs]),
+        )
+
+    def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        return None
+
+    def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
+        return self._meeting.once(
+            self.device,
+            list(tensors),
+            lambda parts: function([self._meeting.rows(each) for each in zip(*parts, strict=True)]),
+        )
 
 
-def device_of_thread() -> int:
-    """The number of the device that this thread traces for."""
-    context = tf.distribute.get_replica_context()
-    return int(tf.get_static_value(context.replica_id_in_sync_group))
-
-
-class OneDevice:
-    """A worker that leaves to TensorFlow what runs on which device."""
+class Devices:
+    """A worker's one device, whichever TensorFlow chooses."""
 
     names: Sequence[str | None] = (None,)
 
     def run(self, step: Any, batch: Any) -> Any:
+        """Trace a program's step, tell it the devices' shares of the batch, answer its outputs."""
         with private.default_replica_context(), StepScope(step):
             return step.program.step(batch)
 
 
-class SeveralDevices:
+class SeveralDevices(Devices):
     """Every device computes the gradients of its part of a batch; the step pushes their sum.
 
     Source: synchronous data parallelism as in `tf.distribute.MirroredStrategy`, within a worker.
@@ -166,13 +139,12 @@ class SeveralDevices:
         parts, shares = split_batch(batch, len(self.names))
         step.shares = shares
         meeting = Meeting(step, shares=shares)
-
-        outputs: dict[int, Any] = {}
+        outputs: list[Any] = [None] * len(parts)
 
         def run_part() -> None:
-            device = device_of_thread()
-            with StepScope(Replica(step, device=device, meeting=meeting)):
-                outputs[device] = step.program.step(parts[device])
+            replica = meeting.replica()
+            with StepScope(replica):
+                outputs[replica.device] = step.program.step(parts[replica.device])
 
         private.run_replicas(self._strategy(), run_part)
 
@@ -183,6 +155,4 @@ class SeveralDevices:
                 return tf.ensure_shape(meeting.rows(each), spec.shape)
             return mean_of(each, shares) if spec.dtype.is_floating else each[0]
 
-        return tf.nest.map_structure(
-            combine, step.program.outputs, *(outputs[device] for device in range(len(parts)))
-        )
+        return tf.nest.map_structure(combine, step.program.outputs, *outputs)

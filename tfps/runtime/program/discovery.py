@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.wrapped import members
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
-from tfps.runtime.program.devices import Meeting, Replica
+from tfps.runtime.program.devices import Meeting
 from tfps.runtime.program.metric_totals import MetricTotals
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
 from tfps.runtime.program.step_results import StepResults
@@ -29,7 +30,6 @@ class Discovery:
     """A step trace that only notes what the step does (see `bridge.step_scope.StepTrace`).
 
     Args:
-        strategy: ours.
         looks_up_nested: rows of tables can be asked for in nested functions and loops as well.
     """
 
@@ -40,15 +40,14 @@ class Discovery:
         self.graph = private.current_graph()
         self.order: list[Any] = []
         self.copies: dict[int, WorkerVariable] = {}
-        self.draws: dict[int, int] = {}
+        self.draws: Counter[int] = Counter()
         self.calls: list[OptimizerCall] = []
-        self._meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
+        self.meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_exchange = True
         self._gradients: list[tuple[Any, Any, Any]] = []  # optimizer, gradient, variable
         self._looks_up_nested = looks_up_nested
-        self._looked_up: dict[int, list[Any]] = {}  # in which graphs
-        self._trained_in: dict[int, list[Any]] = {}
-        self._written: set[int] = set()
+        self._looked_up_in: defaultdict[int, set[Any]] = defaultdict(set)  # which graphs
+        self._trained_in: defaultdict[int, set[Any]] = defaultdict(set)
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
         if id(keras_variable) not in self.copies:
@@ -63,9 +62,8 @@ class Discovery:
     def assign(self, keras_variable: Any, value: Any) -> None:
         self.value_of(keras_variable).assign(value)
         if is_seed(keras_variable):
-            self.draws[id(keras_variable)] = self.draws.get(id(keras_variable), 0) + 1
+            self.draws[id(keras_variable)] += 1
         elif not is_metric(keras_variable):
-            self._written.add(id(keras_variable))
             self.needs_final_exchange = True
 
     def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
@@ -76,7 +74,7 @@ class Discovery:
         if graph is not self.graph and not self._looks_up_nested:
             return None
         value = self.value_of(keras_variable)
-        self._looked_up.setdefault(id(keras_variable), []).append(graph)
+        self._looked_up_in[id(keras_variable)].add(graph)
         return tf.gather(value, ids)
 
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
@@ -84,9 +82,6 @@ class Discovery:
 
     def apply_parts(self, optimizer: Any, parts: Sequence[Any], variables: Sequence[Any]) -> None:
         self.apply(optimizer, parts[0], variables)
-
-    def replica(self, device: int) -> Replica:
-        return Replica(self, device=device, meeting=self._meeting)
 
     def divide(self, run: Callable[[], Any]) -> Any:
         return run()
@@ -98,46 +93,34 @@ class Discovery:
                 optimizer.build(variables)
         elif members(optimizer) == [optimizer]:
             optimizer._check_variables_are_known(variables)
-        present = tuple(
-            variable
-            for variable, gradient in zip(variables, gradients, strict=True)
-            if gradient is not None
-        )
-        if not present:
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        if not pairs:
             refuse_python_functions(self.graph)  # which stop every gradient
             raise ValueError(
                 "No gradients provided for any variable: "
                 f"{[variable.path for variable in variables]}. Does the loss depend on them?"
             )
-        for variable, gradient in zip(variables, gradients, strict=True):
-            self._gradients.append((optimizer, gradient, variable))
-        for variable in present:
+        for gradient, variable in pairs:
             self.value_of(variable)
-            self._trained_in.setdefault(id(variable), []).append(private.current_graph())
-        self.calls.append(OptimizerCall(optimizer, present))
+            self._trained_in[id(variable)].add(private.current_graph())
+            self._gradients.append((optimizer, gradient, variable))
+        self.calls.append(OptimizerCall(optimizer, tuple(variable for _, variable in pairs)))
         # An optimizer call inside tf.cond or a nested function cannot carry the next ticket out.
         self.needs_final_exchange = private.current_graph() is not self.graph
 
     def looked_up(self, keras_variable: Any) -> bool:
         """Whether rows were asked for, and nothing else was done with it."""
-        copy = self.copies[id(keras_variable)]
-        if copy.is_read or copy.assigned or id(keras_variable) not in self._looked_up:
+        copy, trained_in = self.copies[id(keras_variable)], self._trained_in[id(keras_variable)]
+        graphs = self._looked_up_in[id(keras_variable)]
+        if copy.is_read or copy.assigned or not graphs:
             return False
         # What is asked for in a branch cannot be brought out of it.
-        graphs = self._looked_up[id(keras_variable)]
-        return all(
-            graph is trained
-            for graph in graphs
-            for trained in self._trained_in.get(id(keras_variable), [])
-        )
+        return not trained_in or len(graphs | trained_in) == 1
 
     def refuse_to_densify(self, tables: Iterable[Any] = ()) -> None:
         """Refuse rows of gradients, where only those were to be updated, of all but some tables.
 
         Here and not in the trace, where AutoGraph would make another error of it.
-
-        Raises:
-            UnsupportedError: there are some.
         """
         travel = {id(table) for table in tables}
         for optimizer, gradient, variable in self._gradients:
@@ -150,10 +133,6 @@ class Discovery:
 
 def discover(program: Program, strategy: Any) -> Program:
     """Trace the step once into a graph that is thrown away; answers the program with what it does.
-
-    Args:
-        program: the step, and what is known of it without a trace.
-        strategy: ours.
 
     Raises:
         UnsupportedError: more optimizer calls in a step than a ticket can number, or a call of a
@@ -172,7 +151,7 @@ def discover(program: Program, strategy: Any) -> Program:
     discovery = found[0]
     calls = discovery.calls
     if program.trains and discovery.needs_final_exchange:
-        calls = [*calls, OptimizerCall(None)]
+        calls.append(OptimizerCall(None))
     if len(calls) > MAX_CALLS:
         raise UnsupportedError(
             f"the training step calls optimizers {len(calls)} times; expected at most "
@@ -181,8 +160,7 @@ def discover(program: Program, strategy: Any) -> Program:
     on_servers = [v for v in discovery.order if not is_metric(v) and not is_seed(v)]
     looked_up = [v for v in on_servers if discovery.looked_up(v)]
     discovery.refuse_to_densify(looked_up)
-    metrics = [v for v in discovery.order if is_metric(v)]
-    metrics += _untouched(program.merging, metrics)
+    metrics = _with_merged([v for v in discovery.order if is_metric(v)], program.merging)
     bases = [np.asarray(v._value.numpy()) for v in metrics]
     seeds = [v for v in discovery.order if is_seed(v)]
     refuse_strangers(on_servers)
@@ -194,11 +172,11 @@ def discover(program: Program, strategy: Any) -> Program:
         metrics=metrics,
         totals=MetricTotals(metrics, bases, program.merging),
         seeds=seeds,
-        draws_per_step=[discovery.draws.get(id(v), 0) for v in seeds],
+        draws_per_step=[discovery.draws[id(v)] for v in seeds],
         calls=calls,
         results=StepResults(
             tf.nest.flatten(concrete.structured_outputs),
-            handles=[discovery.copies[id(v)].handle for v in metrics],
+            handles=[discovery.value_of(v).handle for v in metrics],
             specs=[tf.TensorSpec(tuple(v.shape), v._dtype) for v in metrics],
         ),
         outputs=tf.nest.map_structure(
@@ -208,13 +186,8 @@ def discover(program: Program, strategy: Any) -> Program:
     )
 
 
-def _untouched(merging: Merging, touched: list[Any]) -> list[Any]:
-    """Variables that the step leaves alone, of states that are merged as a whole."""
+def _with_merged(touched: list[Any], merging: Merging) -> list[Any]:
+    """Also what the step leaves alone of states that are merged as a whole."""
     known = {id(variable) for variable in touched}
-    return [
-        variable
-        for state in merging.merged
-        if any(id(v) in known for v in state.variables)
-        for variable in state.variables
-        if id(variable) not in known
-    ]
+    states = [s.variables for s in merging.merged if any(id(v) in known for v in s.variables)]
+    return [*touched, *(v for variables in states for v in variables if id(v) not in known)]

@@ -1,4 +1,10 @@
-"""The examples of a batch: how many there are, and its parts for several devices."""
+"""The examples of a batch, its parts for several devices, and what the parts amount to.
+
+A *share* is how many times the mean part a device's part of the batch is: 1 where all are equal, 0
+for a part with nothing of its own. The shares of a step add up to the number of devices. Keras
+divides losses by the number of replicas, so gradients weighted by shares add up to the gradient of
+the mean over all examples, however unequal the parts are.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +43,7 @@ def concat_examples(parts: Sequence[Any]) -> Any:
 
 
 def split_batch(batch: Any, count: int) -> tuple[list[Any], list[tf.Tensor]]:
-    """Cut a batch into consecutive parts, as equal as they can be.
+    """Cut a batch into consecutive parts, as equal as they can be, with their float64 shares.
 
     A batch of fewer examples than parts leaves parts with nothing of their own. They repeat the
     first example, because layers and losses of no example answer NaN, and have a share of 0.
@@ -46,9 +52,6 @@ def split_batch(batch: Any, count: int) -> tuple[list[Any], list[tf.Tensor]]:
         batch: structure of dense, ragged and sparse tensors with examples along the first axis;
             scalars and other things go into every part.
         count: how many parts.
-
-    Returns:
-        The parts, and their shares (see `runtime.program.shares`) as float64 scalars.
     """
     examples = count_examples(batch)
     least, rest = examples // count, examples % count
@@ -63,18 +66,42 @@ def split_batch(batch: Any, count: int) -> tuple[list[Any], list[tf.Tensor]]:
 
 
 def _part(batch: Any, begin: tf.Tensor, size: tf.Tensor, *, place: tuple[int, int]) -> Any:
-    index, count = place
-
     def cut(component: Any) -> Any:
-        if isinstance(component, (tf.RaggedTensor, tf.SparseTensor)):
-            return take_examples(component, begin, tf.maximum(size, 1))
-        if not isinstance(component, tf.Tensor) or component.shape.rank == 0:
+        is_dense = isinstance(component, tf.Tensor) and component.shape.rank != 0
+        if not is_dense and not isinstance(component, tf.RaggedTensor | tf.SparseTensor):
             return component
         part = take_examples(component, begin, tf.maximum(size, 1))
-        examples = component.shape[0]
-        if examples is None:
+        if not is_dense or component.shape[0] is None:
             return part
-        length = max(1, examples // count + (index < examples % count))
-        return tf.ensure_shape(part, [length, *component.shape[1:]])
+        index, count = place
+        least, rest = divmod(component.shape[0], count)
+        return tf.ensure_shape(part, [max(1, least + (index < rest)), *component.shape[1:]])
 
     return tf.nest.map_structure(cut, batch)
+
+
+def weighted_sum(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The sum of values times their shares; a value without a share does not count, NaN or not."""
+    weighted = [
+        tf.where(share > 0, value * tf.cast(share, value.dtype), tf.zeros_like(value))
+        for value, share in zip(values, shares, strict=True)
+    ]
+    return sum(weighted[1:], weighted[0])
+
+
+def mean_of(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The mean of values, weighted by their shares."""
+    return weighted_sum(values, shares) / tf.cast(len(values), values[0].dtype)
+
+
+def gradients_together(
+    parts: Sequence[Sequence[tf.Tensor]], shares: Sequence[tf.Tensor], *, variables: Sequence[Any]
+) -> list[tf.Tensor]:
+    """The gradients of a step from the dense ones that each device has computed."""
+    if len(parts) == 1:
+        return list(parts[0])
+    # What overwrites a variable is a value and no gradient.
+    return [
+        mean_of(each, shares) if variable.overwrite_with_gradient else weighted_sum(each, shares)
+        for variable, *each in zip(variables, *parts, strict=True)
+    ]

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tfps.metrics.merging import Merging
 
+Array = np.ndarray[Any, Any]
+
 
 class MetricTotals:
     """The layout of a program's metric reports.
@@ -24,31 +26,25 @@ class MetricTotals:
         merging: how their states become one.
     """
 
-    def __init__(
-        self,
-        variables: Sequence[Any],
-        bases: Sequence[np.ndarray[Any, Any]],
-        merging: Merging,
-    ) -> None:
+    def __init__(self, variables: Sequence[Any], bases: Sequence[Array], merging: Merging) -> None:
         self.bases = list(bases)
-        position = {id(variable): index for index, variable in enumerate(variables)}
+        self._position = {id(variable): index for index, variable in enumerate(variables)}
         self._groups = [
-            ([position[id(v)] for v in state.variables], state.merge)
-            for state in merging.merged
-            if all(id(v) in position for v in state.variables)
+            (self._positions(state), state.merge) for state in merging.merged if self._knows(state)
         ]
         self._merged = {index for indices, _ in self._groups for index in indices}
-        self.unproven = [
-            metric
-            for metric in merging.unproven
-            if metric.variables and all(id(v) in position for v in metric.variables)
-        ]
-        self._sizes = [base.size for base in self.bases]
-        self._position = position
-        self.items = sum(self._sizes) + len(self.unproven)
+        self.unproven = [m for m in merging.unproven if m.variables and self._knows(m)]
+        self._sizes = [*(base.size for base in self.bases), len(self.unproven)]
+        self.items = sum(self._sizes)
+
+    def _knows(self, state: Any) -> bool:
+        return all(id(v) in self._position for v in state.variables)
+
+    def _positions(self, state: Any) -> list[int]:
+        return [self._position[id(v)] for v in state.variables]
 
     @property
-    def empty(self) -> np.ndarray[Any, Any]:
+    def empty(self) -> Array:
         """The total of no reports: float64 [items]."""
         parts = [
             base.ravel() if index in self._merged else np.zeros(base.size)
@@ -56,17 +52,12 @@ class MetricTotals:
         ]
         return np.concatenate([*parts, np.zeros(len(self.unproven))]).astype(np.float64)
 
-    def bases_of(self, metric: Any) -> list[np.ndarray[Any, Any]]:
+    def bases_of(self, metric: Any) -> list[Array]:
         """The values of a metric's variables after a reset."""
-        return [self.bases[self._position[id(v)]] for v in metric.variables]
+        return [self.bases[position] for position in self._positions(metric)]
 
     def report(self, values: Sequence[tf.Tensor], refused: Sequence[tf.Tensor]) -> tf.Tensor:
-        """A step's report.
-
-        Args:
-            values: of the variables after the step.
-            refused: a boolean for each unproven metric.
-        """
+        """A step's report, from the values after it and a boolean for each unproven metric."""
         parts = [
             value if index in self._merged else value - tf.constant(base)
             for index, (value, base) in enumerate(zip(values, self.bases, strict=True))
@@ -78,22 +69,16 @@ class MetricTotals:
         """A total that includes one more report."""
         if not self._groups:
             return total + report
-        sizes = [*self._sizes, len(self.unproven)]
-        left, right = tf.split(total, sizes), tf.split(report, sizes)
+        left, right = tf.split(total, self._sizes), tf.split(report, self._sizes)
         parts = [a + b for a, b in zip(left, right, strict=True)]
         for indices, merge in self._groups:
             states = [[self._value(side[i], i) for i in indices] for side in (left, right)]
-            for i, value in zip(indices, merge(states[0], states[1]), strict=True):
+            for i, value in zip(indices, merge(*states), strict=True):
                 parts[i] = tf.reshape(tf.cast(value, tf.float64), [self._sizes[i]])
         return tf.concat(parts, 0)
 
     def of_devices(self, reports: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The report of a step from those of a worker's devices.
-
-        Args:
-            reports: of each device.
-            shares: of the devices in the batch; the report of one without a share is left out.
-        """
+        """The report of a step from those of a worker's devices that have a share of the batch."""
         if len(reports) == 1:
             return reports[0]
         total = tf.constant(self.empty)
@@ -101,19 +86,12 @@ class MetricTotals:
             total = tf.where(share > 0, self.combine(total, report), total)
         return total
 
-    def values(
-        self, total: np.ndarray[Any, Any], before: Sequence[np.ndarray[Any, Any]]
-    ) -> list[np.ndarray[Any, Any]]:
-        """What the variables hold after a total, if they held something before.
-
-        Args:
-            total: float64 [items].
-            before: values of the variables when the first report was made.
-        """
-        parts = np.split(total, np.cumsum([*self._sizes, len(self.unproven)])[:-1])
+    def values(self, total: Array, before: Sequence[Array]) -> list[Array]:
+        """What the variables hold after a total, if they held ``before`` at its first report."""
+        parts = np.split(total, np.cumsum(self._sizes)[:-1])
         values = [
             np.asarray(old, np.float64) + part.reshape(old.shape)
-            for old, part in zip(before, parts[: len(self.bases)], strict=True)
+            for old, part in zip(before, parts, strict=False)
         ]
         for indices, merge in self._groups:
             new = [self._value(tf.constant(parts[i]), i) for i in indices]
@@ -123,7 +101,7 @@ class MetricTotals:
                 values[i] = np.asarray(value, np.float64).reshape(self.bases[i].shape)
         return values
 
-    def refused(self, total: np.ndarray[Any, Any]) -> list[Any]:
+    def refused(self, total: Array) -> list[Any]:
         """The metrics whose states do not add up."""
         flags = total[total.size - len(self.unproven) :]
         return [metric for metric, flag in zip(self.unproven, flags, strict=True) if flag]

@@ -12,12 +12,10 @@ import tensorflow as tf
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.runtime.program.devices import Devices, OneDevice
+from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.metric_totals import MetricTotals
 from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.program.step_results import StepResults
-
-Step = Callable[[Any], Any]
 
 
 def is_metric(variable: Any) -> bool:
@@ -54,7 +52,7 @@ class Program:
     """
 
     name: str
-    step: Step
+    step: Callable[[Any], Any]
     batch_spec: Any
     trains: bool
     merging: Merging = field(default_factory=Merging)
@@ -67,7 +65,7 @@ class Program:
     calls: Sequence[OptimizerCall] = ()
     outputs: Any = None
     results: StepResults | None = None
-    devices: Devices = field(default_factory=OneDevice)
+    devices: Devices = field(default_factory=Devices)
     looked_up: Sequence[Any] = ()
     schedule: Schedule = field(default_factory=Schedule)
 
@@ -89,35 +87,26 @@ class Program:
 
     @property
     def numeric_outputs(self) -> list[tf.TensorSpec]:
-        return [spec for spec in tf.nest.flatten(self.outputs) if _is_reportable(spec)]
+        """Those that a step reports."""
+        return [
+            spec
+            for spec in tf.nest.flatten(self.outputs)
+            if isinstance(spec, tf.TensorSpec)
+            and spec.shape.is_fully_defined()
+            and (spec.dtype.is_floating or spec.dtype.is_integer or spec.dtype.is_bool)
+        ]
 
     @property
     def output_items(self) -> int:
         return sum(int(np.prod(spec.shape)) for spec in self.numeric_outputs)
 
     def scheduled(self, **changes: Any) -> Program:
-        """The same with another schedule.
-
-        Args:
-            changes: of fields of `Schedule`.
-        """
+        """The same with a schedule of which some fields are others."""
         return replace(self, schedule=replace(self.schedule, **changes))
 
 
-def _is_reportable(spec: Any) -> bool:
-    return (
-        isinstance(spec, tf.TensorSpec)
-        and spec.shape.is_fully_defined()
-        and (spec.dtype.is_floating or spec.dtype.is_integer or spec.dtype.is_bool)
-    )
-
-
 def refuse_strangers(variables: Iterable[Any]) -> None:
-    """Refuse Keras variables that exist already, and on no server.
-
-    Raises:
-        UnsupportedError: there is one; it names the first.
-    """
+    """Raise an `UnsupportedError` for the first Keras variable that exists, but on no server."""
     for variable in variables:
         if variable._value is not None and not hasattr(variable._value, "shared_name"):
             raise UnsupportedError(

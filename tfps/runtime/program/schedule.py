@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfps.optimizers.optimizer_call import OptimizerCall
+from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class LocalTraining:
 
     Args:
         period_steps: from one exchange to the next.
+        elasticity: of `LocalSteps`.
         calls: of optimizers, in the order of the step.
         slots: what the optimizers keep on the worker, as Keras variables.
         counts: those of them that count their updates.
@@ -24,11 +25,31 @@ class LocalTraining:
     """
 
     period_steps: int
+    elasticity: float | None
     calls: tuple[OptimizerCall, ...]
     slots: tuple[Any, ...]
     counts: tuple[Any, ...]
     rates: tuple[Any, ...]
     adds_counts: bool
+
+    @property
+    def optimizers(self) -> tuple[Any, ...]:
+        """Those that are called, each once."""
+        return optimizers_of(self.calls)
+
+    @property
+    def name(self) -> str:
+        """That of the optimizers, in whose place this stands at the end of a period."""
+        return "_".join(optimizer.name for optimizer in self.optimizers)
+
+
+@dataclass(frozen=True)
+class PeriodEnd(OptimizerCall):
+    """The one exchange of a period; its optimizer is a `LocalTraining`."""
+
+    @property
+    def identity(self) -> Hashable:
+        return tuple(map(id, self.optimizer.optimizers)), tuple(map(id, self.variables))
 
 
 class Regime(enum.Enum):
@@ -38,7 +59,7 @@ class Regime(enum.Enum):
     BOUNDED = enum.auto()  # and answered when its worker may start another step
     PIPELINED = enum.auto()  # and travels while the next step is computed
     IN_ROUNDS = enum.auto()  # pushes are applied as one mean
-    ADAPTIVE = enum.auto()  # each of several batches
+    ADAPTIVE = enum.auto()  # each of several batches, as many as a worker's speed allows
     LOCAL = enum.auto()  # workers run the optimizers, and push differences
     LOCAL_IN_ROUNDS = enum.auto()  # which are applied as one mean
 
@@ -76,10 +97,5 @@ class Schedule:
         if self.is_pipelined:
             return Regime.PIPELINED
         if self.in_rounds:
-            return Regime.ADAPTIVE if self.is_adaptive else Regime.IN_ROUNDS
+            return Regime.ADAPTIVE if self.adaptive_batches > 1 else Regime.IN_ROUNDS
         return Regime.BOUNDED if self.is_bounded else Regime.AT_ONCE
-
-    @property
-    def is_adaptive(self) -> bool:
-        """Whether a worker computes several batches for one push, as many as its speed allows."""
-        return self.adaptive_batches > 1

@@ -14,6 +14,7 @@ from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.row_updates import gains_by_rows, refuse_inexact_by_rows, updates_rows
 from tfps.optimizers.wrapped import members
 from tfps.runtime.program.program import Program
+from tfps.runtime.program.schedule import Regime
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,14 @@ LEAST_TABLE_BYTES = 1 << 20
 # An update of all of such a table takes a server 50 ms with SGD and 130 ms with Adam, where the
 # rest of a small step takes 5 ms (`tfps bench rows`).
 LARGE_TABLE_BYTES = 64 << 20
+
+# Workers keep tables between exchanges.
+WHOLE_REGIMES = {
+    Regime.LOCAL: "tfps.LocalSteps",
+    Regime.LOCAL_IN_ROUNDS: "tfps.LocalSteps",
+    Regime.PIPELINED: "pipeline_steps=1",
+    Regime.ADAPTIVE: "tfps.Synchronous(adaptive_batches=...)",
+}
 
 
 def let_rows_travel(program: Program) -> Program:
@@ -35,54 +44,47 @@ def let_rows_travel(program: Program) -> Program:
     A table of which only rows are updated travels so whatever its size: its numbers would depend on
     its size else.
 
-    Args:
-        program: discovered, and told how its workers train.
-
     Raises:
         UnsupportedError: only rows of a table are to be updated, and they cannot.
     """
-    by_rows = [table for table in program.looked_up if _calls_by_rows(program, table)]
-    reason = _why_whole(program) or (_why_not_by_rows(program) if by_rows else None)
-    if by_rows and reason is not None:
+    by_rows = [
+        (table, call.optimizer)
+        for table in program.looked_up
+        for call in program.optimizer_calls
+        if updates_rows(call.optimizer, table)
+    ]
+    in_rounds, reason = program.schedule.in_rounds, _why_whole(program)
+    if by_rows and (reason is not None or in_rounds):
         raise UnsupportedError(
-            f"{by_rows[0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, under "
-            "which gradients of whole tables are applied; expected tfps.Asynchronous(), "
-            "tfps.BoundedStaleness(s) or tfps.DynamicBoundedStaleness(min, max) without pipelining "
-            "and one device per worker. Choose one of those, or train without RowUpdates."
+            f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received "
+            f"{reason or 'rounds of tfps.Synchronous'}, under which gradients of whole tables are "
+            "applied; expected tfps.Asynchronous(), tfps.BoundedStaleness(s) or "
+            "tfps.DynamicBoundedStaleness(min, max) without pipelining and one device per worker. "
+            "Choose one of those, or train without RowUpdates."
         )
     if reason is not None:
         return program
-    for table in by_rows:
-        for optimizer in _calls_by_rows(program, table):
-            refuse_inexact_by_rows(optimizer, table)
-    own = {id(table) for table in by_rows}
+    for table, optimizer in by_rows:
+        refuse_inexact_by_rows(optimizer, table)
+    own = {id(table) for table, _ in by_rows}
     tables = [
         table
         for table in program.looked_up
         if id(table) in own or size_bytes_of(table._value) >= LEAST_TABLE_BYTES
     ]
-    known = {id(table) for table in tables}
     for shard in all_shards(tables):
         shard._value.stays_alone = True
-    if _why_not_by_rows(program) is None:
+    if not in_rounds:
         _say_what_would_gain(program, tables)
+    known = {id(table) for table in tables}
     rest = [v for v in program.variables if id(v) not in known]
     return replace(program.scheduled(tables=tables), variables=rest)
 
 
-def _calls_by_rows(program: Program, table: Any) -> list[Any]:
-    """The optimizers of a program that update only rows of a table."""
-    return [c.optimizer for c in program.optimizer_calls if updates_rows(c.optimizer, table)]
-
-
 def _why_whole(program: Program) -> str | None:
     """What lets tables travel as a whole."""
-    if program.schedule.local is not None:
-        return "tfps.LocalSteps"
-    if program.schedule.is_pipelined:
-        return "pipeline_steps=1"
-    if program.schedule.is_adaptive:
-        return "tfps.Synchronous(adaptive_batches=...)"
+    if program.schedule.regime in WHOLE_REGIMES:
+        return WHOLE_REGIMES[program.schedule.regime]
     if len(program.devices.names) > 1:
         return f"{len(program.devices.names)} devices per worker"
     for call in program.optimizer_calls:
@@ -90,11 +92,6 @@ def _why_whole(program: Program) -> str | None:
             if isinstance(member, Correction | Remembering):
                 return f"{type(member).__name__}, which remembers what each worker was handed"
     return None
-
-
-def _why_not_by_rows(program: Program) -> str | None:
-    """What lets servers update tables as a whole though rows travel."""
-    return "rounds of tfps.Synchronous" if program.schedule.in_rounds else None
 
 
 def _say_what_would_gain(program: Program, tables: Sequence[Any]) -> None:

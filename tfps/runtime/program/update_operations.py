@@ -6,15 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 CHANGES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceStridedSliceAssign")
-# Operations that run functions: the functions' attributes, and the first input that they get.
-CALLS = {
-    "If": (("then_branch", 1), ("else_branch", 1)),
-    "StatelessIf": (("then_branch", 1), ("else_branch", 1)),
-    "While": (("cond", 0), ("body", 0)),
-    "StatelessWhile": (("cond", 0), ("body", 0)),
-    "PartitionedCall": (("f", 0),),
-    "StatefulPartitionedCall": (("f", 0),),
-}
 
 
 class UpdateOperation(NamedTuple):
@@ -26,11 +17,7 @@ class UpdateOperation(NamedTuple):
 
 
 def update_operations(concrete_function: Any) -> list[UpdateOperation]:
-    """All writes of a traced function, also those inside conditions and compiled parts.
-
-    Args:
-        concrete_function: for example a server's function for a push.
-    """
+    """All writes of a traced function, also those inside conditions and compiled parts."""
     graph = concrete_function.graph.as_graph_def()
     functions = {function.signature.name: function for function in graph.library.function}
     handles = {
@@ -45,16 +32,14 @@ def _walk(
     nodes: Any, handles: Mapping[str, str], functions: Mapping[str, Any], device: str = ""
 ) -> Iterator[UpdateOperation]:
     for node in nodes:
-        inputs = [handles.get(name.split(":")[0].lstrip("^")) for name in node.input]
+        inputs = [handles.get(i.split(":")[0]) for i in node.input if not i.startswith("^")]
         if node.op.startswith(CHANGES) and inputs and inputs[0]:
             yield UpdateOperation(node.device or device, node.op, inputs[0])
-        for attribute, first in CALLS.get(node.op, ()):
-            function = functions[node.attr[attribute].func.name]
+        for attribute in (a for a in node.attr.values() if a.HasField("func")):
+            function = functions[attribute.func.name]
             arguments = [argument.name for argument in function.signature.input_arg]
-            known = {
-                argument: handle
-                for argument, handle in zip(arguments, inputs[first:], strict=False)
-                if handle
-            }
+            # Of a conditional the first input chooses the function, and is none of its own.
+            inner = zip(arguments, inputs[len(inputs) - len(arguments) :], strict=True)
+            known = {argument: handle for argument, handle in inner if handle}
             # What is compiled runs where it is called.
             yield from _walk(function.node_def, known, functions, node.device or device)

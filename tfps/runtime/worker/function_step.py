@@ -12,7 +12,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import Caller
 from tfps.runtime.message.wire import in_shards, name_of
-from tfps.runtime.program.devices import Meeting, Replica
+from tfps.runtime.program.devices import Meeting
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import Origin, column_of, microseconds, payloads_of
@@ -48,7 +48,7 @@ class FunctionStep(Step):
         self.runtime = runtime
         # As in TensorFlow the gradients of replicas are summed up, whatever their batches hold.
         self.shares = [tf.constant(1.0, tf.float64)] * len(self.copies)
-        self._meeting = Meeting(self, shares=self.shares)
+        self.meeting = Meeting(self, shares=self.shares)
         self._written = (*program.state, *program.metrics)
         self._before: dict[int, tf.Tensor] = {}
         self._followed = {id(variable): variable for variable in self._weights_to_follow()}
@@ -78,9 +78,6 @@ class FunctionStep(Step):
 
     def _newest_versions(self) -> Sequence[tf.Tensor]:
         return tf.unstack(self._versions.read_value(), num=len(self.servers))
-
-    def replica(self, device: int) -> Replica:
-        return Replica(self, device=device, meeting=self._meeting)
 
     def divide(self, run: Callable[[], Any]) -> Any:
         before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}

@@ -11,8 +11,8 @@ from tfps.bridge.worker_local_variable import ON_WORKER
 from tfps.runtime.message.payload import decode
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import count_name, gradient_name
+from tfps.runtime.program.examples import gradients_together
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.shares import gradients_together
 from tfps.runtime.worker.exchange import payloads_of
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.worker_local_optimizers import WorkerLocalOptimizers
@@ -42,8 +42,7 @@ class LocalUpdates(Step):
             container=self.servers[0].server.ledger.container,
             role=self.role,
         )
-        (end,) = program.calls
-        self._deltas, self.weights = end.optimizer, end.variables
+        self.weights = program.calls[0].variables
 
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
@@ -61,18 +60,21 @@ class LocalUpdates(Step):
 
     def changes(self) -> dict[str, tf.Tensor]:
         """What the period has come to, by name."""
-        tensors = {
-            gradient_name(v): self._deltas.sent(self.copies.read(v), self.at_begin(v))
-            for v in self.weights
-        }
+        is_elastic, tensors = self.local.elasticity is not None, {}
+        for weight in self.weights:
+            value = self.copies.read(weight)
+            tensors[gradient_name(weight)] = value if is_elastic else value - self.at_begin(weight)
         for count in self.optimizers.counts:
             increase = self.optimizers.count(count) - self.at_begin(count)
             tensors[count_name(count)] = tf.cast(increase, tf.float64)
         return tensors
 
     def take_over(self, variable: Any, value: tf.Tensor) -> None:
-        if any(variable is weight for weight in self.weights):
-            value = self._deltas.goes_on_with(self.copies.read(variable), value)
+        elasticity = self.local.elasticity
+        if elasticity is not None and any(variable is weight for weight in self.weights):
+            # The center c has come nearer by a * (x - c); the worker does so from where it was.
+            mine, pull = self.copies.read(variable), elasticity / (1 - elasticity)
+            value = mine - tf.cast(pull, mine.dtype) * (mine - value)
         self.begin_with(variable, value)
 
     def _fetch_slots(self) -> list[tuple[Any, tf.Tensor]]:

@@ -12,8 +12,8 @@ from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.message.payload import Body, decode, encode
 from tfps.runtime.message.wire import gradient_name, in_shards
+from tfps.runtime.program.examples import gradients_together
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.shares import gradients_together
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.exchange import Origin, requests, timed_exchange
 from tfps.runtime.worker.round_agreement import RoundAgreement

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.runtime.program.shares import mean_of, sum_of
+from tfps.runtime.program.examples import mean_of
 
 # Between the seeds of two devices; users' seeds are small or random, and rarely this far apart.
 SEED_STRIDE = 0x9E3779B
@@ -80,14 +80,15 @@ class WorkerCopies:
         Args:
             keras_variable: whose copies.
             before: the value that all copies had at the begin; needed where changes are summed.
-            shares: of the devices in the batch (see `runtime.program.shares`).
+            shares: of the devices in the batch (see `runtime.program.examples`).
         """
         values = [self.on(device, keras_variable).read_value() for device in range(len(self))]
         if len(values) == 1 or values[0].dtype.is_bool:
             return values[0]
         if keras_variable.aggregation == "sum":
             assert before is not None
-            return before + sum_of([value - before for value in values])
+            changes = [value - before for value in values]
+            return before + sum(changes[1:], changes[0])
         if keras_variable.aggregation == "only_first_replica" or not values[0].dtype.is_floating:
             return values[0]
         return mean_of(values, shares)
