@@ -189,6 +189,13 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= LONGEST_README_LINES
 
 
+def test_a_commit_is_checked_with_the_site() -> None:
+    """A dead link is an error there: `make docs` turns warnings into errors."""
+    assert re.search(r"^timeout .* make docs$", (ROOT / ".ci/run").read_text(), re.M)
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^docs:.*\n(\t.*\n)*\t.*sphinx-build --fail-on-warning", makefile, re.M)
+
+
 def test_commands_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()

@@ -138,3 +138,16 @@ def test_what_is_replaced_in_keras_is_listed(owner: str) -> None:
     assert [name for name in wrapped if f"{name}`" not in page] == []
     assert owner in page
     assert keras.__version__.startswith(re.findall(r"## In Keras ([\d.]+)", page)[0])
+
+
+def test_what_is_replaced_in_tensorflow_is_listed() -> None:
+    """Assignments to names of TensorFlow's own classes and modules."""
+    owners = (
+        r"(?:Context|TrackableSaveable|polymorphic_function\.Function|cluster_coordinator|kind)"
+    )
+    bridge = "".join(path.read_text() for path in (ROOT / "tfps/bridge").glob("*.py"))
+    replaced = set(re.findall(rf"^ +{owners}\.(\w+) = ", bridge, re.M))
+    replaced = {name for name in replaced if not name.startswith("_tfps_")}
+    assert {"update_server_def", "restore", "__call__", "_CoordinatedClosureQueue"} <= replaced
+    page = pages.text_of(f"{FOLDER}/replaced.md").partition("## In TensorFlow")[2]
+    assert [name for name in replaced if f"{name}`" not in page] == []
