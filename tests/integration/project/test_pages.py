@@ -108,6 +108,7 @@ def test_the_diff_changes_four_things() -> None:
     ]
 
 
+@pytest.mark.quick("testing", "tracing")
 @pytest.mark.parametrize("block", pages.runnable("alone"), ids=lambda block: block.page.stem)
 def test_programs_of_their_own_run(block: pages.Block, tmp_path: Path) -> None:
     with watch_leftovers():
@@ -147,6 +148,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert "471 updates" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_mistake_is_told_as_the_page_says(tmp_path: Path) -> None:
     (program,), (sample,) = pages.runnable("fails"), pages.samples("fails")
     (tmp_path / "train.py").write_text(program.text)
