@@ -244,6 +244,24 @@ def test_files_exist() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == listed
 
 
+def test_names_beside_links_are_in_the_files() -> None:
+    """As in [`push.py`](push.py), `Push.trace`: a link alone would not notice a new name."""
+    beside = re.compile(r"\(([\w./]+\.py)\)[,;]\s+`([\w.]+)`")
+    found = [
+        ((page.parent / path).resolve(), name)
+        for page in pages.pages()
+        for path, names in beside.findall(page.read_text())
+        for name in names.split(".")
+    ]
+    assert len(found) > 8
+    missing = [
+        (path.name, name)
+        for path, name in found
+        if not re.search(rf"\b(?:def|class) {name}\b|^{name}\b|\.{name} = ", path.read_text(), re.M)
+    ]
+    assert missing == []
+
+
 def test_every_feature_names_a_test_that_exists() -> None:
     rows = re.findall(r"^\|.*\| (.*?) \|$", pages.text_of("docs/reference/what-works.md"), re.M)
     named = [name for row in rows for name in re.findall(r"`([\w/]+)`", row)]
