@@ -59,14 +59,14 @@ class RoundGate:
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """A worker has joined; if it was not expected, it takes part once it has begun."""
         is_new = self._one_hot(worker, accepted)
-        self._on_membership(self._state().entered(is_new, vectors=self._vectors))
-        self._waiters.wake(tf.ones_like(is_new))
+        self._on_membership(
+            self._state().entered(is_new, vectors=self._vectors), all_look_again=True
+        )
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         """A worker takes no part any more."""
         gone = self._one_hot(worker, leaves)
-        self._on_membership(self._state().left(gone, vectors=self._vectors))
-        self._waiters.wake(tf.ones_like(gone))
+        self._on_membership(self._state().left(gone, vectors=self._vectors), all_look_again=True)
 
     def begin(self, worker: tf.Tensor, alive: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """A worker takes part from a round on; answers whether it has to wait for that.
@@ -197,13 +197,16 @@ class RoundGate:
             self._store(turn.after)
             self._waiters.wake(turn.released + turn.able)
 
-    def _on_membership(self, state: Rounds) -> RoundDecision:
+    def _on_membership(self, state: Rounds, *, all_look_again: bool = False) -> RoundDecision:
         """Somebody has come or gone; those whose contributions may be complete now look again."""
         turn = rounds.decide(
             state, required=self._required, next_position=0, may_apply=0, vectors=self._vectors
         )
         self._store(turn.after)
-        self._waiters.wake(turn.released + turn.able)
+        if all_look_again:
+            self._waiters.wake_all()
+        else:
+            self._waiters.wake(turn.released + turn.able)
         return turn
 
     def _has_to_wait(self, state: Rounds, mask: tf.Tensor) -> tf.Tensor:

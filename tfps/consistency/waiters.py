@@ -54,11 +54,15 @@ class Waiters:
         def wake_some() -> tf.Tensor:
             counts = tf.unstack(released[:, None], num=self._ledger.layout.workers)
             for worker, count in enumerate(counts):
-                tokens = tf.fill(count, tf.constant(TOKEN, tf.int64))
-                tf.raw_ops.QueueEnqueueManyV2(handle=self._queue(worker), components=[tokens])
+                self._put(worker, tf.fill(count, tf.constant(TOKEN, tf.int64)))
             return tf.constant(0)
 
         tf.cond(tf.reduce_any(released == 1), wake_some, lambda: tf.constant(0))
+
+    def wake_all(self) -> None:
+        """Put a token into the queue of each worker."""
+        for worker in range(self._ledger.layout.workers):
+            self._put(worker, tf.constant([TOKEN], tf.int64))
 
     def take_token(self, worker: tf.Tensor) -> tf.Tensor:
         """Wait for a token; never under the server's mutex."""
@@ -77,6 +81,9 @@ class Waiters:
         for worker in range(self._ledger.layout.workers):
             with tf.init_scope(), private.placed_on(self._ledger.device):
                 tf.raw_ops.DestroyResourceOp(resource=self._queue(worker), ignore_lookup_error=True)
+
+    def _put(self, worker: int, tokens: tf.Tensor) -> None:
+        tf.raw_ops.QueueEnqueueManyV2(handle=self._queue(worker), components=[tokens])
 
     def _queue(self, worker: int) -> tf.Tensor:
         return tf.raw_ops.FIFOQueueV2(

@@ -50,3 +50,19 @@ def test_waking_is_one_condition_however_many_wait() -> None:
 
     graph = wake.get_concrete_function(tf.TensorSpec([WORKERS], tf.int64)).graph.as_graph_def()
     assert len(re.findall(r'op: "(?:Stateless)?(?:If|Case)"', str(graph))) == 1
+
+
+def test_all_are_woken_without_a_condition() -> None:
+    with tf.device(DEVICE):
+        waiters = Waiters(ServerLedger(device=DEVICE, container="waiters", workers=WORKERS))
+
+        @tf.function(autograph=False)
+        def wake_all() -> tf.Tensor:
+            waiters.wake_all()
+            return tf.constant(0)
+
+        graph = wake_all.get_concrete_function().graph.as_graph_def()
+        assert not re.findall(r'op: "(?:Stateless)?(?:If|Case)"', str(graph))
+        wake_all()
+        assert _tokens(waiters) == [1, 1, 1]
+        waiters.destroy()

@@ -6,25 +6,37 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import tensorflow as tf
 
 import tfps
+from tests.unit.graphs import graphs_as_traced
+from tests.unit.one_process.jobs import FitJob, FunctionJob, Jobs
 from tfps.testing import OneProcess
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[OneProcess]:
     with OneProcess(workers=2, ps=2) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="module", autouse=True)
-def graphs_as_traced() -> Iterator[None]:
-    """A third of the time would go into optimizing graphs that run a few times."""
-    option = "disable_meta_optimizer"
-    tf.config.optimizer.set_experimental_options({option: True})
-    yield
-    tf.config.optimizer.set_experimental_options({option: False})
+@pytest.fixture(scope="package", autouse=True)
+def _graphs_as_traced() -> Iterator[None]:
+    with graphs_as_traced():
+        yield
+
+
+@pytest.fixture(scope="package")
+def fit_jobs(cluster: OneProcess) -> Iterator[Jobs[FitJob]]:
+    jobs = Jobs(FitJob, cluster)
+    yield jobs
+    jobs.close()
+
+
+@pytest.fixture(scope="package")
+def function_jobs(cluster: OneProcess) -> Iterator[Jobs[FunctionJob]]:
+    jobs = Jobs(FunctionJob, cluster)
+    yield jobs
+    jobs.close()
 
 
 @pytest.fixture

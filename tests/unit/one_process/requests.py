@@ -16,6 +16,7 @@ from tfps.consistency.ledger import Status
 from tfps.testing.in_process import InProcessRoutes
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
+from tfps.transport.service import Entry
 
 FIELDS = {
     "worker": Request.WORKER,
@@ -27,6 +28,7 @@ FIELDS = {
     "closed_steps": Request.CLOSED_STEPS,
     "clock": Request.CLOCK,
     "step_examples": Request.STEP_EXAMPLES,
+    "batch_microseconds": Request.BATCH_MICROSECONDS,
     "plan": Request.PLAN,
     "protocol": Request.PROTOCOL,
 }
@@ -44,6 +46,8 @@ class Answer(NamedTuple):
     Attributes:
         version: of the parameters; where there are rounds, the server's position in them.
         weight: the first number of the payload, if there is one.
+        batches: how many tickets the one that it brings stands for.
+        staleness: of the gradient that was pushed.
     """
 
     status: Status
@@ -51,6 +55,8 @@ class Answer(NamedTuple):
     ticket: int
     clock: int
     weight: float | None
+    batches: int
+    staleness: int
 
 
 class Requests:
@@ -58,39 +64,32 @@ class Requests:
 
     Args:
         strategy: of one process; it has trained, so that its servers serve a program.
-        has: a kind of request that this program knows.
-        number: which one of those that know it, in the order in which they were traced.
+        has: a kind of request that its newest program knows.
     """
 
-    def __init__(
-        self, strategy: tfps.ParameterServerStrategy, *, has: Kind, number: int = -1
-    ) -> None:
+    def __init__(self, strategy: tfps.ParameterServerStrategy, *, has: Kind) -> None:
         self.runtime = strategy.runtime
         routes = self.runtime.data_plane
         assert isinstance(routes, InProcessRoutes)
         self._plans: list[int] = []
-        self._functions: list[dict[tuple[int, int], Any]] = []
-        self._request_bytes: list[dict[tuple[int, int], int]] = []
+        self._offers: list[dict[tuple[int, int], tuple[Entry, Any]]] = []
         for server in range(len(self.runtime.servers)):
             plan_id, plan = [
                 (plan_id, plan)
                 for (of, plan_id), plan in routes.plans.items()
                 if of == server and any(entry.kind == has for entry in plan.service.entries)
-            ][number]
-            entries = plan.service.entries
-            keys = [(entry.kind, entry.call_number) for entry in entries]
-            sizes = [entry.request_bytes for entry in entries]
+            ][-1]
+            offers = zip(plan.service.entries, plan.functions, strict=True)
             self._plans.append(plan_id)
-            self._functions.append(dict(zip(keys, plan.functions, strict=True)))
-            self._request_bytes.append(dict(zip(keys, sizes, strict=True)))
+            self._offers.append({(each[0].kind, each[0].call_number): each for each in offers})
 
     def kinds(self, server: int) -> set[Kind]:
         """What the server can be asked for."""
-        return {Kind(kind) for kind, _ in self._functions[server]}
+        return {Kind(kind) for kind, _ in self._offers[server]}
 
     def calls(self, server: int) -> list[int]:
         """The optimizer calls that have a push."""
-        return sorted(call for kind, call in self._functions[server] if kind == Kind.PUSH)
+        return sorted(call for kind, call in self._offers[server] if kind == Kind.PUSH)
 
     def ask(
         self,
@@ -121,14 +120,15 @@ class Requests:
         for name, value in fields.items():
             header[FIELDS[name]] = value
         ids = [len(rows), *rows] if rows else []
-        payload = np.zeros(self._request_bytes[server][kind, call], np.uint8)
+        entry, function = self._offers[server][kind, call]
+        payload = np.zeros(entry.request_bytes, np.uint8)
         number = np.frombuffer(np.float32(gradient).tobytes(), np.uint8)
         payload[: len(number)] = number[: len(payload)]
         request = Message(
             tf.constant(header), tf.constant(ids, tf.int64, [len(ids)]), tf.constant(payload)
         )
-        device, function = self.runtime.servers[server].device, self._functions[server][kind, call]
-        asked = ServerCall(device, function, request, reply_bytes=0)
+        device = self.runtime.servers[server].device
+        asked = ServerCall(device, function, request, entry.reply_bytes)
         reply, _, answer = self.runtime.carrier.exchange({server: asked})[server]
         numbers = answer.numpy().tobytes()[:4]
         return Answer(
@@ -137,6 +137,8 @@ class Requests:
             int(reply[Reply.NEXT_TICKET]),
             int(reply[Reply.CLOCK]),
             float(np.frombuffer(numbers, np.float32)[0]) if numbers else None,
+            int(reply[Reply.NEXT_BATCHES]),
+            int(reply[Reply.STALENESS]),
         )
 
     def incarnation(self, worker: int) -> int:

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 import tfps
-from tests.unit.one_process.unit_steps import counters, fit, schedule
+from tests.unit.one_process.jobs import STEPS, FitJob, FunctionJob, Jobs
+from tests.unit.one_process.unit_steps import BATCH, counters, schedule
 
-STEPS = 8
 MEANS = STEPS / 2  # of the two workers' gradients
-
-Make = Callable[..., tfps.ParameterServerStrategy]
+EXAMPLES = BATCH * STEPS
 
 EACH = {
     "asynchronous": tfps.Asynchronous(),
@@ -23,89 +22,93 @@ EACH = {
 
 
 @pytest.mark.parametrize("mode", EACH.values(), ids=EACH)
-def test_fit_applies_each_gradient_once(make_strategy: Make, mode: Any) -> None:
-    strategy = make_strategy(mode)
-    model = counters(strategy, calls=2)
-    fit(model, steps=STEPS)
-    assert model.counts() == [STEPS, STEPS]
-    stats = strategy.stats()
-    assert stats.examples_seen == 2 * STEPS
-    assert stats.gradients_dropped == 0
+def test_fit_applies_each_gradient_once(fit_jobs: Jobs[FitJob], mode: Any) -> None:
+    job = fit_jobs(mode, calls=2)
+    assert job.counts == [STEPS, STEPS]
+    assert (job.examples, job.dropped) == (EXAMPLES, 0)
+    stats = job.strategy.stats()
     assert stats.carriers == ("in_process", "in_process")
     assert stats.fallback_steps == 0
 
 
-def test_fit_pipelined(make_strategy: Make) -> None:
-    model = counters(make_strategy(tfps.Asynchronous(pipeline_steps=1)))
-    fit(model, steps=STEPS)
-    assert model.counts() == [STEPS, STEPS]
+def test_fit_pipelined(fit_jobs: Jobs[FitJob]) -> None:
+    assert fit_jobs(tfps.Asynchronous(pipeline_steps=1)).counts == [STEPS, STEPS]
 
 
-def test_fit_in_rounds(make_strategy: Make) -> None:
-    model = counters(make_strategy(tfps.Synchronous()), calls=2)
-    fit(model, steps=STEPS)
-    assert model.counts() == [MEANS, MEANS]
+def test_fit_in_rounds(fit_jobs: Jobs[FitJob]) -> None:
+    assert fit_jobs(tfps.Synchronous(), calls=2).counts == [MEANS, MEANS]
 
 
-def test_fit_with_a_backup_worker(make_strategy: Make) -> None:
+def test_fit_with_a_backup_worker(fit_jobs: Jobs[FitJob]) -> None:
     """One gradient makes a round; one that comes too late is dropped, on all servers."""
-    strategy = make_strategy(tfps.Synchronous(backup_workers=1))
-    model = counters(strategy)
-    fit(model, steps=STEPS)
-    first, second = model.counts()
+    job = fit_jobs(tfps.Synchronous(backup_workers=1))
+    first, second = job.counts
     assert first == second
-    stats = strategy.stats()
     assert 0 < first <= STEPS
-    assert first + stats.gradients_dropped == STEPS
-    assert stats.examples_seen == 2 * STEPS
+    assert first + job.dropped == STEPS
+    assert job.examples == EXAMPLES
 
 
-def test_fit_with_local_steps(make_strategy: Make) -> None:
+def test_fit_with_adaptive_batches(fit_jobs: Jobs[FitJob]) -> None:
+    """A round has two batches for each worker, shared out by speed, and is one mean."""
+    job = fit_jobs(tfps.Synchronous(adaptive_batches=2))
+    first, second = job.counts
+    assert first == second
+    # Quotas are rounded.
+    assert STEPS / 4 <= first < MEANS
+    assert job.examples == EXAMPLES
+
+
+def test_fit_with_local_steps(fit_jobs: Jobs[FitJob]) -> None:
     """What a worker has moved counts by its share of those that take part on a server just then."""
-    strategy = make_strategy(tfps.LocalSteps(2))
-    model = counters(strategy)
-    fit(model, steps=STEPS)
-    assert all(MEANS <= count <= STEPS for count in model.counts())
-    assert strategy.stats().examples_seen == 2 * STEPS
+    job = fit_jobs(tfps.LocalSteps(2))
+    assert all(MEANS <= count <= STEPS for count in job.counts)
+    assert job.examples == EXAMPLES
 
 
-def test_fit_with_local_steps_in_rounds(make_strategy: Make) -> None:
-    model = counters(make_strategy(tfps.LocalSteps(2, synchronous=True)))
-    fit(model, steps=STEPS)
-    assert model.counts() == [MEANS, MEANS]
+def test_fit_with_local_steps_in_rounds(fit_jobs: Jobs[FitJob]) -> None:
+    assert fit_jobs(tfps.LocalSteps(2, synchronous=True)).counts == [MEANS, MEANS]
 
 
-def test_fit_with_a_warm_up(make_strategy: Make) -> None:
+def test_fit_with_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
     """Two steps of a worker alone, then one exchange for each step."""
-    strategy = make_strategy(tfps.BoundedStaleness(1, warm_up_steps=2))
-    model = counters(strategy)
-    fit(model, steps=STEPS)
+    job = fit_jobs(tfps.BoundedStaleness(1, warm_up_steps=2))
     # The mean of the first steps, and all of the others.
-    assert all(MEANS <= count < STEPS for count in model.counts())
-    assert strategy.stats().examples_seen == 2 * STEPS
+    assert all(MEANS <= count < STEPS for count in job.counts)
+    assert job.examples == EXAMPLES
 
 
 @pytest.mark.parametrize("mode", EACH.values(), ids=EACH)
-def test_functions_apply_each_gradient_once(make_strategy: Make, mode: Any) -> None:
-    strategy = make_strategy(mode)
-    model = counters(strategy, calls=2)
-    schedule(strategy, model, steps=STEPS)
-    assert model.counts() == [STEPS, STEPS]
-    assert strategy.stats().fallback_steps == 0
+def test_functions_apply_each_gradient_once(function_jobs: Jobs[FunctionJob], mode: Any) -> None:
+    job = function_jobs(mode, calls=2)
+    assert job.counts == [STEPS, STEPS]
+    assert job.strategy.stats().fallback_steps == 0
 
 
-def test_functions_in_rounds(make_strategy: Make) -> None:
-    strategy = make_strategy(tfps.Synchronous())
-    model = counters(strategy, calls=2)
-    schedule(strategy, model, steps=STEPS)
-    first, second = model.counts()
+def test_functions_in_rounds(function_jobs: Jobs[FunctionJob]) -> None:
+    first, second = function_jobs(tfps.Synchronous(), calls=2).counts
     assert first == second
     # A worker without a function is not waited for, so some rounds have one gradient.
     assert MEANS <= first <= STEPS
 
 
-def test_functions_with_local_steps(make_strategy: Make) -> None:
-    strategy = make_strategy(tfps.LocalSteps(2))
-    model = counters(strategy)
-    schedule(strategy, model, steps=STEPS)
-    assert all(MEANS <= count <= STEPS for count in model.counts())
+def test_functions_with_local_steps(function_jobs: Jobs[FunctionJob]) -> None:
+    job = function_jobs(tfps.LocalSteps(2))
+    assert all(MEANS <= count <= STEPS for count in job.counts)
+
+
+def test_functions_with_a_warm_up(
+    make_strategy: Callable[..., tfps.ParameterServerStrategy],
+) -> None:
+    """Two calls of each worker by itself, of which servers hold the mean, then each by itself."""
+    warm_up_steps, workers = 2, 2
+    strategy = make_strategy(tfps.BoundedStaleness(1, warm_up_steps=warm_up_steps))
+    model, taken, counted = counters(strategy), 0, 0
+    while not counted:  # one worker may take what both could
+        assert taken < 100
+        schedule(strategy, model, steps=STEPS)
+        taken += STEPS
+        counted = int(model.optimizer.iterations.numpy())  # by servers, after the warm-up
+    alone = taken - counted
+    assert alone >= warm_up_steps * workers
+    assert model.counts() == [alone / workers + counted] * 2

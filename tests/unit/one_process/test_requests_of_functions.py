@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -13,76 +10,16 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.unit.one_process.jobs import DEADLINE_S, FunctionJob, Jobs, waits
 from tests.unit.one_process.requests import Answer, Requests
-from tests.unit.one_process.unit_steps import BATCH, Counters, counters, schedule
 from tfps.consistency.ledger import MAX_CALLS, Status
-from tfps.testing import OneProcess
 from tfps.transport.message import Kind
-
-WAITS_S, DEADLINE_S = 0.3, 30.0
-
-
-class Job:
-    """A strategy that has run one function twice, which the test goes on with by hand."""
-
-    def __init__(self, cluster: OneProcess, mode: Any, *, calls: int) -> None:
-        self.strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, consistency=mode)
-        self.model: Counters = counters(self.strategy, calls=calls)
-        schedule(self.strategy, self.model, steps=2)
-        # The function's members have nothing more to run, and are let out before others come.
-        self.strategy.runtime.membership.evict_all()
-        self.requests = Requests(self.strategy, has=Kind.PUSH)
-        self.ask = self.requests.ask
-        self.incarnations = [0, 0]
-        kinds = self.requests.kinds(0)
-        self.first_kind = Kind.ENTER_ROUND if Kind.ENTER_ROUND in kinds else Kind.PULL
-
-    def weight(self, server: int) -> float:
-        """As it lies on a server."""
-        return self.model.counts()[server]
-
-    def begin(self, worker: int, **options: Any) -> Answer:
-        """Pull as a new incarnation, which enters with that where the mode has members."""
-        self.incarnations[worker] = self.requests.incarnation(worker)
-        return self.pull(worker, **options)
-
-    def pull(self, worker: int, **options: Any) -> Answer:
-        incarnation = options.pop("incarnation", self.incarnations[worker])
-        return self.ask(self.first_kind, worker=worker, incarnation=incarnation, **options)
-
-    def push(self, worker: int, **options: Any) -> Answer:
-        options = {"gradient": 1.0, "step_examples": BATCH, **options}
-        incarnation = options.pop("incarnation", self.incarnations[worker])
-        return self.ask(Kind.PUSH, worker=worker, incarnation=incarnation, **options)
-
-    def end(self) -> None:
-        for worker, incarnation in enumerate(self.incarnations):
-            self.requests.evict(worker, incarnation)
-
-
-@pytest.fixture(scope="module")
-def jobs(cluster: OneProcess) -> Iterator[Callable[..., Job]]:
-    made: dict[tuple[Any, int], Job] = {}
-
-    def get(mode: Any, calls: int = 1) -> Job:
-        if (mode, calls) not in made:
-            made[mode, calls] = Job(cluster, mode, calls=calls)
-        return made[mode, calls]
-
-    yield get
-    for job in made.values():
-        job.strategy.close()
-
-
-def _waits(future: Future[Any]) -> bool:
-    done, _ = wait_for([future], timeout=WAITS_S)
-    return not done
 
 
 @pytest.mark.parametrize("server", [0, 1])
-def test_pushes_are_applied_as_they_come(jobs: Callable[..., Job], server: int) -> None:
+def test_pushes_are_applied_as_they_come(function_jobs: Jobs[FunctionJob], server: int) -> None:
     """The optimizer call of each weight is another one."""
-    job = jobs(tfps.Asynchronous(), 2)
+    job = function_jobs(tfps.Asynchronous(), calls=2)
     assert job.requests.kinds(server) == {Kind.PULL, Kind.PUSH}
     assert job.requests.calls(server) == [0, 1]
     pulled, before = job.pull(0, server=server), job.weight(server)
@@ -94,8 +31,8 @@ def test_pushes_are_applied_as_they_come(jobs: Callable[..., Job], server: int) 
     assert job.push(0, server=server, call=server).weight == job.weight(server) == before + 2
 
 
-def test_a_stale_push_says_how_stale(jobs: Callable[..., Job]) -> None:
-    job = jobs(tfps.Asynchronous(), 2)
+def test_a_stale_push_says_how_stale(function_jobs: Jobs[FunctionJob]) -> None:
+    job = function_jobs(tfps.Asynchronous(), calls=2)
     at = job.pull(0).version
     histogram = job.strategy.stats().gradient_staleness_updates
     for _ in range(3):
@@ -105,8 +42,8 @@ def test_a_stale_push_says_how_stale(jobs: Callable[..., Job]) -> None:
     assert {key for key, number in more.items() if number} == {0, 1, 2}
 
 
-def test_what_a_function_assigns_is_written_back(cluster: OneProcess) -> None:
-    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+def test_what_a_function_assigns_is_written_back(function_jobs: Jobs[FunctionJob]) -> None:
+    strategy = function_jobs(tfps.Asynchronous(), calls=2).strategy
     with strategy.scope():
         total = keras.Variable(0.0, name="total")
 
@@ -122,11 +59,10 @@ def test_what_a_function_assigns_is_written_back(cluster: OneProcess) -> None:
     # The change travels, so that those of two workers add up.
     assert requests.ask(Kind.WRITE_BACK, gradient=2.5).status is Status.OK
     assert float(total.numpy()) == 3.5
-    strategy.close()
 
 
-def test_rows_of_a_table_are_looked_up_by_their_ids(cluster: OneProcess) -> None:
-    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+def test_rows_of_a_table_are_looked_up_by_their_ids(function_jobs: Jobs[FunctionJob]) -> None:
+    strategy = function_jobs(tfps.Asynchronous(), calls=2).strategy
     rows = np.arange(300_000 * 2, dtype="float32").reshape(300_000, 2)
     with strategy.scope():
         table = keras.layers.Embedding(
@@ -154,20 +90,19 @@ def test_rows_of_a_table_are_looked_up_by_their_ids(cluster: OneProcess) -> None
     for row, gradient in ((5, 2), (6, 0), (7, 1)):
         answer = requests.ask(Kind.LOOK_UP, server=holder, rows=[row])
         assert (answer.status, answer.weight) == (Status.OK, rows[row, 0] - gradient)
-    strategy.close()
 
 
-def test_a_bound_holds_up_the_fast(jobs: Callable[..., Job]) -> None:
-    job = jobs(tfps.BoundedStaleness(1))
+def test_a_bound_holds_up_the_fast(function_jobs: Jobs[FunctionJob]) -> None:
+    job = function_jobs(tfps.BoundedStaleness(1), calls=2)
     clocks = [job.begin(worker).clock for worker in range(2)]
     with ThreadPoolExecutor(2) as pool:
         assert job.push(0, clock=clocks[0]).status is Status.OK
         fast = pool.submit(job.push, 0, clock=clocks[0] + 1)
-        assert _waits(fast)
+        assert waits(fast)
         assert job.push(1, clock=clocks[1]).status is Status.OK
         assert fast.result(DEADLINE_S).status is Status.OK
         again = pool.submit(job.push, 0, clock=clocks[0] + 2)
-        assert _waits(again)
+        assert waits(again)
         job.requests.evict(1, job.incarnations[1])
         assert again.result(DEADLINE_S).status is Status.OK
     before = job.weight(0)
@@ -177,8 +112,8 @@ def test_a_bound_holds_up_the_fast(jobs: Callable[..., Job]) -> None:
     job.end()
 
 
-def test_an_older_incarnation_is_refused(jobs: Callable[..., Job]) -> None:
-    job = jobs(tfps.BoundedStaleness(1))
+def test_an_older_incarnation_is_refused(function_jobs: Jobs[FunctionJob]) -> None:
+    job = function_jobs(tfps.BoundedStaleness(1), calls=2)
     job.begin(0)
     older = job.incarnations[0]
     assert job.begin(0).status is Status.OK
@@ -187,19 +122,19 @@ def test_an_older_incarnation_is_refused(jobs: Callable[..., Job]) -> None:
     job.end()
 
 
-def test_a_round_is_one_mean(jobs: Callable[..., Job]) -> None:
-    job = jobs(tfps.Synchronous())
+def test_a_round_is_one_mean(function_jobs: Jobs[FunctionJob]) -> None:
+    job = function_jobs(tfps.Synchronous(), calls=2)
     at, before = job.begin(0).version, job.weight(0)
     assert job.begin(1).version == at
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(job.push, 0, base_version=at, gradient=1.0)
-        assert _waits(first)
+        assert waits(first)
         assert job.weight(0) == before
         last = job.push(1, base_version=at, gradient=5.0)
         assert last[:2] == (Status.OK, at + MAX_CALLS)
         assert first.result(DEADLINE_S).weight == last.weight == before + 3
         alone = pool.submit(job.push, 0, base_version=at + MAX_CALLS)
-        assert _waits(alone)
+        assert waits(alone)
         job.requests.evict(1, job.incarnations[1])
         answer = alone.result(DEADLINE_S)
     assert answer.weight == before + 4
@@ -212,55 +147,51 @@ def test_a_round_is_one_mean(jobs: Callable[..., Job]) -> None:
     job.end()
 
 
-def test_two_functions_share_a_round(cluster: OneProcess) -> None:
+def test_two_functions_share_a_round(function_jobs: Jobs[FunctionJob]) -> None:
     """Each updates its own weights with what it got, once all workers have pushed something."""
-    strategy = tfps.ParameterServerStrategy(
-        cluster.cluster_resolver, consistency=tfps.Synchronous()
-    )
-    models = [counters(strategy) for _ in range(2)]
-    for model in models:
-        schedule(strategy, model, steps=1)
-    strategy.runtime.membership.evict_all()
-    asked = [Requests(strategy, has=Kind.PUSH, number=number) for number in range(2)]
-    before = [sum(model.counts()) for model in models]  # one of each lies on the server asked
-    incarnations = [requests.incarnation(worker) for worker, requests in enumerate(asked)]
-    entered = [
-        requests.ask(Kind.ENTER_ROUND, worker=worker, incarnation=incarnations[worker])
-        for worker, requests in enumerate(asked)
-    ]
-    at = entered[0].version
+    one = function_jobs(tfps.Synchronous(), calls=2)
+    jobs = [one, FunctionJob(one.strategy)]
+    before = [sum(job.model.counts()) for job in jobs]  # one of each lies on the server asked
+    at, _ = [job.begin(worker).version for worker, job in enumerate(jobs)]
 
     def push(worker: int) -> Answer:
-        return asked[worker].ask(
-            Kind.PUSH,
-            worker=worker,
-            incarnation=incarnations[worker],
-            base_version=at,
-            gradient=1.0 + worker,
-            step_examples=BATCH,
-        )
+        return jobs[worker].push(worker, base_version=at, gradient=1.0 + worker)
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(push, 0)
-        assert _waits(first)
+        assert waits(first)
         assert push(1)[:2] == (Status.OK, at + MAX_CALLS)
         assert first.result(DEADLINE_S)[:2] == (Status.OK, at + MAX_CALLS)
-    assert [sum(model.counts()) for model in models] == [before[0] + 1, before[1] + 2]
-    strategy.close()
+    assert [sum(job.model.counts()) for job in jobs] == [before[0] + 1, before[1] + 2]
+    for job in jobs:
+        job.end()
 
 
-def test_who_is_expected_is_waited_for(jobs: Callable[..., Job]) -> None:
-    job = jobs(tfps.Synchronous())
+def test_a_push_that_is_too_stale_is_dropped(function_jobs: Jobs[FunctionJob]) -> None:
+    plain = function_jobs(tfps.Asynchronous(), calls=2)
+    job = FunctionJob(plain.strategy, drop_above=1)
+    at, before = job.pull(0).version, job.weight(0)
+    dropped = job.requests.counted("DROPPED")
+    pushed = [job.push(0, base_version=at) for _ in range(4)]
+    assert [answer.staleness for answer in pushed] == [0, 1, 2, 2]
+    assert [answer.status for answer in pushed] == [Status.OK] * 2 + [Status.LATE] * 2
+    assert job.weight(0) == pushed[-1].weight == before + 2
+    assert job.requests.counted("DROPPED") == dropped + 2
+    assert job.push(0, base_version=at + 2).weight == before + 3
+
+
+def test_who_is_expected_is_waited_for(function_jobs: Jobs[FunctionJob]) -> None:
+    job = function_jobs(tfps.Synchronous(), calls=2)
     job.strategy.runtime.expect([True, True])
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(job.begin, 0)
-        assert _waits(first)
+        assert waits(first)
         assert job.begin(1)[:2] == first.result(DEADLINE_S)[:2]
     job.end()
 
 
-def test_who_is_late_goes_on_with_fresh_parameters(jobs: Callable[..., Job]) -> None:
-    job = jobs(tfps.Synchronous(backup_workers=1))
+def test_who_is_late_goes_on_with_fresh_parameters(function_jobs: Jobs[FunctionJob]) -> None:
+    job = function_jobs(tfps.Synchronous(backup_workers=1))
     at, before = job.begin(0).version, job.weight(0)
     job.begin(1)
     assert job.push(0, base_version=at)[:2] == (Status.OK, at + MAX_CALLS)
@@ -278,8 +209,8 @@ def test_who_is_late_goes_on_with_fresh_parameters(jobs: Callable[..., Job]) -> 
     job.end()
 
 
-def test_local_steps_add_what_a_worker_has_moved(jobs: Callable[..., Job]) -> None:
-    job = jobs(tfps.LocalSteps(2))
+def test_local_steps_add_what_a_worker_has_moved(function_jobs: Jobs[FunctionJob]) -> None:
+    job = function_jobs(tfps.LocalSteps(2))
     before = job.weight(0)
     job.begin(0)
     moved = job.push(0, gradient=4.0)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfps
+from tfps.optimizers import StalenessAware
 
 BATCH = 2
 
@@ -19,14 +20,20 @@ class Counters(keras.Model):
 
     Args:
         calls: how many optimizer calls train the two weights.
+        drop_above: of the optimizers; None: they are plain ones.
     """
 
-    def __init__(self, *, calls: int = 1) -> None:
+    def __init__(self, *, calls: int = 1, drop_above: int | None = None) -> None:
         super().__init__()
         self.calls = calls
         self.first = self.add_weight(shape=(), initializer="zeros", name="first")
         self.second = self.add_weight(shape=(), initializer="zeros", name="second")
-        self.optimizers = [keras.optimizers.SGD(-1.0) for _ in range(calls)]
+        self.optimizers: list[Any] = [keras.optimizers.SGD(-1.0) for _ in range(calls)]
+        if drop_above is not None:
+            self.optimizers = [
+                StalenessAware(optimizer, "none", drop_above=drop_above)
+                for optimizer in self.optimizers
+            ]
         self.built = True
 
     def call(self, inputs: Any) -> Any:
@@ -51,10 +58,10 @@ class Counters(keras.Model):
         return [float(self.first.numpy()), float(self.second.numpy())]
 
 
-def counters(strategy: tfps.ParameterServerStrategy, *, calls: int = 1) -> Counters:
-    """A compiled model in the scope of a strategy."""
+def counters(strategy: tfps.ParameterServerStrategy, *, calls: int = 1, **options: Any) -> Counters:
+    """A compiled model in the scope of a strategy; options are those of `Counters`."""
     with strategy.scope():
-        model = Counters(calls=calls)
+        model = Counters(calls=calls, **options)
         model.compile(optimizer=model.optimizers[0], loss="mse")
         for optimizer, weight in zip(
             model.optimizers, ([model.first], [model.second]), strict=False

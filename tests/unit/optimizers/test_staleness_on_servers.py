@@ -1,10 +1,10 @@
-"""The step of each gradient is discounted for its own staleness, which the server knows exactly."""
+"""The step of each gradient is discounted for its own staleness, which its server knows exactly."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -13,16 +13,22 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.unit.graphs import graphs_as_traced
 from tfps.optimizers import StalenessAware
-
-pytestmark = pytest.mark.timeout(180)
+from tfps.testing import OneProcess
 
 GRADIENTS = [0.4, -0.2, 0.3, 0.25]
 
 
 @pytest.fixture(scope="module")
-def cluster_size() -> dict[str, int]:
-    return {"workers": 1, "ps": 2}
+def cluster() -> Iterator[OneProcess]:
+    with graphs_as_traced(), OneProcess(workers=1, ps=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def strategy(cluster: OneProcess) -> tfps.ParameterServerStrategy:
+    return tfps.ParameterServerStrategy(cluster.cluster_resolver)
 
 
 numbers = itertools.count()
@@ -48,7 +54,6 @@ def push(
     return new, staleness
 
 
-@pytest.mark.quick("inverse_plus_one")
 @pytest.mark.parametrize(
     ("discount", "factor"),
     [
@@ -131,14 +136,10 @@ def test_a_custom_loop_uses_it_like_any_optimizer(strategy: tfps.ParameterServer
     assert int(optimizer.iterations.numpy()) == 5
 
 
-@pytest.mark.slow
-def test_pipelined_training_counts_and_discounts_its_delay(
-    cluster: Callable[..., Any], cluster_size: dict[str, int]
-) -> None:
+def test_pipelined_training_counts_and_discounts_its_delay(cluster: OneProcess) -> None:
     """Every gradient but the first lacks exactly one update, its own worker's."""
     strategy = tfps.ParameterServerStrategy(
-        cluster(**cluster_size).cluster_resolver,
-        consistency=tfps.Asynchronous(pipeline_steps=1),
+        cluster.cluster_resolver, consistency=tfps.Asynchronous(pipeline_steps=1)
     )
     x = np.ones((12, 1), "float32")
     rates: list[float] = []

@@ -1,0 +1,215 @@
+"""What a server remembers of each worker, in scheduled functions and eagerly."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.unit.graphs import graphs_as_traced
+from tests.unit.optimizers.measured import descend_by_one, total_staleness
+from tfps.optimizers import (
+    DANA,
+    AdaptiveRevision,
+    DelayCompensated,
+    GapAware,
+    StalenessAware,
+)
+from tfps.runtime.worker.worker_index import worker_of_call
+from tfps.testing import OneProcess
+
+RATE, STRENGTH = 0.1, 0.5
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def strategy() -> Iterator[tfps.ParameterServerStrategy]:
+    with graphs_as_traced(), OneProcess(workers=2, ps=2) as cluster:
+        yield tfps.ParameterServerStrategy(cluster.cluster_resolver)
+
+
+def _trained_by(
+    strategy: tfps.ParameterServerStrategy, make: Callable[[], Any]
+) -> tuple[list[keras.Variable], Any]:
+    """Weights on both servers, and the optimizer that trains them."""
+    with strategy.scope():
+        optimizer = make()
+        weights = [
+            keras.Variable(np.linspace(-1, 1, size, dtype="float32"), name=f"w{next(numbers)}")
+            for size in (4, 3, 5, 2)
+        ]
+        optimizer.build(weights)
+    return weights, optimizer
+
+
+def test_in_a_loop_of_ones_own_the_distance_is_the_staleness(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    weights, optimizer = _trained_by(strategy, descend_by_one)
+    before = total_staleness(strategy)
+
+    @tf.function
+    def step() -> None:
+        for _ in range(2):
+            optimizer.apply([-tf.ones_like(weight.value) for weight in weights], weights)
+
+    coordinator = tfps.ClusterCoordinator(strategy)
+    for _ in range(60):
+        coordinator.schedule(step)
+    coordinator.join()
+    assert int(optimizer.iterations.numpy()) == 60 * 2
+    moved = [
+        slot.numpy()[0]
+        for slot, weight in zip(optimizer.moved, weights, strict=True)
+        if weight._value.device == strategy.runtime.servers[0].device
+    ]
+    assert moved == [total_staleness(strategy) - before] * len(moved)
+
+
+class Compensation:
+    """DC-ASGD-a for one variable on one machine, with the parameters of each worker."""
+
+    def __init__(self, weight: np.ndarray) -> None:
+        self.weight, self.square = weight, np.zeros(weight.shape)
+        self.handed = {0: weight, 1: weight}
+
+    def pull(self, worker: int) -> None:
+        self.handed[worker] = self.weight
+
+    def push(self, worker: int, gradient: np.ndarray) -> None:
+        moved = self.weight - self.handed[worker]
+        self.square = 0.95 * self.square + 0.05 * gradient**2
+        strength = STRENGTH / np.sqrt(self.square + 1e-7)
+        self.weight = self.weight - RATE * (gradient + strength * gradient**2 * moved)
+
+
+class Revision:
+    """AdaptiveRevision, with the sum of the gradients that each worker has read."""
+
+    def __init__(self, weight: np.ndarray) -> None:
+        self.weight, self.total = weight, np.zeros(weight.shape)
+        self.z, self.largest = np.full(weight.shape, 0.1), np.full(weight.shape, 0.1)
+        self.read = {0: self.total, 1: self.total}
+
+    def pull(self, worker: int) -> None:
+        self.read[worker] = self.total
+
+    def push(self, worker: int, gradient: np.ndarray) -> None:
+        missed, before = self.total - self.read[worker], RATE / np.sqrt(self.largest)
+        self.z = self.z + gradient**2 + 2 * gradient * missed
+        self.largest = np.maximum(self.z, self.largest)
+        after = RATE / np.sqrt(self.largest)
+        self.weight = self.weight - after * gradient + (before - after) * missed
+        self.total = self.total + gradient
+
+
+class LookAhead:
+    """DANA-Zero; the weight is what the master would send, and not its own."""
+
+    def __init__(self, weight: np.ndarray) -> None:
+        self.weight = self.own = weight
+        self.momenta = {0: np.zeros(weight.shape), 1: np.zeros(weight.shape)}
+
+    def pull(self, worker: int) -> None:
+        """Everybody is sent the same."""
+
+    def push(self, worker: int, gradient: np.ndarray) -> None:
+        self.momenta[worker] = 0.9 * self.momenta[worker] + gradient
+        self.own = self.own - RATE * self.momenta[worker]
+        self.weight = self.own - RATE * 0.9 * (self.momenta[0] + self.momenta[1])
+
+
+PAPERS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "delay compensation": (
+        lambda: DelayCompensated(keras.optimizers.SGD(RATE), STRENGTH, adaptive=True),
+        Compensation,
+    ),
+    "revision": (lambda: AdaptiveRevision(RATE), Revision),
+    "dana": (lambda: DANA(RATE), LookAhead),
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, name: str) -> None:
+    """Whichever worker runs which; only a pull tells a worker what is new."""
+    make, paper_of = PAPERS[name]
+    weights, optimizer = _trained_by(strategy, make)
+    paths = [weight.path for weight in weights]
+    strategy._update_of(optimizer)
+    papers = [paper_of(weight.numpy().astype("float64")) for weight in weights]
+    coordinator = tfps.ClusterCoordinator(strategy)
+
+    @tf.function(autograph=False)
+    def pull() -> Any:
+        _, version = strategy.pull(paths)
+        return version, worker_of_call()
+
+    @tf.function(autograph=False)
+    def push(version: tf.Tensor, seed: tf.Tensor) -> Any:
+        gradients = {
+            path: tf.random.stateless_normal(weight.shape, [seed, i])
+            for i, (path, weight) in enumerate(zip(paths, weights, strict=True))
+        }
+        strategy.push(gradients, version, optimizer=optimizer)
+        return list(gradients.values()), worker_of_call()
+
+    versions: dict[int, Any] = {}
+    pushed: list[int] = []
+    for step in range(100):
+        if step % 3 == 0:
+            version, worker = coordinator.fetch(coordinator.schedule(pull))
+            versions[int(worker)] = version
+            for paper in papers:
+                paper.pull(int(worker))
+        else:
+            args = (tf.constant(next(iter(versions.values()))), tf.constant(step))
+            gradients, worker = coordinator.fetch(coordinator.schedule(push, args=args))
+            pushed.append(int(worker))
+            for paper, gradient in zip(papers, gradients, strict=True):
+                paper.push(int(worker), gradient.astype("float64"))
+        if step > 10 and len(set(pushed)) == 2:
+            break
+    for paper, weight in zip(papers, weights, strict=True):
+        np.testing.assert_allclose(weight.numpy(), paper.weight, rtol=1e-3, atol=1e-4)
+
+
+def test_for_the_coordinator_nothing_is_stale(strategy: tfps.ParameterServerStrategy) -> None:
+    weights, optimizer = _trained_by(strategy, descend_by_one)
+    paths = [weight.path for weight in weights]
+    _, version = strategy.pull(paths)
+    ones = [np.ones(weight.shape, "float32") for weight in weights]
+    for _ in range(2):
+        strategy.push(dict(zip(paths, ones, strict=True)), version, optimizer=optimizer)
+        optimizer.apply(ones, weights)
+    assert int(optimizer.iterations.numpy()) == 4
+    for slot in optimizer.moved:
+        np.testing.assert_array_equal(slot.numpy(), 0)
+
+
+def test_it_is_saved_and_loaded_with_the_model(
+    strategy: tfps.ParameterServerStrategy, tmp_path: Path
+) -> None:
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+        inner = DelayCompensated(GapAware(keras.optimizers.Adam(0.01)), 2.0, adaptive=True)
+        model.compile(StalenessAware(inner, "inverse_plus_one"), "mse")
+    model.fit(x, x[:, :1], batch_size=4, verbose=0)
+    model.save(tmp_path / "model.keras")
+    with strategy.scope():
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for one, two in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(two.numpy(), one.numpy(), err_msg=one.path)
+    squares = [v for v in loaded.optimizer.variables if "square" in v.path]
+    assert len(squares) == 8
+    assert all(np.abs(v.numpy()).max() > 0 for v in squares)
+    loaded.fit(x, x[:, :1], batch_size=4, verbose=0)
+    assert int(loaded.optimizer.iterations) == 32
+    assert strategy.stats().fallback_steps == 0
