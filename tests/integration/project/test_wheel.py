@@ -49,16 +49,13 @@ def test_the_wheel_holds_the_shipped_jobs(wheel: Path, root: Path) -> None:
 
 
 def test_the_source_distribution_holds_the_pages(root: Path, tmp_path: Path) -> None:
-    build = [
-        sys.executable,
-        "-m",
-        "build",
-        "--sdist",
-        "--no-isolation",
-        f"--outdir={tmp_path}",
-        root,
-    ]
-    subprocess.run(build, check=True, capture_output=True, text=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--sdist", "--no-isolation", f"--outdir={tmp_path}", root],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
