@@ -198,6 +198,19 @@ def test_a_commit_is_checked_with_the_site() -> None:
     assert re.search(r"^docs:.*\n(\t.*\n)*\t.*sphinx-build --fail-on-warning", makefile, re.M)
 
 
+def test_each_page_is_two_clicks_from_the_readme() -> None:
+    near = {ROOT / "README.md"}
+    for _ in range(2):
+        near |= {
+            (page.parent / link).resolve()
+            for page in near
+            if page.suffix == ".md"
+            for link in re.findall(r"\]\(([\w./-]+)", page.read_text())
+            if "//" not in link
+        }
+    assert [page for page in pages.pages() if page not in near] == []
+
+
 def test_commands_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
