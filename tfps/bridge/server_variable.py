@@ -6,12 +6,13 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.named_resource import NamedResource
 
 _trace = threading.local()
 
@@ -54,26 +55,6 @@ def keep_with_server_function(thing: Any) -> None:
         private.keep_with_graph(thing)
 
 
-class NamedResource(NamedTuple):
-    """A variable's name and where its value and mirrors lie."""
-
-    container: str
-    shared_name: str
-    devices: list[str]
-
-    def destroy(self) -> None:
-        """Free it on every device; none of them need still have it."""
-        for device in self.devices:
-            with tf.init_scope(), private.placed_on(device):
-                handle = private.variable_handle(
-                    shape=tf.TensorShape([]),
-                    dtype=tf.float32,  # a resource is found by container and name alone
-                    shared_name=self.shared_name,
-                    container=self.container,
-                )
-                tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
-
-
 class ServerVariable(private.BaseResourceVariable):
     """A resource variable on one parameter server, found again by (container, name).
 
@@ -110,10 +91,7 @@ class ServerVariable(private.BaseResourceVariable):
             if large is not None:
                 value = tf.zeros(large.shape, dtype or large.dtype)
             value = tf.convert_to_tensor(value, dtype=dtype)
-            handle = private.variable_handle(
-                shape=value.shape, dtype=value.dtype, shared_name=shared_name, container=container
-            )
-            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+            handle = NamedResource(container, shared_name, device).write(value)
         self._tfps_chunk_bytes = chunk_bytes
         self._tfps_container = container
         self._tfps_device = device
@@ -208,13 +186,8 @@ class ServerVariable(private.BaseResourceVariable):
 
     def _write_mirror(self, device: str, value: tf.Tensor) -> None:
         with private.placed_on(device):
-            handle = private.variable_handle(
-                shape=self._shape,
-                dtype=self._dtype,
-                shared_name=self.shared_name,
-                container=self._tfps_container,
-            )
-            tf.raw_ops.AssignVariableOp(resource=handle, value=tf.identity(value))
+            value = tf.identity(value)
+        NamedResource(self.container, self.shared_name, device).write(value)
 
     @property
     def _is_large(self) -> bool:
@@ -267,13 +240,13 @@ class ServerVariable(private.BaseResourceVariable):
         return result
 
     @property
-    def resource(self) -> NamedResource:
-        """What is needed to free the variable after this object is gone."""
-        return NamedResource(self._tfps_container, self.shared_name, self._tfps_devices)
+    def container(self) -> str:
+        return self._tfps_container
 
-    def destroy(self) -> None:
-        """Free the value and its mirrors on the servers."""
-        self.resource.destroy()
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Its home first, then those of its mirrors."""
+        return tuple(self._tfps_devices)
 
 
 def _name_of(handle: tf.Tensor) -> tuple[str, str]:

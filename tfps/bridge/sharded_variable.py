@@ -47,7 +47,7 @@ class ShardedVariable(ComposedVariable):
             keras_variable_over(native, path=f"{path}/{number}")
             for number, native in enumerate(natives)
         )
-        self._tfps_container = first.resource.container
+        self._tfps_container = first.container
         self._tfps_device = first.device  # what belongs to it and is no shard lies there
         self._tfps_devices = list(dict.fromkeys(native.device for native in natives))
         super().__init__(
@@ -171,11 +171,6 @@ class ShardedVariable(ComposedVariable):
         rest = [f"0,{axis}" for axis in self.shape[1:]]
         shape = " ".join(str(axis) for axis in self.shape)
         return f"{shape} {':'.join([f'{begin},{length}', *rest])}"
-
-    def destroy(self) -> None:
-        """Free the shards."""
-        for native in self.variables:
-            native.destroy()
 
 
 def keras_variable_over(native: ServerVariable, *, path: str) -> Any:

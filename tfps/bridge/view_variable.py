@@ -49,7 +49,7 @@ class ViewVariable(ComposedVariable):
 
     def __init__(self, slab: SlabVariable, *, member: Member, replaces: ServerVariable) -> None:
         self.slab, self.member = slab, member
-        self._tfps_container = slab.resource.container
+        self._tfps_container = slab.container
         self._tfps_device = slab.device
         self._tfps_devices = [slab.device]
         super().__init__(
@@ -141,6 +141,3 @@ class ViewVariable(ComposedVariable):
             # A write to a part makes every later read copy the whole vector, until this is said.
             done = tf.raw_ops.DisableCopyOnRead(resource=handle)
         return self if read_value else done
-
-    def destroy(self) -> None:
-        """Nothing to free: the slab goes when the last of its variables has left it."""

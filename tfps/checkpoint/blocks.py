@@ -104,11 +104,16 @@ def _shape(shard: StoredShard, rows: int) -> list[int]:
     return [rows, *shard.shape[1:]] if shard.shape else []
 
 
+def snapshot_name(storage: Any) -> str:
+    """What a server calls the value of a variable, or slab, while it is written."""
+    return f"snapshot_{storage.shared_name}"
+
+
 def snapshot_handle(storage: Any) -> tf.Tensor:
     """Where a server keeps the value of a variable, or slab, while it is written."""
     return private.variable_handle(
         shape=storage.shape,
         dtype=storage.dtype,
-        shared_name=f"snapshot_{storage.shared_name}",
-        container=storage.resource.container,
+        shared_name=snapshot_name(storage),
+        container=storage.container,
     )

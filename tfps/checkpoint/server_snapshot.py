@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.checkpoint.blocks import block_of_storage, files_of, snapshot_handle
+from tfps.bridge.named_resource import NamedResource
+from tfps.checkpoint.blocks import block_of_storage, files_of, snapshot_handle, snapshot_name
 from tfps.checkpoint.bundle import write_bundle
 from tfps.checkpoint.contents import StoredShard
 from tfps.checkpoint.layout import RowBlock
@@ -40,6 +41,10 @@ class ServerSnapshot:
             shard.native if shard.native.slab is None else shard.native.slab for shard in shards
         ]
         self._storages = list({storage.shared_name: storage for storage in held}.values())
+        self._snapshots = [
+            NamedResource(storage.container, snapshot_name(storage), server.device)
+            for storage in self._storages
+        ]
         self._take = self._line.function(self._trace_take, arguments=1)
         self._free = self._line.function(self._trace_free, arguments=0)
         self._files = [(file, self._writer(file)) for file in files_of(shards)]
@@ -50,6 +55,7 @@ class ServerSnapshot:
         Args:
             number: larger than any before; an attempt that arrives late notes nothing.
         """
+        self._server.contents.add(self._snapshots)
         return self._take(number)[0]
 
     def write(self, folder: Path) -> dict[str, tuple[RowBlock, ...]]:
@@ -74,6 +80,7 @@ class ServerSnapshot:
     def free(self) -> None:
         """Let the server forget what was noted."""
         self._free()
+        self._server.contents.discard(self._snapshots)
 
     def close(self) -> None:
         """Close the line; a snapshot that is kept stays until the server ends."""
@@ -126,10 +133,8 @@ class ServerSnapshot:
 
     def _trace_free(self) -> list[tf.Tensor]:
         freed = [
-            tf.raw_ops.DestroyResourceOp(
-                resource=snapshot_handle(storage), ignore_lookup_error=True
-            )
-            for storage in self._storages
+            tf.raw_ops.DestroyResourceOp(resource=snapshot.handle(), ignore_lookup_error=True)
+            for snapshot in self._snapshots
         ]
         with tf.control_dependencies(freed):
             return [tf.constant(len(freed), tf.int64)]

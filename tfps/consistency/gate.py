@@ -13,16 +13,13 @@ from tfps.consistency.waiters import TensorVectors, Waiters
 
 
 class Membership(Protocol):
-    """What follows when workers come and go; under the server's mutex, but for `destroy`."""
+    """What follows when workers come and go; under the server's mutex."""
 
     def enter(self, worker: tf.Tensor, accepted: tf.Tensor) -> None:
         """Trace what a worker's entry changes."""
 
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         """Trace what follows when somebody has left, of itself or not."""
-
-    def destroy(self) -> None:
-        """Free what is held on the server."""
 
 
 class Memberships:
@@ -42,10 +39,6 @@ class Memberships:
     def leave(self, worker: tf.Tensor, leaves: tf.Tensor) -> None:
         for place in self._places:
             place.leave(worker, leaves)
-
-    def destroy(self) -> None:
-        for place in self._places:
-            place.destroy()
 
 
 class Gate(Membership, Protocol):
@@ -84,9 +77,6 @@ class OpenGate:
 
     def end_step(self, worker: tf.Tensor, *, counts: tf.Tensor, clock: tf.Tensor) -> None:
         """Nobody has to wait."""
-
-    def destroy(self) -> None:
-        """Nothing is held."""
 
     def wait(
         self, worker: tf.Tensor, read: Callable[[], Sequence[tf.Tensor]]
@@ -133,10 +123,6 @@ class BoundedGate:
         (end,) = tf.while_loop(lambda blocked: blocked, look_again, (tf.constant(True),))
         with tf.control_dependencies([end]), self._ledger.locked():
             return read()
-
-    def destroy(self) -> None:
-        """Free the queues."""
-        self._waiters.destroy()
 
     @staticmethod
     def _is_blocked(decision: Decision) -> tf.Tensor:

@@ -38,7 +38,7 @@ class Contribution:
 
 
 class RoundGate:
-    """Rounds on one server. All but `wait` and `destroy` run under the server's mutex.
+    """Rounds on one server. All but `wait` run under the server's mutex.
 
     A round may be completed by somebody's death, when no push comes that would apply it. So those
     that have contributed are woken then, and whoever looks again first applies it.
@@ -146,10 +146,6 @@ class RoundGate:
     def position(self) -> tf.Tensor:
         """Of the server."""
         return self._state().position
-
-    def destroy(self) -> None:
-        """Free the queues."""
-        self._waiters.destroy()
 
     def _one_hot(self, worker: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:
         return self._ledger.one_hot(worker) * tf.cast(condition, tf.int64)

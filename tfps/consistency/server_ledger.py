@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.named_resource import NamedResource, open_mutex
+from tfps.bridge.resource_holder import ResourceHolder
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Entries, LedgerLayout
@@ -175,36 +177,32 @@ class ServerLedger:
     """One server's ledger, its window of applied tickets and its mutex.
 
     Args:
-        device: the server.
-        container: the job's container.
+        contents: of the server.
         workers: how many workers can take part.
     """
 
-    def __init__(self, *, device: str, container: str, workers: int) -> None:
-        self.device, self.container, self.layout = device, container, LedgerLayout(workers)
-        self._cells = ServerVariable(
+    def __init__(self, contents: ResourceHolder, *, workers: int) -> None:
+        self.contents, self.layout = contents, LedgerLayout(workers)
+        self._mutex = NamedResource(contents.container, "mutex", contents.device, open_mutex)
+        contents.add([self._mutex])
+        self._cells = contents.create(
+            ServerVariable,
             np.array(self.layout.blank(), np.int64),
-            device=device,
-            container=container,
             shared_name="ledger",
             trainable=False,
             name="ledger",
         )
-        self._applied = ServerVariable(
+        self._applied = contents.create(
+            ServerVariable,
             np.full([APPLIED_WINDOW_TICKETS], -1, np.int64),
-            device=device,
-            container=container,
             shared_name="applied_tickets",
             trainable=False,
             name="applied_tickets",
         )
 
-    def _mutex(self) -> tf.Tensor:
-        return tf.raw_ops.MutexV2(container=self.container, shared_name="mutex")
-
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """While tracing a server function: everything inside runs under the server's mutex."""
-        return under_mutex(self._mutex())
+        return under_mutex(self._mutex.handle())
 
     def entries(self) -> ServerEntries:
         """The ledger as they are at this point of the trace."""
@@ -301,10 +299,3 @@ class ServerLedger:
             indices=self.layout.duration(kind, bins),
             updates=tf.constant([1], tf.int64),
         )
-
-    def destroy(self) -> None:
-        """Free the ledger and the mutex."""
-        self._cells.destroy()
-        self._applied.destroy()
-        with tf.init_scope(), private.placed_on(self.device):
-            tf.raw_ops.DestroyResourceOp(resource=self._mutex(), ignore_lookup_error=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
+from tfps.bridge.named_resource import NamedResource
 from tfps.consistency.server_ledger import ServerLedger
 
 TOKEN = 1  # says nothing: who gets one looks at the ledger again
@@ -46,6 +46,13 @@ class Waiters:
 
     def __init__(self, ledger: ServerLedger) -> None:
         self._ledger = ledger
+        # TensorFlow lets variables lie in containers that it refuses for queues.
+        container = re.sub(r"[^\w.\-/]|_", "-", ledger.contents.container)
+        self._queues = [
+            NamedResource(container, f"gate_{worker}", ledger.contents.device, _open_queue)
+            for worker in range(ledger.layout.workers)
+        ]
+        ledger.contents.add(self._queues)
 
     def wake(self, released: tf.Tensor) -> None:
         """Put a token into the queue of each worker whose item is 1; the others' are 0."""
@@ -76,20 +83,14 @@ class Waiters:
         workers = range(self._ledger.layout.workers)
         return tf.switch_case(tf.cast(worker, tf.int32), [lambda s=s: take(s) for s in workers])
 
-    def destroy(self) -> None:
-        """Free the queues."""
-        for worker in range(self._ledger.layout.workers):
-            with tf.init_scope(), private.placed_on(self._ledger.device):
-                tf.raw_ops.DestroyResourceOp(resource=self._queue(worker), ignore_lookup_error=True)
-
     def _put(self, worker: int, tokens: tf.Tensor) -> None:
         tf.raw_ops.QueueEnqueueManyV2(handle=self._queue(worker), components=[tokens])
 
     def _queue(self, worker: int) -> tf.Tensor:
-        return tf.raw_ops.FIFOQueueV2(
-            component_types=[tf.int64],
-            shapes=[[]],
-            # TensorFlow lets variables lie in containers that it refuses for queues.
-            container=re.sub(r"[^\w.\-/]|_", "-", self._ledger.container),
-            shared_name=f"gate_{worker}",
-        )
+        return self._queues[worker].handle()
+
+
+def _open_queue(container: str, shared_name: str) -> tf.Tensor:
+    return tf.raw_ops.FIFOQueueV2(
+        component_types=[tf.int64], shapes=[[]], container=container, shared_name=shared_name
+    )

@@ -278,7 +278,7 @@ class ServerUpdate:
         for value in list(member.__dict__.values()):
             if isinstance(value, keras.Variable) and value.shape == ():
                 self._move(value, devices[0])
-                value._value.mirror_on(devices)
+                self._storage.mirror(value._value, devices)
         for _, slots in slot_lists(member):
             for slot, variable in zip(slots, variables, strict=True):
                 if slot is not None:
@@ -313,7 +313,7 @@ class ServerUpdate:
         old = variable._value
         value = old.numpy()
         if isinstance(old, ServerVariable):
-            old.destroy()  # first: it may have a mirror where the new one will lie
+            self._storage.free(old)  # first: it may have a mirror where the new one will lie
         variable._value = create(
             value,
             dtype=variable._dtype,

@@ -39,6 +39,12 @@ class SlabStorage(Protocol):
     ) -> tuple[SlabVariable, list[ViewVariable]]:
         """A vector in which variables go on; the views take their places."""
 
+    def mirror(self, variable: ServerVariable, devices: tuple[str, ...]) -> None:
+        """Keep copies of a variable on other servers."""
+
+    def free(self, variable: ServerVariable) -> None:
+        """Free the value of a variable, before the variable itself is gone."""
+
 
 def can_share(variable: Any) -> bool:
     """Whether nothing acts on a variable as a whole, whichever optimizer trains it."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfps.cluster import ClusterSpec
 from tfps.cluster.topology import Topology
-from tfps.runtime.coordinator.connections import Connections, ControlLine, RequestRoutes, Task
+from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
 from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPlane
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
 from tfps.strategy.chief import chief_start
+from tfps.transport.carrier import GrpcCarrier
+from tfps.transport.chunked_carrier import ChunkedCarrier
 
 
 class ClusterConnections:
@@ -39,34 +41,29 @@ class ClusterConnections:
         with chief_start(self._spec, self._resolver, timeout_s=timeout_s):
             connect_tensorflow()
 
-    def control(
-        self,
-        task: Task,
-        *,
-        to_any_incarnation: bool = False,
-        longest_attempt_s: float | None = None,
-    ) -> ControlLine:
+    def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
         """A session of TensorFlow's with one task."""
         kind, index = task
         devices = self.topology.workers if kind == "worker" else self.topology.servers
         return ControlPlane(
             address=self.processes[task],
             device=devices[index],
-            to_any_incarnation=to_any_incarnation,
-            longest_attempt_s=longest_attempt_s or ATTEMPT_TIMEOUT_S,
+            # Workers keep nothing that a call could ask for.
+            to_any_incarnation=kind == "worker",
+            longest_attempt_s=longest_attempt_s,
         )
 
     def routes(
-        self,
-        *,
-        job_id: int,
-        servers: Sequence[Server],
-        worker_lines: Sequence[ControlLine],
-        transport: str,
-    ) -> RequestRoutes:
+        self, *, job_id: int, servers: list[Server], lines: list[ControlLine], transport: str
+    ) -> DataPlane:
         """Direct between processes of tfps, else TensorFlow's RPC."""
+        contents = {server.device: server.contents for server in servers}
         return DataPlane(
-            job_id=job_id, servers=servers, worker_lines=worker_lines, transport=transport
+            job_id=job_id,
+            servers=servers,
+            lines=lines,
+            transport=transport,
+            plain_carrier=ChunkedCarrier(GrpcCarrier(), contents=contents, workers=len(lines)),
         )
 
 

@@ -169,7 +169,8 @@ class _Packed:
             strategy: Any = of()
             if self.layouts is None:
                 announce(f"compiling {getattr(user(), '__name__', 'a function')} for the workers")
-            outputs, self.falls_back = trace_packed(user(), args, kwargs, strategy=strategy)
+            call = functools.partial(user(), *args, **kwargs)
+            outputs, self.falls_back = trace_packed(call, strategy=strategy)
             if self.layouts is None:
                 self.layouts = strategy.runtime.layouts
             return outputs

@@ -23,11 +23,10 @@ from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import decode, encode
-from tfps.runtime.message.request_header import NOTHING_TOLD
 from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.worker.exchange import Origin, column_of, payloads_of, requests, timed_exchange
+from tfps.runtime.worker.exchange import column_of, payloads_of, requests, timed_exchange
 from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.worker_index import caller_of_call
 from tfps.transport.message import Kind, Reply
@@ -293,8 +292,8 @@ class Primitives:
         *,
         times: ExchangeTimes | None = None,
     ) -> tuple[Any, tf.Tensor]:
-        calls = requests(servers, Kind.PULL, origin=Origin(caller=caller_of_call(servers)))
-        replies, duration = timed_exchange(self._runtime.carrier, calls)
+        calls = requests(servers, Kind.PULL, fields=caller_of_call(servers))
+        replies, duration = timed_exchange(self._runtime.data_plane.carrier, calls)
         noted = [] if times is None else [times.has_pulled(duration)]  # on a worker
         layouts = [server.parameter_layout for server in servers]
         found = decode(layouts, payloads_of(replies), parameters)
@@ -320,16 +319,17 @@ class Primitives:
                 value_of=lambda variable: variable._value,
             )
         named = {gradient_name(p): g for p, g in zip(parameters, gradients, strict=True)}
-        named = in_shards(named, parameters, name=gradient_name)
+        cut = in_shards(parameters, lambda p: named[gradient_name(p)], name=gradient_name)
         with tf.control_dependencies([version]):
-            told = NOTHING_TOLD if times is None else times.fields()
+            told = {} if times is None else times.fields()
         calls = requests(
             servers,
             Kind.PUSH,
-            {p: encode(server.wires[0], named) for p, server in enumerate(servers)},
-            origin=Origin([version[p] for p in range(len(servers))], caller_of_call(servers), told),
+            {p: encode(server.wires[0], cut) for p, server in enumerate(servers)},
+            versions=[version[p] for p in range(len(servers))],
+            fields={**caller_of_call(servers), **told},
         )
-        replies, duration = timed_exchange(self._runtime.carrier, calls)
+        replies, duration = timed_exchange(self._runtime.data_plane.carrier, calls)
         noted = [] if times is None else [times.has_pushed(duration)]
         with tf.control_dependencies(noted):
             version = tf.stack(column_of(replies, Reply.VERSION))

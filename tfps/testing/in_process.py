@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,11 +11,17 @@ import tensorflow as tf
 from tfps.bridge.remote_value import fetch_without_a_cluster
 from tfps.bridge.server_function import server_function
 from tfps.cluster.topology import Topology
-from tfps.runtime.coordinator.connections import ControlLine, RequestRoutes, Task
-from tfps.runtime.coordinator.control_plane import ANSWERS, NoSuchFunction
+from tfps.runtime.coordinator.connections import ControlLine, Task
+from tfps.runtime.coordinator.control_plane import (
+    ANSWERS,
+    ATTEMPT_TIMEOUT_S,
+    CALL_TIMEOUT_S,
+    NoSuchFunction,
+    signature_of,
+)
+from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
-from tfps.transport.carrier import Carrier, InProcessCarrier
-from tfps.transport.service import Service
+from tfps.transport.carrier import InProcessCarrier
 
 
 class InProcessConnections:
@@ -33,28 +39,23 @@ class InProcessConnections:
         """Nothing is elsewhere, so TensorFlow connects to nothing."""
         fetch_without_a_cluster()
 
-    def control(
-        self,
-        task: Task,
-        *,
-        to_any_incarnation: bool = False,
-        longest_attempt_s: float | None = None,
-    ) -> ControlLine:
+    def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
         """A line to a device."""
         kind, index = task
         topology = self.topology
         return DeviceLine(topology.worker(index) if kind == "worker" else topology.server(index))
 
     def routes(
-        self,
-        *,
-        job_id: int,
-        servers: Sequence[Server],
-        worker_lines: Sequence[ControlLine],
-        transport: str,
-    ) -> RequestRoutes:
+        self, *, job_id: int, servers: list[Server], lines: list[ControlLine], transport: str
+    ) -> DataPlane:
         """From device to device, whatever the transport: there is no network between them."""
-        return InProcessRoutes(servers=len(servers), workers=len(worker_lines))
+        return DataPlane(
+            job_id=job_id,
+            servers=servers,
+            lines=lines,
+            transport="grpc",  # nothing is direct
+            plain_carrier=InProcessCarrier(),
+        )
 
 
 class DeviceLine:
@@ -72,9 +73,7 @@ class DeviceLine:
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
         """Trace a function of the device; calling it with numbers or arrays returns arrays."""
-        if isinstance(arguments, int):
-            arguments = [tf.TensorSpec([], tf.int64)] * arguments
-        signature = list(arguments)
+        signature = signature_of(arguments)
         with tf.init_scope():
             concrete = server_function(trace, device=self._device, signature=signature)
 
@@ -95,15 +94,9 @@ class DeviceLine:
 
         return call
 
-    def process_function(
-        self, token: str, *, arguments: Sequence[tf.DType], result: tf.DType
-    ) -> Callable[..., Any]:
+    def ask(self, token: str, *values: int | bytes, patience_s: float = CALL_TIMEOUT_S) -> Any:
         """A device is no process, and has registered nothing."""
-
-        def call(*_: Any, **__: float) -> Any:
-            raise NoSuchFunction(f"{self._device} has no function {token}")
-
-        return call
+        raise NoSuchFunction(f"{self._device} has no function {token}")
 
     def is_reachable(self, *, timeout_s: float) -> bool:
         """As long as this process runs."""
@@ -111,58 +104,3 @@ class DeviceLine:
 
     def close(self, *, answering: bool = True) -> None:
         """A line is nothing but a name."""
-
-
-class ServedPlan(NamedTuple):
-    """What a server serves."""
-
-    service: Service
-    functions: tuple[Any, ...]  # in the order of the service's entries
-
-
-class InProcessRoutes:
-    """Requests from device to device.
-
-    Args:
-        servers: how many there are.
-        workers: how many there are.
-
-    Attributes:
-        plans: what each server serves, by its index and the number of the plan.
-    """
-
-    def __init__(self, *, servers: int, workers: int) -> None:
-        self.carrier: Carrier = InProcessCarrier()
-        self.carriers = (self.carrier.name,) * servers
-        self.direct_workers = (True,) * workers
-        self.plans: dict[tuple[int, int], ServedPlan] = {}
-
-    def carrier_of(self, worker: int) -> Carrier:
-        """The only one."""
-        return self.carrier
-
-    def install(
-        self, server: Server, service: Service, functions: Sequence[Any], *, hot: int
-    ) -> None:
-        """Note what the server serves; a call brings its function with it."""
-        self.plans[server.index, service.plan_id] = ServedPlan(service, tuple(functions))
-
-    def forget(self, plans: Sequence[tuple[int, int]]) -> None:
-        """Let go of the functions of (server, plan)s that nobody uses any more."""
-        for plan in plans:
-            self.plans.pop(plan, None)
-
-    def last_failures(self) -> str:
-        """Nothing: an error reaches the coordinator as it was raised."""
-        return ""
-
-    def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
-        """None: an error reaches the coordinator as it was raised."""
-        return None
-
-    def hang_up(self, server: int) -> None:
-        """A server of this process is never lost."""
-
-    def close(self) -> None:
-        """Let go of everything."""
-        self.plans.clear()

@@ -14,7 +14,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
 MAX_RESIDENT_BYTES = 1 << 30

@@ -14,7 +14,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim
 from tfps.training.batch import empty_component, restore_batch
 from tfps.training.shards import Shards
 

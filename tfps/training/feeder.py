@@ -14,7 +14,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_function import server_function
 from tfps.errors import UnsupportedError
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim
 from tfps.training.batch import empty_component, restore_batch
 from tfps.training.early_dataset import tells_of_an_early_device
 

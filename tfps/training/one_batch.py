@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim
 
 
 class OneBatch:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim
 from tfps.training.batch import empty_component, numbered, restore_batch
 from tfps.training.dataset_function import dataset_of_pipeline, takes_context
 from tfps.training.dataset_graph import make_operations_deterministic, without_global_seed

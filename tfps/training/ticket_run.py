@@ -17,7 +17,8 @@ from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
-from tfps.runtime.worker.fit_loop import closure_control
+from tfps.runtime.coordinator.worker_error import servers_error
+from tfps.runtime.worker.visit import closure_control
 from tfps.training.invitations import Invitations
 from tfps.training.lost_workers import LostWorkers
 from tfps.training.step_rate import StepRate
@@ -63,7 +64,7 @@ class TicketRun:
             closure_control(0, 0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
         )
         server = runtime.ticket_server
-        compiled.report(reset=True)
+        compiled.servers[0].report(reset=True)
         self.first = server.open_tickets(0)
         self._steps = UNLIMITED_TICKETS if tickets is None else tickets
         self._end = self.first + self._periods(self._steps)
@@ -192,7 +193,7 @@ class TicketRun:
 
     def sample(self) -> None:
         """Read progress, metric totals and outputs from the ticket server."""
-        self.cells, self.metrics, self.outputs = self._compiled.report()
+        self.cells, self.metrics, self.outputs = self._compiled.servers[0].report()
         self.samples += 1
         self._sampled_s = time.monotonic()
         layout = self._runtime.ticket_server.layout
@@ -300,5 +301,7 @@ class TicketRun:
         if Status.LOST not in np.asarray(result)[1:]:
             known_to.add(worker)
             return True
-        self._compiled.raise_server_error()
+        error = servers_error(self._compiled.servers, self._runtime.data_plane)
+        if error is not None:
+            raise error
         return False

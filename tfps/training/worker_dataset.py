@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.program.examples import count_examples
-from tfps.runtime.worker.fit_loop import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim
 from tfps.training.batch import numbered, restore_batch
 from tfps.training.dataset_graph import NotPortable, make_deterministic, portable_graph, reads_files
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge.resource_holder import ResourceHolder
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.chunk import chunk_bytes_from_environment, chunks
 from tfps.transport.message import Reply
@@ -28,15 +29,20 @@ class ChunkedCarrier:
 
     Args:
         inner: the carrier of small messages.
-        container: the job's container.
-        workers: how many workers can take part.
+        contents: of each server, by its device.
+        workers: how many can take part.
         chunk_bytes: most bytes of a payload that go at once; None reads the environment.
     """
 
     def __init__(
-        self, inner: Carrier, *, container: str, workers: int, chunk_bytes: int | None = None
+        self,
+        inner: Carrier,
+        *,
+        contents: Mapping[str, ResourceHolder],
+        workers: int,
+        chunk_bytes: int | None = None,
     ) -> None:
-        self._inner, self._container, self._workers = inner, container, workers
+        self._inner, self._contents, self._workers = inner, contents, workers
         self._chunk_bytes = chunk_bytes or chunk_bytes_from_environment()
         self._stagings: dict[str, Staging] = {}
         self.name = inner.name
@@ -51,9 +57,8 @@ class ChunkedCarrier:
 
     def _in_parts(self, call: ServerCall) -> Message:
         if call.device not in self._stagings:
-            self._stagings[call.device] = Staging(
-                device=call.device, container=self._container, workers=self._workers
-            )
+            contents = self._contents[call.device]
+            self._stagings[call.device] = Staging(contents, workers=self._workers)
         staging, header = self._stagings[call.device], call.request.header
         # Seeds of 0 draw from the machine's entropy: two workers never use the same stamp, even
         # when the user fixed all seeds.
@@ -102,11 +107,6 @@ class ChunkedCarrier:
         closed = ask(staging.close, [], after=last)
         with tf.control_dependencies([closed.header]):
             return Message(tf.identity(reply.header), reply.ids, answer)
-
-    def destroy(self) -> None:
-        """Free what the servers keep for it."""
-        for staging in self._stagings.values():
-            staging.destroy()
 
 
 def _size_bytes(call: ServerCall) -> int:

@@ -12,8 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.named_resource import NamedResource, open_mutex
+from tfps.bridge.resource_holder import ResourceHolder
 from tfps.bridge.server_function import server_function
-from tfps.bridge.server_variable import NamedResource
 from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.consistency.server_ledger import under_mutex
 from tfps.transport.carrier import Message
@@ -47,14 +48,18 @@ class Staging:
     so parts of two exchanges never meet.
 
     Args:
-        device: the server.
-        container: the job's container.
-        workers: how many workers can take part.
+        contents: of the server.
+        workers: how many can take part.
     """
 
-    def __init__(self, *, device: str, container: str, workers: int) -> None:
-        self._device, self._container, self._workers = device, container, workers
+    def __init__(self, contents: ResourceHolder, *, workers: int) -> None:
+        device, container = self._device, self._container = contents.device, contents.container
+        self._workers = workers
         self._seats = 2 * workers + 1  # the coordinator exchanges too
+        self._mutex = NamedResource(container, "staging_mutex", device, open_mutex)
+        # The server makes them when a request needs them.
+        names = ["staging", *map(_name, range(self._seats))]
+        contents.add([self._mutex, *(NamedResource(container, name, device) for name in names)])
 
     @_on_server
     def open(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Parts:
@@ -170,16 +175,10 @@ class Staging:
         with tf.init_scope():
             return server_function(trace, device=self._device, signature=signature)
 
-    def destroy(self) -> None:
-        """Free everything; the server may have none of it."""
-        for name in ["staging", *map(_name, range(self._seats))]:
-            NamedResource(self._container, name, [self._device]).destroy()
-
     @contextlib.contextmanager
     def _locked(self) -> Iterator[tf.Tensor]:
         """The notes about all seats; what is done inside is done by one request at a time."""
-        mutex = tf.raw_ops.MutexV2(container=self._container, shared_name="staging_mutex")
-        with under_mutex(mutex):
+        with under_mutex(self._mutex.handle()):
             handle, blank = self._book_handle(), tf.zeros([self._seats, len(Column)], tf.int64)
             # Made by the first request: the coordinator cannot make a variable while it traces for
             # a worker that came back.

@@ -20,3 +20,6 @@ TURN = "tfps_data_turn"  # (connection, reply) -> (function, request)
 EXCHANGE = "tfps_data_exchange"  # (peers, servers, reply sizes, requests) -> replies
 HANG_UP = "tfps_data_hang_up"  # (job, server) -> 1
 LINK_FAILURE = "tfps_data_link_failure"  # (job) -> text of the last lost connection, or ""
+
+# Of those that the coordinator calls, what returns bytes; the others return a number.
+RETURNING_BYTES = frozenset({FINGERPRINT, OPEN, FAILURE, ERROR, LINK_FAILURE})

@@ -207,7 +207,7 @@ def test_worker_and_server_meet_in_calls_only(
                 waiting += functions[name].node_def
     calls = {name: sum(_is_exchange(node) for node in body) for name, body in bodies.items()}
     (loop,) = (node for node in graph.node if node.op in ("While", "StatelessWhile"))
-    per_exchange = 1 if strategy.runtime.carrier.name == "direct" else SERVERS
+    per_exchange = 1 if strategy.runtime.data_plane.carrier.name == "direct" else SERVERS
     assert calls.pop(loop.attr["body"].func.name) == per_exchange  # a push to each
     assert calls.pop("closure") == 2 * per_exchange  # join and leave
     assert set(calls.values()) <= {0}

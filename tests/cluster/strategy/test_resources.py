@@ -49,11 +49,12 @@ class TaskNames:
 
 
 def _names(strategy: tfps.ParameterServerStrategy) -> set[Name]:
-    runtime = strategy.runtime
-    ledgers = [server.ledger for server in runtime.servers]
-    resources = [*runtime._resources.values()]
-    resources += [part.resource for ledger in ledgers for part in (ledger._cells, ledger._applied)]
-    return {(resource.container, resource.shared_name) for resource in resources}
+    return {
+        (resource.container, resource.shared_name)
+        for contents in strategy.runtime.contents
+        for resource, record in contents.records.items()
+        if record is not None  # else no variable
+    }
 
 
 def _use(strategy: tfps.ParameterServerStrategy, *, fits: bool) -> None:

@@ -14,6 +14,7 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.admission import PushClaim, admit
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.launch import LocalCluster
+from tfps.runtime.coordinator.server_contents import ServedPlan, ServerContents
 from tfps.transport.carrier import Carrier, GrpcCarrier, InProcessCarrier, Message, ServerCall
 from tfps.transport.layout import Layout
 from tfps.transport.message import PROTOCOL, REPLY_FIELDS, REQUEST_FIELDS, Kind, Reply, Request
@@ -40,8 +41,8 @@ class EchoServer:
     """A server function with state, ids and a payload: it admits, counts, and doubles."""
 
     def __init__(self, device: str, *, container: str) -> None:
-        self.device = device
-        self.ledger = ServerLedger(device=device, container=container, workers=1)
+        self.device, self.contents = device, ServerContents(device=device, container=container)
+        self.ledger = ServerLedger(self.contents, workers=1)
         self.function = server_function(
             self._answer, device=device, signature=Message.signature(REQUEST_FIELDS)
         )
@@ -139,7 +140,7 @@ def _replies(
                 assert reply.header.shape == [REPLY_FIELDS]
                 replies.append([part.numpy() for part in reply])
     for server in servers:
-        server.ledger.destroy()
+        server.contents.free(server.contents.records)
     return replies
 
 
@@ -151,8 +152,8 @@ def _directly(strategy: tfps.ParameterServerStrategy) -> list[list[np.ndarray]]:
     for server, echo in zip(runtime.servers, servers, strict=True):
         entry = Entry(Kind.PUSH, 0, LAYOUT.size_bytes, LAYOUT.size_bytes)
         service = Service(runtime.job_id, PLAN, 10, (entry,))
-        runtime.data_plane.install(server, service, [echo.function], hot=0)
-    return _replies(runtime.carrier, servers, job_id=runtime.job_id)
+        runtime.install(server, ServedPlan(service, (echo.function,)))
+    return _replies(runtime.data_plane.carrier, servers, job_id=runtime.job_id)
 
 
 def test_replies_are_equal(strategy: tfps.ParameterServerStrategy) -> None:
@@ -201,4 +202,4 @@ def test_a_loop_on_the_server_answers_like_single_calls(
         assert fields[Reply.STATUS] == decide.Status.OK
         assert fields[Reply.VERSION] == 20
         assert exchange().numpy()[Reply.STATUS] == decide.Status.DUPLICATE
-    server.ledger.destroy()
+    server.contents.free(server.contents.records)

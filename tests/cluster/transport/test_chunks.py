@@ -15,6 +15,7 @@ import tfps
 from tfps.bridge.server_function import server_function
 from tfps.consistency.ledger import Status
 from tfps.launch import LocalCluster
+from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.testing import watch_leftovers
 from tfps.transport.carrier import GrpcCarrier, Message, ServerCall
 from tfps.transport.chunk import CHUNK_BYTES_VARIABLE
@@ -56,9 +57,9 @@ def strategy(
 
 @pytest.fixture
 def carrier(strategy: tfps.ParameterServerStrategy) -> Iterator[ChunkedCarrier]:
-    made = ChunkedCarrier(GrpcCarrier(), container="chunks", workers=2, chunk_bytes=CHUNK)
-    yield made
-    made.destroy()
+    contents = ServerContents(device=SERVER, container="chunks")
+    yield ChunkedCarrier(GrpcCarrier(), contents={SERVER: contents}, workers=2, chunk_bytes=CHUNK)
+    contents.free(contents.records)
 
 
 def _echo(reply_bytes: int) -> Any:
@@ -143,7 +144,8 @@ def test_parts_of_several_senders_do_not_meet(carrier: ChunkedCarrier) -> None:
 
 def test_a_dead_worker_leaves_nothing_behind(strategy: tfps.ParameterServerStrategy) -> None:
     """It ended after some of its parts; its successor's exchange is whole, its own is refused."""
-    staging = Staging(device=SERVER, container="dead_worker", workers=2)
+    contents = ServerContents(device=SERVER, container="dead_worker")
+    staging = Staging(contents, workers=2)
     inner = GrpcCarrier()
     call = staging.call(_echo(100), request_bytes=2000, keeps_reply=True)
 
@@ -178,7 +180,7 @@ def test_a_dead_worker_leaves_nothing_behind(strategy: tfps.ParameterServerStrat
     assert not nothing.payload.numpy().any()
     assert status(ask(staging.close, old, incarnation=1)) == Status.EVICTED
     assert status(ask(staging.close, new, incarnation=2)) == Status.OK
-    staging.destroy()
+    contents.free(contents.records)
 
 
 def _model() -> keras.Model:

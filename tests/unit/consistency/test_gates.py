@@ -13,6 +13,7 @@ from tfps.consistency.dynamic_gate import DynamicGate
 from tfps.consistency.extra_steps import Limits
 from tfps.consistency.gate import BoundedGate
 from tfps.consistency.server_ledger import ServerLedger
+from tfps.runtime.coordinator.server_contents import ServerContents
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 SLOW, FAST = 0, 1
@@ -21,9 +22,9 @@ INTEGER = tf.TensorSpec([], tf.int64)
 
 @pytest.fixture
 def ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
-    made = ServerLedger(device=DEVICE, container=f"test_{request.node.name}", workers=2)
-    yield made
-    made.destroy()
+    contents = ServerContents(device=DEVICE, container=f"test_{request.node.name}")
+    yield ServerLedger(contents, workers=2)
+    contents.free(contents.records)
 
 
 def served(ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[..., int], ...]:
@@ -66,7 +67,6 @@ def test_who_waits_goes_on_when_the_slowest_has_pushed(ledger: ServerLedger) -> 
     # Who comes again begins beside the slowest, and counts on from where it says.
     assert enter(SLOW) == 2
     assert push(SLOW, 8) == 1
-    gate.destroy()
 
 
 def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(ledger: ServerLedger) -> None:
@@ -93,4 +93,3 @@ def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(ledger: ServerLed
     layout = ledger.layout
     known = ledger.by_worker(layout.pushed, layout.pushed_before, layout.granted)
     assert [int(cells[FAST]) for cells in known] == [0, 0, 0]
-    gate.destroy()

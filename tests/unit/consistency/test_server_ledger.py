@@ -17,6 +17,7 @@ from tfps.consistency.admission import PushClaim, admit
 from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS, bin_of
 from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
 from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS, ServerLedger
+from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.message import Kind
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -25,10 +26,14 @@ INTEGER = tf.TensorSpec([], tf.int64)
 
 
 @pytest.fixture
-def ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
-    made = ServerLedger(device=DEVICE, container=f"test_{request.node.name}", workers=WORKERS)
-    yield made
-    made.destroy()
+def contents(request: pytest.FixtureRequest) -> ServerContents:
+    return ServerContents(device=DEVICE, container=f"test_{request.node.name}")
+
+
+@pytest.fixture
+def ledger(contents: ServerContents) -> Iterator[ServerLedger]:
+    yield ServerLedger(contents, workers=WORKERS)
+    contents.free(contents.records)
 
 
 def _traced(
@@ -173,8 +178,16 @@ def test_durations_fall_into_the_bins_of_the_histogram(ledger: ServerLedger) -> 
     assert BINS_PER_DOUBLING == 4
 
 
-def test_destroyed_books_are_blank_when_made_again(ledger: ServerLedger) -> None:
+@pytest.mark.parametrize("how", ["anew", "replayed"])
+def test_freed_ledgers_are_blank_when_made_again(
+    ledger: ServerLedger, contents: ServerContents, how: str
+) -> None:
     _join(ledger)(0, 4)
-    ledger.destroy()
-    again = ServerLedger(device=DEVICE, container=ledger._cells._tfps_container, workers=WORKERS)
-    assert _cells(again)() == again.layout.blank()
+    assert _cells(ledger)() != ledger.layout.blank()
+    for resource in contents.records:
+        resource.destroy()
+    if how == "replayed":
+        contents.replay()
+    else:
+        ServerLedger(contents, workers=WORKERS)
+    assert _cells(ledger)() == ledger.layout.blank()

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.waiters import Waiters
+from tfps.runtime.coordinator.server_contents import ServerContents
 
 WORKERS = 3
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -22,7 +23,8 @@ def _tokens(waiters: Waiters) -> list[int]:
 
 def test_each_that_is_woken_gets_one_token() -> None:
     with tf.device(DEVICE):
-        waiters = Waiters(ServerLedger(device=DEVICE, container="waiters", workers=WORKERS))
+        contents = ServerContents(device=DEVICE, container="waiters")
+        waiters = Waiters(ServerLedger(contents, workers=WORKERS))
 
         @tf.function(autograph=False)
         def wake(released: Any) -> tf.Tensor:
@@ -36,12 +38,13 @@ def test_each_that_is_woken_gets_one_token() -> None:
         assert seen == [[1, 0, 1], [1, 0, 1], [1, 1, 2]]
         assert int(waiters.take_token(tf.constant(2, tf.int64))) == 1
         assert _tokens(waiters) == [1, 1, 1]
-        waiters.destroy()
+        contents.free(contents.records)
 
 
 def test_waking_is_one_condition_however_many_wait() -> None:
     """Each branch is a function of its own, to be traced, sent and prepared."""
-    waiters = Waiters(ServerLedger(device=DEVICE, container="waiters", workers=WORKERS))
+    contents = ServerContents(device=DEVICE, container="waiters")
+    waiters = Waiters(ServerLedger(contents, workers=WORKERS))
 
     @tf.function(autograph=False)
     def wake(released: tf.Tensor) -> tf.Tensor:
@@ -54,7 +57,8 @@ def test_waking_is_one_condition_however_many_wait() -> None:
 
 def test_all_are_woken_without_a_condition() -> None:
     with tf.device(DEVICE):
-        waiters = Waiters(ServerLedger(device=DEVICE, container="waiters", workers=WORKERS))
+        contents = ServerContents(device=DEVICE, container="waiters")
+        waiters = Waiters(ServerLedger(contents, workers=WORKERS))
 
         @tf.function(autograph=False)
         def wake_all() -> tf.Tensor:
@@ -65,4 +69,4 @@ def test_all_are_woken_without_a_condition() -> None:
         assert not re.findall(r'op: "(?:Stateless)?(?:If|Case)"', str(graph))
         wake_all()
         assert _tokens(waiters) == [1, 1, 1]
-        waiters.destroy()
+        contents.free(contents.records)

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 import tfps
 from tfps.consistency.ledger import Status
-from tfps.testing.in_process import InProcessRoutes
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Reply, Request
 from tfps.transport.service import Entry
@@ -69,15 +68,13 @@ class Requests:
 
     def __init__(self, strategy: tfps.ParameterServerStrategy, *, has: Kind) -> None:
         self.runtime = strategy.runtime
-        routes = self.runtime.data_plane
-        assert isinstance(routes, InProcessRoutes)
         self._plans: list[int] = []
         self._offers: list[dict[tuple[int, int], tuple[Entry, Any]]] = []
-        for server in range(len(self.runtime.servers)):
+        for contents in self.runtime.contents:
             plan_id, plan = [
                 (plan_id, plan)
-                for (of, plan_id), plan in routes.plans.items()
-                if of == server and any(entry.kind == has for entry in plan.service.entries)
+                for plan_id, plan in contents.plans.items()
+                if any(entry.kind == has for entry in plan.service.entries)
             ][-1]
             offers = zip(plan.service.entries, plan.functions, strict=True)
             self._plans.append(plan_id)
@@ -129,7 +126,7 @@ class Requests:
         )
         device = self.runtime.servers[server].device
         asked = ServerCall(device, function, request, entry.reply_bytes)
-        reply, _, answer = self.runtime.carrier.exchange({server: asked})[server]
+        reply, _, answer = self.runtime.data_plane.carrier.exchange({server: asked})[server]
         numbers = answer.numpy().tobytes()[:4]
         return Answer(
             Status(int(reply[Reply.STATUS])),

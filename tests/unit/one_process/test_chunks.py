@@ -12,7 +12,6 @@ from tests.unit.one_process.jobs import STEPS, FitJob, FunctionJob
 from tests.unit.one_process.unit_steps import BATCH
 from tfps.consistency.ledger import Status
 from tfps.testing import OneProcess
-from tfps.testing.in_process import InProcessRoutes
 from tfps.transport.carrier import Carrier, InProcessCarrier, Message, ServerCall
 from tfps.transport.chunked_carrier import ChunkedCarrier
 
@@ -46,16 +45,14 @@ class NarrowCarrier:
 def narrow() -> Iterator[tfps.ParameterServerStrategy]:
     with OneProcess(workers=1, ps=1) as cluster:
         strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
-        routes = strategy.runtime.data_plane
-        assert isinstance(routes, InProcessRoutes)
-        routes.carrier = carrier = ChunkedCarrier(
+        runtime = strategy.runtime
+        runtime.data_plane._plain_carrier = ChunkedCarrier(
             NarrowCarrier(InProcessCarrier()),
-            container=strategy.runtime.container,
+            contents={contents.device: contents for contents in runtime.contents},
             workers=1,
             chunk_bytes=CHUNK_BYTES,
         )
         yield strategy
-        carrier.destroy()
 
 
 def test_fit(narrow: tfps.ParameterServerStrategy) -> None:

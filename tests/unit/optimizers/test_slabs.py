@@ -147,12 +147,15 @@ def test_nothing_is_left_behind(server: LocalServer) -> None:
     own = {variable._value.shared_name for variable in variables}
     server.lay_out((_built(keras.optimizers.SGD(), variables), variables))
     slab = variables[0]._value.slab.shared_name
-    resources = server.storage._resources
-    assert slab in resources
-    assert not own & set(resources)
+
+    def held() -> set[str]:
+        return {resource.shared_name for resource in server.storage.contents[0].records}
+
+    assert slab in held()
+    assert not own & held()
     del variables[0]
     server.storage.collect()
-    assert slab in resources
+    assert slab in held()
     variables.clear()
     server.storage.collect()
-    assert slab not in resources
+    assert slab not in held()

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.consistency.ledger import NO_TICKET
+from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.message.payload import Body, decode, encode
-from tfps.runtime.message.request_header import NOT_MEASURED, SLOTS, Caller, request_header
+from tfps.runtime.message.request_header import NOT_MEASURED, SLOTS, request_header
 from tfps.runtime.message.wire import gradient_name
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import Origin, column_of, payloads_of, requests
+from tfps.runtime.worker.exchange import Answer, column_of, payloads_of, requests
 from tfps.runtime.worker.step import Step
+from tfps.runtime.worker.worker_index import fields_of
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.layout import Layout
 from tfps.transport.message import COORDINATOR, PROTOCOL, Kind, Reply, Request
@@ -40,7 +41,8 @@ def _fields(header: tf.Tensor) -> dict[Request, int]:
 
 
 def test_a_header_says_nothing_of_what_is_left_out() -> None:
-    fields = _fields(request_header(Kind.PULL, job_id=7, plan_id=9, call_number=SLOTS))
+    asked = {Request.JOB: 7, Request.PLAN: 9, Request.CALL: SLOTS}
+    fields = _fields(request_header(Kind.PULL, asked))
     said = {
         Request.PROTOCOL: PROTOCOL,
         Request.JOB: 7,
@@ -55,11 +57,9 @@ def test_a_header_says_nothing_of_what_is_left_out() -> None:
 
 
 def test_a_header_says_who_asks_and_what_is_told() -> None:
-    caller = Caller(tf.constant(1, tf.int64), 4, clock=8, ticket=13)
+    caller = {Request.WORKER: tf.constant(1, tf.int64), Request.INCARNATION: 4, Request.TICKET: 13}
     told = {Request.CLOCK: 9, Request.EXAMPLES: tf.constant(32, tf.int32)}
-    fields = _fields(
-        request_header(Kind.PUSH, job_id=7, plan_id=9, version=5, caller=caller, told=told)
-    )
+    fields = _fields(request_header(Kind.PUSH, {**caller, **told, Request.BASE_VERSION: 5}))
     asked = (Request.WORKER, Request.INCARNATION, Request.TICKET, Request.BASE_VERSION)
     assert [fields[field] for field in asked] == [1, 4, 13, 5]
     assert (fields[Request.CLOCK], fields[Request.EXAMPLES]) == (9, 32)
@@ -67,8 +67,8 @@ def test_a_header_says_who_asks_and_what_is_told() -> None:
 
 @pytest.mark.parametrize(("worker", "slot", "ticket"), [(3, 3, 0), (COORDINATOR, 0, COORDINATOR)])
 def test_the_coordinator_has_no_slot(worker: int, slot: int, ticket: int) -> None:
-    caller = Caller.at_call(tf.constant(worker, tf.int64))
-    assert (int(caller.worker), int(caller.ticket)) == (slot, ticket)
+    fields = fields_of(tf.constant(worker, tf.int64))
+    assert (int(fields[Request.WORKER]), int(fields[Request.TICKET])) == (slot, ticket)
 
 
 def test_all_servers_are_asked_for_nothing_more_than_a_kind() -> None:
@@ -82,7 +82,7 @@ def test_all_servers_are_asked_for_nothing_more_than_a_kind() -> None:
 
 def test_who_has_no_body_is_not_asked() -> None:
     body = Body(tf.constant([1, 2], tf.uint8), tf.constant([5], tf.int64))
-    calls = requests([Half(1), Half(2)], Kind.LOOK_UP, {1: body}, origin=Origin([10, 20]))
+    calls = requests([Half(1), Half(2)], Kind.LOOK_UP, {1: body}, versions=[10, 20])
     assert list(calls) == [1]
     assert calls[1].request.payload.numpy().tolist() == [1, 2]
     assert calls[1].request.ids.numpy().tolist() == [5]
@@ -94,6 +94,17 @@ def test_replies_are_read_in_the_order_of_servers() -> None:
     replies = {p: Message.of(header[p], tf.constant([p], tf.uint8)) for p in (1, 0)}
     assert [int(version) for version in column_of(replies, Reply.VERSION)] == [4, 6]
     assert [int(payload[0]) for payload in payloads_of(replies)] == [0, 1]
+
+
+def test_an_answer_is_accepted_where_all_servers_go_on_with_the_worker() -> None:
+    rest = [0] * (len(Reply) - 1)
+    replies = {
+        p: Message.of(tf.constant([status, *rest], tf.int64))
+        for p, status in enumerate((Status.OK, Status.LATE))
+    }
+    assert not Answer.of(replies).accepted
+    assert Answer.of(replies, accepting=(Status.OK, Status.LATE)).accepted
+    assert not Answer.of(replies, accepting=(Status.OK, Status.DUPLICATE)).accepted
 
 
 def _variable(name: str, size: int) -> Any:
@@ -130,8 +141,10 @@ class RecordingStep(Step):
 
     def __init__(self, calls: list[OptimizerCall]) -> None:
         program = Program(name="p", step=lambda _: None, batch_spec=None, trains=True, calls=calls)
-        server: Any = SimpleNamespace(server=SimpleNamespace(device=""), offers=lambda _: False)
-        super().__init__(program, servers=[server], carrier=None)  # type: ignore[arg-type]
+        server: Any = SimpleNamespace(
+            program=program, server=SimpleNamespace(device=""), offers=lambda _: False
+        )
+        super().__init__([server], carrier=None)  # type: ignore[arg-type]
         self.exchanged: list[tuple[int, list[str]]] = []
 
     def exchange(self, call_number: int, tensors: Any) -> None:

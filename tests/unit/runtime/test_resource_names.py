@@ -41,7 +41,7 @@ def _names_of_a_program(order: Sequence[str]) -> tuple[dict[str, str], set[str]]
     push([np.ones(v.shape, "float32") for v in variables])
     found = {v.path: v._value.shared_name for v in (*variables, *optimizer.variables)}
     server.storage.collect()
-    return found, set(server.storage._resources)
+    return found, {resource.shared_name for resource in server.storage.contents[0].records}
 
 
 def test_a_program_that_is_built_again_finds_its_names() -> None:
@@ -81,7 +81,7 @@ def test_a_variable_that_moves_keeps_its_name() -> None:
     storage = LocalServer().storage
     old = storage.create_variable(1.0, device=DEVICE, path="adam/iteration")
     bytes_before = storage.bytes_per_server
-    old.destroy()
+    storage.free(old)
     new = storage.create_variable(2.0, device=DEVICE, path="adam/iteration", replaces=old)
     del old
     storage.collect()
@@ -91,6 +91,8 @@ def test_a_variable_that_moves_keeps_its_name() -> None:
     stranger = LocalServer().storage.create_variable(3.0, device=DEVICE, path="adam/iteration")
     another = storage.create_variable(3.0, device=DEVICE, path="adam/iteration", replaces=stranger)
     assert another.shared_name == "variables/adam/iteration>2"
+    storage.free(stranger)  # of another container
+    assert new.numpy() == 2.0
 
 
 def test_shards_are_called_by_the_path_of_the_whole() -> None:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from tfps.runtime.worker.fit_loop import BatchClaim
+from tfps.runtime.worker.visit import BatchClaim
 from tfps.training.arrays import ResidentArrays
 
 FLOATS = np.arange(24, dtype="float64").reshape(12, 2)

@@ -20,6 +20,7 @@ from tfps.bench.transport.results import CARRIERS
 from tfps.bench.usage import EpochClock, Sample
 from tfps.bench.workload import MODELS
 from tfps.bridge.server_function import server_function
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport.carrier import Carrier, GrpcCarrier, Message, ServerCall
 from tfps.transport.direct_carrier import DirectCarrier
 from tfps.transport.links import Peers
@@ -129,7 +130,7 @@ class Echo:
         if isinstance(carrier, DirectCarrier):
             entry = Entry(Kind.PULL, 0, size_bytes, size_bytes)
             service = Service(self._runtime.job_id, plan_id, 1, (entry,))
-            self._runtime.data_plane.install(self._server, service, [self._function], hot=0)
+            self._runtime.install(self._server, ServedPlan(service, (self._function,)))
 
         def exchange(payload: tf.Tensor) -> tf.Tensor:
             request = Message(tf.constant(header), tf.zeros([0], tf.int64), payload)
@@ -160,7 +161,7 @@ class Echo:
     def forget(self, names: Sequence[str], size_bytes: int) -> None:
         """Let the server free what it has for a size."""
         plans = [(self._server.index, _plan_id(name, size_bytes)) for name in names]
-        self._runtime.data_plane.forget(plans)
+        self._runtime.forget(plans)
 
     def _carrier(self, name: str) -> Carrier:
         if name == "grpc":

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
@@ -15,10 +14,10 @@ from tfps.bridge.shards import all_shards
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.coordinator.worker_error import explain, servers_error
+from tfps.runtime.coordinator.worker_error import explain
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.runtime.worker.fit_loop import BatchSource
+from tfps.runtime.worker.visit import BatchSource
 
 
 class CompiledProgram:
@@ -40,7 +39,7 @@ class CompiledProgram:
         update_of: Callable[[Any], ServerUpdate],
     ) -> None:
         self.program, self.source = program, source
-        self._data_plane, self._tables = runtime.data_plane, runtime.function_tables
+        self._tables = runtime.function_tables
         self._places = [weakref.ref(shard._value) for shard in all_shards(program.variables)]
         self.servers = [
             FitHalf(program, runtime=runtime, server=server, update_of=update_of)
@@ -51,9 +50,9 @@ class CompiledProgram:
         ]
         if program.schedule.local is not None:
             runtime.local_slots.note(program.schedule.local.slots)
-        loop = REGIMES[program.schedule.regime].loop
+        half = REGIMES[program.schedule.regime]
         self._functions = {
-            carrier: loop(program, servers=self.servers, carrier=carrier).compile(source)
+            carrier: half.loop(half.fit_step, self.servers, carrier=carrier).compile(source)
             for carrier in dict.fromkeys(self._carriers)
         }
         self._concrete: dict[Any, Any] = {}
@@ -73,10 +72,6 @@ class CompiledProgram:
         if self._concrete != before:
             self.known_to.clear()
 
-    def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
-        """The ticket server's ledger, metric totals and newest outputs."""
-        return self.servers[0].report(reset=reset)
-
     def run(self, coordinator: Any, worker: int, *arguments: Any) -> Any:
         """Run the traced closure on this thread's worker; cancelled when another closure fails."""
         concrete = self._concrete[self._carriers[worker]]
@@ -88,13 +83,3 @@ class CompiledProgram:
                 graphs = [concrete.graph, *self.source.input_graphs]
                 explain(error, graphs, place=f"on worker {worker}")
             raise
-
-    def raise_server_error(self) -> None:
-        """Raise what a function of this program raised on a server just now, if one has.
-
-        Raises:
-            tf.errors.OpError: that error.
-        """
-        error = servers_error(self.servers, self._data_plane)
-        if error is not None:
-            raise error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -13,9 +13,7 @@ from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
 from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
-from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.compile.regimes import REGIMES
-from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.discovery import Discovery
 from tfps.runtime.program.local_training import keep_to, train_alone
 from tfps.runtime.program.program import Program, refuse_strangers
@@ -23,22 +21,15 @@ from tfps.runtime.program.schedule import Regime
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.mean_half import MeanHalf
+from tfps.runtime.worker.function_local import WarmUpStep
 from tfps.runtime.worker.function_step import FunctionStep
-from tfps.runtime.worker.function_warm_up import WarmUpStep
 
 ROW_REGIMES = (Regime.AT_ONCE, Regime.BOUNDED)
+Call = partial[Any]  # the user's function and the arguments of a trace
 
 
-def trace_packed(
-    function: Callable[..., Any], args: Any, kwargs: Any, *, strategy: Any
-) -> tuple[Any, bool]:
+def trace_packed(call: Call, *, strategy: Any) -> tuple[Any, bool]:
     """Trace a user's function with packed pulls and pushes in the place of single reads.
-
-    Args:
-        function: the user's, as scheduled.
-        args: its positional arguments, as tensors of the trace.
-        kwargs: its keyword arguments.
-        strategy: ours.
 
     Returns:
         What the function returns, and whether it reaches variables on servers by TensorFlow's path
@@ -47,91 +38,74 @@ def trace_packed(
     Raises:
         UnsupportedError: it does what the strategy's mode cannot allow.
     """
-    program, discovery = _discover(function, args, kwargs, strategy)
+    program, discovery = _discover(call, strategy)
     if not program.variables and not program.metrics:
-        outputs = function(*args, **kwargs)
+        outputs = call()
         return outputs, private.captures_from(strategy.runtime.topology.servers)
     program = _scheduled(program, strategy.consistency)
     discovery.refuse_to_densify(program.schedule.tables)
-    updates = strategy._updates_of(program)
-    # What workers update, no server does.
-    updates = updates if program.schedule.local is None else []
-    servers = _halves(FunctionHalf, program, strategy=strategy, updates=updates)
     step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
-    outputs = _run(step_kind, servers, (function, args, kwargs), strategy.runtime)
+    outputs = _run(call, program, FunctionHalf, step_kind, strategy)
     if program.calls and strategy.runtime.warm_up is not None:
-        _trace_twin(function, args, kwargs, program=program, strategy=strategy)
+        _trace_twin(call, program, strategy)
     return outputs, False
 
 
-def _halves(
-    kind: type[FunctionHalf],
+def _run(
+    call: Call,
     program: Program,
-    *,
+    half: type[FunctionHalf],
+    step_kind: type[FunctionStep],
     strategy: Any,
-    updates: Sequence[ServerUpdate] = (),
-) -> list[FunctionHalf]:
-    return [
-        kind(
+) -> Any:
+    """Trace a call of the user's function between a pull and what is written back."""
+    updates = strategy._updates_of(program)  # variables move, if they do, before anything is traced
+    servers = [
+        half(
             program,
             runtime=strategy.runtime,
             server=server,
             update_of=strategy._update_of,
-            updates=updates,
+            # What workers update, no server does.
+            updates=updates if program.schedule.local is None else (),
             uses_replies=True,
         )
         for server in strategy.runtime.servers
     ]
-
-
-def _run(
-    step_kind: type[FunctionStep],
-    servers: Sequence[Any],
-    call: tuple[Callable[..., Any], Any, Any],
-    runtime: Runtime,
-) -> Any:
-    """Trace a call of the user's function between a pull and what is written back."""
     private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
-    step = step_kind(servers[0].program, servers=servers, runtime=runtime)
-    function, args, kwargs = call
+    step = step_kind(servers)
     step.pull()
     with StepScope(step):
-        outputs = function(*args, **kwargs)
+        outputs = call()
     step.write_back()
     return outputs
 
 
-def _trace_twin(
-    function: Callable[..., Any], args: Any, kwargs: Any, *, program: Program, strategy: Any
-) -> None:
+def _trace_twin(call: Call, program: Program, strategy: Any) -> None:
     """At the begin of a job, trace the function as one of the warm-up as well.
 
     The coordinator chooses between the two when a worker takes the function, which may have been
     scheduled long before.
     """
-    optimizers = [call.optimizer for call in program.optimizer_calls]
+    warm_up, function = strategy.runtime.warm_up, call.func
     with outside_the_step():
-        if not strategy.runtime.warm_up.begins(optimizers, strategy=strategy):
+        if not warm_up.begins([c.optimizer for c in program.optimizer_calls], strategy=strategy):
             return
-    positional, named = tf.nest.map_structure(_spec_of, (args, kwargs))
-    twin = tf.function(
-        lambda *args, **kwargs: _trace_warm_up(function, args, kwargs, strategy), autograph=False
-    )
-    twins = strategy.runtime.warm_up.twins
-    twins[private.current_graph()] = twin.get_concrete_function(*positional, **named)
 
+    @tf.function(autograph=False)
+    def twin(*args: Any, **kwargs: Any) -> Any:
+        call = partial(function, *args, **kwargs)
+        program, discovery = _discover(call, strategy)
+        discovery.refuse_to_densify()
+        program = train_alone(program, steps=strategy.consistency.warm_up_steps)
+        refuse_strangers(program.variables)
+        outputs = _run(call, program, MeanHalf, WarmUpStep, strategy)
+        warm_up.prepare_end()
+        return outputs
 
-def _trace_warm_up(function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any) -> Any:
-    program, discovery = _discover(function, args, kwargs, strategy)
-    discovery.refuse_to_densify()
-    program = train_alone(program, steps=strategy.consistency.warm_up_steps)
-    refuse_strangers(program.variables)
-    strategy._updates_of(program)  # variables move, if they do, before anything is traced
-    servers = _halves(MeanHalf, program, strategy=strategy)
-    outputs = _run(WarmUpStep, servers, (function, args, kwargs), strategy.runtime)
-    strategy.runtime.warm_up.prepare_end()
-    return outputs
+    args, kwargs = tf.nest.map_structure(_spec_of, (call.args, call.keywords))
+    warm_up.twins[private.current_graph()] = twin.get_concrete_function(*args, **kwargs)
 
 
 def _spec_of(value: Any) -> Any:
@@ -157,9 +131,7 @@ def _scheduled(program: Program, mode: Mode) -> Program:
     return let_rows_travel(program) if program.schedule.regime in ROW_REGIMES else program
 
 
-def _discover(
-    function: Callable[..., Any], args: Any, kwargs: Any, strategy: Any
-) -> tuple[Program, Discovery]:
+def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
     found: list[Discovery] = []
 
     @tf.function(autograph=False)
@@ -167,7 +139,7 @@ def _discover(
         discovery = Discovery(strategy, looks_up_nested=True)
         found[:] = [discovery]
         with StepScope(discovery), private.outside_of_cached_reads():
-            function(*args, **kwargs)
+            call()
 
     with refusals():
         scratch.get_concrete_function()
@@ -175,7 +147,7 @@ def _discover(
     on_servers = [v for v in discovery.order if isinstance(v._value, ServerVariable)]
     program = Program(
         name="custom",
-        step=function,
+        step=call.func,
         batch_spec=None,
         trains=True,
         variables=on_servers,

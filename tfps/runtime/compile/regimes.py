@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfps.runtime.program.schedule import Regime
-from tfps.runtime.worker.fit_local import LocalLoop
+from tfps.runtime.worker.fit_local import LocalStep
 from tfps.runtime.worker.fit_loop import FitLoop
-from tfps.runtime.worker.fit_pipelined import PipelinedLoop
-from tfps.runtime.worker.fit_quota import QuotaLoop
+from tfps.runtime.worker.fit_period import PeriodLoop
+from tfps.runtime.worker.fit_pipelined import PipelinedLoop, PipelinedStep
+from tfps.runtime.worker.fit_quota import QuotaStep
+from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.function_local import LocalCalls, LocalRounds
 from tfps.runtime.worker.function_member import BoundedStep, RoundStep
 from tfps.runtime.worker.function_step import FunctionStep
 
 
 class WorkerHalf(NamedTuple):
-    """What traces the worker's half of a program.
+    """What traces the worker's half of a program."""
 
-    Args:
-        loop: of a program of `fit`, which makes its steps.
-        function_step: of a scheduled function; None: such functions are refused.
-    """
-
-    loop: type[FitLoop]
-    function_step: type[FunctionStep] | None
+    loop: type[FitLoop[Any]]  # of a program of `fit`
+    fit_step: type[FitStep]  # the steps of that loop
+    function_step: type[FunctionStep] | None  # None: scheduled functions are refused
 
 
 REGIMES = {
-    Regime.AT_ONCE: WorkerHalf(FitLoop, FunctionStep),
-    Regime.BOUNDED: WorkerHalf(FitLoop, BoundedStep),
-    Regime.PIPELINED: WorkerHalf(PipelinedLoop, None),
-    Regime.IN_ROUNDS: WorkerHalf(FitLoop, RoundStep),
-    Regime.ADAPTIVE: WorkerHalf(QuotaLoop, None),
-    Regime.LOCAL: WorkerHalf(LocalLoop, LocalCalls),
-    Regime.LOCAL_IN_ROUNDS: WorkerHalf(LocalLoop, LocalRounds),
+    Regime.AT_ONCE: WorkerHalf(FitLoop, FitStep, FunctionStep),
+    Regime.BOUNDED: WorkerHalf(FitLoop, FitStep, BoundedStep),
+    Regime.PIPELINED: WorkerHalf(PipelinedLoop, PipelinedStep, None),
+    Regime.IN_ROUNDS: WorkerHalf(FitLoop, FitStep, RoundStep),
+    Regime.ADAPTIVE: WorkerHalf(PeriodLoop, QuotaStep, None),
+    Regime.LOCAL: WorkerHalf(PeriodLoop, LocalStep, LocalCalls),
+    Regime.LOCAL_IN_ROUNDS: WorkerHalf(PeriodLoop, LocalStep, LocalRounds),
 }

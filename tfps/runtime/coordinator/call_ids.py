@@ -24,12 +24,7 @@ class OptimizerCallIds:
         )
 
     def number(self, call: Any, *, layouts: int) -> int:
-        """Of an optimizer call.
-
-        Args:
-            call: an `OptimizerCall`.
-            layouts: how often variables have moved: sums lie as the variables do.
-        """
+        """Of an `OptimizerCall`, while variables have moved so often: sums lie as they do."""
         return self._known.setdefault((call.identity, layouts), next(self._next))
 
     def sums(self, call_id: int, server: int, make: Callable[[], Any]) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tfps.bridge.owned_graph import OwnedGraph
 from tfps.bridge.server_function import server_function
 from tfps.bridge.tensorflow_private import leave_open
 from tfps.cluster import accepts_connections
+from tfps.transport import tokens
 from tfps.transport.session_options import session_options
 
 # A server answers in a millisecond. TensorFlow waits for one that is gone, so each attempt is short
@@ -33,6 +34,13 @@ ANSWERS = (
 )
 # What TensorFlow says of a PyFunc whose token the process does not know.
 NOT_REGISTERED = "Could not find callback with key"
+
+
+def signature_of(arguments: int | Sequence[tf.TensorSpec]) -> list[tf.TensorSpec]:
+    """The arguments of a line's function: so many int64 scalars, or what is given."""
+    if isinstance(arguments, int):
+        return [tf.TensorSpec([], tf.int64)] * arguments
+    return list(arguments)
 
 
 class NoSuchFunction(LookupError):
@@ -69,6 +77,7 @@ class ControlPlane:
         self._graph = OwnedGraph()
         self._lock = threading.Lock()
         self.lost: str | None = None  # why no call is attempted
+        self._asked: dict[str, Callable[..., Any]] = {}  # by token
         self._session = self._connect()
 
     def _connect(self) -> Any:
@@ -79,83 +88,60 @@ class ControlPlane:
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
-        """Trace a function; calling it with numbers or arrays answers arrays.
-
-        Args:
-            trace: from tensors to a list of tensors; opens every resource by name.
-            arguments: how many int64 scalars it takes, or what else.
-        """
+        """Trace a function of the server; see `ControlLine`."""
         # Not traced in the session's graph: there `==` of two tensors asks whether they are the
         # same object, as in TensorFlow 1, and every decision that compares would be wrong.
-        if isinstance(arguments, int):
-            arguments = [tf.TensorSpec([], tf.int64)] * arguments
-        signature = list(arguments)
+        signature = signature_of(arguments)
         concrete = server_function(trace, device=self._device, signature=signature)
-        with self._lock, tf.init_scope(), self._graph.as_default(), tf.device(self._device):
+        with self._tracing():
             inputs = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in signature]
-            outputs = concrete(*inputs)
+            return self._caller(inputs, concrete(*inputs))
 
-        def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> list[np.ndarray[Any, Any]]:
-            return self._answered(
-                partial(self._run, outputs, dict(zip(inputs, values, strict=True))),
-                patience_s=patience_s,
-            )
+    def ask(self, token: str, *values: int | bytes, patience_s: float = CALL_TIMEOUT_S) -> Any:
+        """Call a Python function of the task's process; see `ControlLine`."""
+        if token not in self._asked:
+            result = tf.string if token in tokens.RETURNING_BYTES else tf.int64
+            dtypes = [tf.string if isinstance(value, bytes) else tf.int64 for value in values]
+            with self._tracing():
+                inputs = [tf.compat.v1.placeholder(dtype, []) for dtype in dtypes]
+                outputs = tf.raw_ops.PyFunc(input=inputs, token=token, Tout=[result])
+            self._asked[token] = self._caller(inputs, outputs)
+        try:
+            return self._asked[token](*values, patience_s=patience_s)[0]
+        except tf.errors.UnavailableError as error:
+            if NOT_REGISTERED in error.message:
+                raise NoSuchFunction(f"{self._device} has no function {token}") from error
+            raise
 
-        return call
-
-    def process_function(
-        self, token: str, *, arguments: Sequence[tf.DType], result: tf.DType
-    ) -> Callable[..., Any]:
-        """A Python function that the task's process registered under a name.
-
-        Args:
-            token: the name.
-            arguments: dtypes of its arguments, scalars.
-            result: dtype of what it answers, a scalar.
-
-        Returns:
-            A callable that raises `NoSuchFunction` where the task is not a process of tfps.
-        """
+    @contextlib.contextmanager
+    def _tracing(self) -> Iterator[None]:
         with self._lock, tf.init_scope(), self._graph.as_default(), tf.device(self._device):
-            inputs = [tf.compat.v1.placeholder(dtype, []) for dtype in arguments]
-            outputs = tf.raw_ops.PyFunc(input=inputs, token=token, Tout=[result])
+            yield
 
-        def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> Any:
-            try:
-                return self._answered(
-                    partial(self._run, outputs, dict(zip(inputs, values, strict=True))),
-                    patience_s=patience_s,
-                )[0]
-            except tf.errors.UnavailableError as error:
-                if NOT_REGISTERED in error.message:
-                    raise NoSuchFunction(f"{self._device} has no function {token}") from error
-                raise
+    def _caller(
+        self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]
+    ) -> Callable[..., list[np.ndarray[Any, Any]]]:
+        def call(*values: Any, patience_s: float = CALL_TIMEOUT_S) -> list[np.ndarray[Any, Any]]:
+            fed = dict(zip(inputs, values, strict=True))
+            return self._answered(outputs, fed, patience_s=patience_s)
 
         return call
 
-    def _run(
-        self, outputs: Any, inputs: dict[Any, Any], timeout_s: float
-    ) -> list[np.ndarray[Any, Any]]:
+    def _run(self, outputs: Any, fed: dict[Any, Any], timeout_s: float) -> list[Any]:
         options = None  # those of the session
         if timeout_s != ATTEMPT_TIMEOUT_S:
             options = tf.compat.v1.RunOptions(timeout_in_ms=int(timeout_s * 1000))
         with self._lock:
             try:
-                return list(self._session.run(outputs, inputs, options=options))
+                return list(self._session.run(outputs, fed, options=options))
             except tf.errors.AbortedError:  # the session went with an earlier incarnation
                 if not self._to_any_incarnation:
                     raise
                 self._session = self._connect()
-                return list(self._session.run(outputs, inputs, options=options))
+                return list(self._session.run(outputs, fed, options=options))
 
-    def _answered(
-        self, attempt: Callable[[float], list[np.ndarray[Any, Any]]], *, patience_s: float
-    ) -> Any:
+    def _answered(self, outputs: Any, fed: dict[Any, Any], *, patience_s: float) -> list[Any]:
         """Try until the server answers; every call may be repeated without harm.
-
-        Args:
-            attempt: asks once, for so many seconds.
-            patience_s: no new attempt is made after this.
 
         Raises:
             tf.errors.UnavailableError: the server is gone, was started anew, or does not answer.
@@ -167,7 +153,7 @@ class ControlPlane:
             if self.lost is not None:
                 raise tf.errors.UnavailableError(None, None, self.lost)
             try:
-                return attempt(timeout_s)
+                return self._run(outputs, fed, timeout_s)
             except ANSWERS:
                 raise
             except tf.errors.OpError as error:
@@ -188,14 +174,9 @@ class ControlPlane:
         return accepts_connections(self._address, timeout_s=timeout_s)
 
     def close(self, *, answering: bool = True) -> None:
-        """Close the line; a server that is gone is not waited for.
-
-        Args:
-            answering: whether the server is thought to answer.
-        """
+        """Close the line; a server that is gone is not waited for."""
         with self._lock:
-            answering = answering and self.lost is None
-            if answering and self.is_reachable():
+            if answering and self.lost is None and self.is_reachable():
                 self._session.close()
             else:
                 leave_open(self._session)

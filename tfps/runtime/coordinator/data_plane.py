@@ -8,8 +8,8 @@ import functools
 import json
 import logging
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import tensorflow as tf
 
@@ -19,9 +19,9 @@ from tfps.errors import ConfigError, UnsupportedError
 from tfps.runtime.coordinator.connections import ControlLine
 from tfps.runtime.coordinator.control_plane import NoSuchFunction
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import tokens
-from tfps.transport.carrier import Carrier, GrpcCarrier
-from tfps.transport.chunked_carrier import ChunkedCarrier
+from tfps.transport.carrier import Carrier
 from tfps.transport.direct import (
     SECRET_VARIABLE,
     Endpoint,
@@ -31,7 +31,6 @@ from tfps.transport.direct import (
 )
 from tfps.transport.direct_carrier import DirectCarrier, MixedCarrier
 from tfps.transport.links import Links, Peers
-from tfps.transport.service import Service
 from tfps.transport.service_loop import service_loop
 
 logger = logging.getLogger(__name__)
@@ -43,13 +42,8 @@ HANG_UP_PATIENCE_S = 3.0
 class DataPlane:
     """The carriers of a job.
 
-    `direct` where both ends are processes of tfps, TensorFlow's RPC where one is not.
-
-    Args:
-        job_id: goes into every message.
-        servers: all of them.
-        worker_lines: the coordinator's line to each worker.
-        transport: ``"auto"``, ``"direct"`` or ``"grpc"``.
+    `direct` where both ends are processes of tfps; where one is not, or the ``transport`` shall not
+    be direct, the plain carrier, which is TensorFlow's RPC between processes.
 
     Raises:
         UnsupportedError: ``"direct"`` with a task that is not a process of tfps.
@@ -60,22 +54,25 @@ class DataPlane:
         self,
         *,
         job_id: int,
-        servers: Sequence[Server],
-        worker_lines: Sequence[ControlLine],
+        servers: list[Server],
+        lines: list[ControlLine],
         transport: str,
+        plain_carrier: Carrier,
     ) -> None:
-        self.job_id = job_id
-        self._worker_lines = list(worker_lines)
-        self._secret = secret = secret_from_environment()
-        self._sent_secret = b"" if secret else secrets.token_bytes(32)
-        self._services: dict[int, _Services] = {}
+        self.job_id, self._servers, self._lines = job_id, servers, lines
+        # Where the servers that are reached directly listen.
+        self.endpoints: dict[int, Endpoint] = {}
         plain: list[str] = []
+        secret = secret_from_environment()
+        sent_secret = b"" if secret else secrets.token_bytes(32)
         if transport != "grpc":
             _links_of_this_process()
-            plain = self._meet(servers)
+            plain = self._plain_tasks(secret)
+            if not all(f"worker {worker}" in plain for worker in range(len(lines))):
+                direct_servers = [s for s in servers if f"ps {s.index}" not in plain]
+                self.endpoints = {s.index: self._open(s, sent_secret) for s in direct_servers}
         self.direct_workers = tuple(
-            transport != "grpc" and f"worker {worker}" not in plain
-            for worker in range(len(worker_lines))
+            transport != "grpc" and f"worker {worker}" not in plain for worker in range(len(lines))
         )
         if plain and transport == "direct":
             raise UnsupportedError(
@@ -89,160 +86,108 @@ class DataPlane:
                 "at about half the speed of tfps's own processes.",
                 ", ".join(plain),
             )
-        grpc = self._grpc = ChunkedCarrier(
-            GrpcCarrier(), container=servers[0].ledger.container, workers=len(worker_lines)
-        )
-        direct: Carrier = DirectCarrier(self._peers().to_json()) if self._services else grpc
-        by_server = {s.index: direct if s.index in self._services else grpc for s in servers}
-        self._carrier: Carrier = (
-            MixedCarrier(by_server) if len(set(by_server.values())) > 1 else (by_server[0])
-        )
-        self.carriers = tuple(by_server[s.index].name for s in servers)
+        direct = self._plain_carrier = plain_carrier
+        if self.endpoints:
+            direct = DirectCarrier(Peers(self.endpoints, sent_secret.hex()).to_json())
+        carriers = {
+            s.index: direct if s.index in self.endpoints else plain_carrier for s in servers
+        }
+        is_mixed = len(set(carriers.values())) > 1
+        self._carrier: Carrier = MixedCarrier(carriers) if is_mixed else carriers[0]
+        self.carriers = tuple(carriers[server.index].name for server in servers)
 
-    def _meet(self, servers: Sequence[Server]) -> list[str]:
-        """Ask every task whether it is a process of tfps; answers the names of those that are not.
-
-        Without a worker of tfps no server is used directly.
-        """
-        lines = {f"worker {worker}": line for worker, line in enumerate(self._worker_lines)}
-        lines.update({f"ps {server.index}": server.control for server in servers})
+    def _plain_tasks(self, secret: bytes | None) -> list[str]:
+        """The names of those tasks that are not processes of tfps; the others have the secret."""
+        lines = {f"worker {worker}": line for worker, line in enumerate(self._lines)}
+        lines.update({f"ps {server.index}": server.control for server in self._servers})
         plain, others = [], []
-        own = fingerprint(self._secret, job=self.job_id)
+        own = fingerprint(secret, job=self.job_id)
         for name, line in lines.items():
             try:
-                if _asked(line, tokens.FINGERPRINT)(self.job_id) != own:
+                if line.ask(tokens.FINGERPRINT, self.job_id) != own:
                     others.append(name)
             except NoSuchFunction:
                 plain.append(name)
         if others:
-            raise ConfigError(_other_secret(others, chief_has_one=self._secret is not None))
-        if all(name in plain for name in lines if name.startswith("worker")):
-            return plain
-        for server in servers:
-            if f"ps {server.index}" not in plain:
-                self._services[server.index] = _Services(
-                    server, job_id=self.job_id, secret=self._sent_secret
-                )
+            raise ConfigError(_other_secret(others, chief_has_one=secret is not None))
         return plain
 
-    def _peers(self) -> Peers:
-        return Peers(self.endpoints, self._sent_secret.hex())
-
-    @property
-    def endpoints(self) -> dict[int, Endpoint]:
-        """Where the servers that are reached directly listen."""
-        return {index: services.endpoint for index, services in self._services.items()}
+    def _open(self, server: Server, secret: bytes) -> Endpoint:
+        """Let a data server open the job."""
+        opened = Endpoint.from_json(server.control.ask(tokens.OPEN, self.job_id, secret).decode())
+        return dataclasses.replace(opened, host=split_address(server.address)[0])
 
     @property
     def carrier(self) -> Carrier:
         """For functions that any worker, or the coordinator, may run."""
-        return self._carrier if all(self.direct_workers) else self._grpc
+        return self._carrier if all(self.direct_workers) else self._plain_carrier
 
     def carrier_of(self, worker: int) -> Carrier:
         """For functions that one worker runs."""
-        return self._carrier if self.direct_workers[worker] else self._grpc
+        return self._carrier if self.direct_workers[worker] else self._plain_carrier
 
-    def install(
-        self, server: Server, service: Service, functions: Sequence[Any], *, hot: int
-    ) -> None:
-        """Let a server serve a plan; nothing to do where TensorFlow's RPC brings the functions.
+    def install(self, server: Server, plan: ServedPlan) -> None:
+        """Let a server serve a plan; nothing to do where TensorFlow's RPC brings the functions."""
+        if server.index in self.endpoints:
+            service, graph = plan.service, _service_graph(plan, device=server.device)
+            server.control.ask(tokens.INSTALL, self.job_id, service.to_json().encode(), graph)
 
-        Args:
-            server: which one.
-            service: describes the functions.
-            functions: server functions, in the order of the service's entries.
-            hot: the position of the one that steps call.
-        """
-        if server.index in self._services:
-            self._services[server.index].install(service, functions, hot=hot)
+    def _answering(self) -> dict[int, ControlLine]:
+        """The lines to the servers that are reached directly."""
+        direct = [server for server in self._servers if server.index in self.endpoints]
+        return {server.index: server.control for server in direct if server.lost is None}
 
     def forget(self, plans: Sequence[tuple[int, int]]) -> None:
         """Free what servers hold for (server, plan)s that nobody uses any more."""
+        lines = self._answering()
         for index, plan_id in plans:
-            if index in self._services and self._services[index].server.lost is None:
-                self._services[index].forget(self.job_id, plan_id)
+            if index in lines:
+                lines[index].ask(tokens.FORGET, self.job_id, plan_id)
 
     def last_failures(self) -> str:
         """What servers and workers say of their last failures, for the message of an error."""
-        texts = {
-            f"ps {index}": services.failure(self.job_id)
-            for index, services in self._services.items()
-            if services.server.lost is None
-        }
-        for worker, line in enumerate(self._worker_lines):
-            if self.direct_workers[worker]:
-                with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
-                    ask = _asked(line, tokens.LINK_FAILURE)
-                    answer = ask(self.job_id, patience_s=HANG_UP_PATIENCE_S)
-                    texts[f"worker {worker}"] = answer.decode()
-        return " ".join(f"{name} says: {text}." for name, text in texts.items() if text)
+        lines = self._answering().items()
+        texts = {f"ps {index}": line.ask(tokens.FAILURE, self.job_id) for index, line in lines}
+        for worker, line in self._direct_lines():
+            with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
+                texts[f"worker {worker}"] = line.ask(
+                    tokens.LINK_FAILURE, self.job_id, patience_s=HANG_UP_PATIENCE_S
+                )
+        return " ".join(f"{name} says: {text.decode()}." for name, text in texts.items() if text)
 
     def error_of(self, server: int, plan_id: int) -> tf.errors.OpError | None:
         """What a server's function raised just now while it served a plan, or None."""
-        services = self._services.get(server)
-        if services is None or services.server.lost is not None:
-            return None
-        text = services.error(self.job_id, plan_id).decode()
+        line = self._answering().get(server)
+        text = b"" if line is None else line.ask(tokens.ERROR, self.job_id, plan_id)
         if not text:
             return None
         code, message = json.loads(text)
         kind = tf.compat.v1.errors.exception_type_from_error_code(code)
         return cast("tf.errors.OpError", kind(None, None, message))
 
+    def _direct_lines(self) -> list[tuple[int, ControlLine]]:
+        return [(w, line) for w, line in enumerate(self._lines) if self.direct_workers[w]]
+
     def hang_up(self, server: int) -> None:
         """End the exchanges of all workers with a server that does not answer."""
-        for worker, line in enumerate(self._worker_lines):
-            if self.direct_workers[worker]:
-                try:
-                    _hang_up(line)(self.job_id, server, patience_s=HANG_UP_PATIENCE_S)
-                except tf.errors.UnavailableError as error:
-                    logger.info(
-                        "worker %d could not be told about ps %d: %s", worker, server, error
-                    )
+        for worker, line in self._direct_lines():
+            try:
+                line.ask(tokens.HANG_UP, self.job_id, server, patience_s=HANG_UP_PATIENCE_S)
+            except tf.errors.UnavailableError as error:
+                logger.info("worker %d could not be told about ps %d: %s", worker, server, error)
 
     def close(self) -> None:
         """Let all servers forget the job."""
-        self._grpc.destroy()
-        for services in self._services.values():
-            if services.server.lost is None:
-                services.close_job(self.job_id)
-        if self._services:
+        for line in self._answering().values():
+            line.ask(tokens.CLOSE, self.job_id)
+        if self.endpoints:
             _links_of_this_process().close_job(self.job_id)
 
 
-class _Services:
-    """What the coordinator says to one data server."""
-
-    def __init__(self, server: Server, *, job_id: int, secret: bytes) -> None:
-        self.server, line = server, server.control
-        open_job = line.process_function(
-            tokens.OPEN, arguments=[tf.int64, tf.string], result=tf.string
-        )
-        host, _ = split_address(server.address)
-        endpoint = Endpoint.from_json(open_job(job_id, secret).decode())
-        self.endpoint = dataclasses.replace(endpoint, host=host)
-        self._install = line.process_function(
-            tokens.INSTALL, arguments=[tf.int64, tf.string, tf.string], result=tf.int64
-        )
-        self.forget = line.process_function(
-            tokens.FORGET, arguments=[tf.int64, tf.int64], result=tf.int64
-        )
-        failure = line.process_function(tokens.FAILURE, arguments=[tf.int64], result=tf.string)
-        self.failure: Callable[[int], str] = lambda job: str(failure(job).decode())
-        self.error = line.process_function(
-            tokens.ERROR, arguments=[tf.int64, tf.int64], result=tf.string
-        )
-        self.close_job = line.process_function(tokens.CLOSE, arguments=[tf.int64], result=tf.int64)
-
-    def install(self, service: Service, functions: Sequence[Any], *, hot: int) -> None:
-        graph = _service_graph(functions, hot=hot, device=self.server.device)
-        self._install(service.job_id, service.to_json().encode(), graph)
-
-
-def _service_graph(functions: Sequence[Any], *, hot: int, device: str) -> bytes:
+def _service_graph(plan: ServedPlan, *, device: str) -> bytes:
     """A graph with the inputs and outputs that `transport.data_server` looks for."""
     loop = server_function(
-        lambda connection: service_loop(functions, hot=hot, connection=connection),
+        lambda connection: service_loop(plan.functions, hot=plan.hot, connection=connection),
         device=device,
         signature=[tf.TensorSpec([], tf.int64)],
     )
@@ -268,11 +213,3 @@ def _other_secret(tasks: Sequence[str], *, chief_has_one: bool) -> str:
         f"process{'' if chief_has_one else ', which has none'}. Give the same {SECRET_VARIABLE} "
         "(or TFPS_JOB_SECRET_FILE) to every task of the job, the chief too, or to none."
     )
-
-
-def _asked(line: ControlLine, token: str) -> Any:
-    return line.process_function(token, arguments=[tf.int64], result=tf.string)
-
-
-def _hang_up(line: ControlLine) -> Any:
-    return line.process_function(tokens.HANG_UP, arguments=[tf.int64, tf.int64], result=tf.int64)

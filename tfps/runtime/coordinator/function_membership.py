@@ -32,9 +32,6 @@ class FunctionMembership(ClosureMembership):
 
     Where there are rounds, all workers that are there are expected as soon as work begins: else the
     first of them would run rounds by itself until the others have got their closures.
-
-    Args:
-        runtime: the job.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -66,7 +63,7 @@ class FunctionMembership(ClosureMembership):
 
     def _expect_all(self, *, without: Collection[int]) -> bool:
         with self._lock:
-            runtime = self._runtime()
+            runtime = running(self._of)
             expected = self._there - self._members.keys() - set(without)
             for worker in expected:
                 self._members[worker] = runtime.next_incarnation(worker)
@@ -89,7 +86,7 @@ class FunctionMembership(ClosureMembership):
                 self._evict(worker)
                 self._changed.wait()
             if worker not in self._members:
-                self._members[worker] = self._runtime().next_incarnation(worker)
+                self._members[worker] = running(self._of).next_incarnation(worker)
             self._running.add(worker)
 
     def on_end(self, worker: int) -> None:
@@ -136,7 +133,7 @@ class FunctionMembership(ClosureMembership):
                 self._changed.wait(LOOK_EVERY_S)
 
     def _all_are_back(self) -> bool:
-        lines = self._runtime().worker_lines
+        lines = running(self._of).worker_lines
         return all(line.is_reachable(timeout_s=LOOK_EVERY_S) for line in lines)
 
     def _evict(self, worker: int) -> None:
@@ -144,13 +141,15 @@ class FunctionMembership(ClosureMembership):
         # A lost server cannot be told; it ends whatever waits for it. So does a closed strategy.
         with contextlib.suppress(tf.errors.OpError, RuntimeError):
             if incarnation is not None:
-                self._runtime().evict(worker, incarnation)
+                running(self._of).evict(worker, incarnation)
 
-    def _runtime(self) -> Runtime:
-        runtime = self._of()
-        if runtime is None or runtime.closed:
-            raise tf.errors.CancelledError(None, None, "the strategy was closed")
-        return runtime
+
+def running(job: weakref.ref[Runtime]) -> Runtime:
+    """A job, for a thread that must not keep it; raises once it is closed, as TensorFlow does."""
+    runtime = job()
+    if runtime is None or runtime.closed:
+        raise tf.errors.CancelledError(None, None, "the strategy was closed")
+    return runtime
 
 
 def trains(closure: Any) -> bool:
@@ -163,11 +162,7 @@ def trains(closure: Any) -> bool:
 
 
 def member_of_call(membership: FunctionMembership) -> tf.Tensor:
-    """Slot and incarnation of the worker that a scheduled function runs on, int64 [2].
-
-    Args:
-        membership: of the function's strategy.
-    """
+    """Index and incarnation of the worker that a scheduled function runs on, int64 [2]."""
     graph: Any = private.current_graph()
 
     def at_call() -> tf.Tensor:

@@ -34,11 +34,9 @@ class ResourceNames:
         self._counts: dict[str, itertools.count[int]] = {}
 
     def of(self, path: str, *, kind: str = VARIABLES) -> str:
-        """A name that no other resource of the job gets.
+        """A name that no other resource of the job gets, of a path that is the same in each run.
 
-        Args:
-            path: what the resource is, in words that are the same in each run.
-            kind: of the resource; it keeps variables of users apart from the runtime's own.
+        Its kind keeps variables of users apart from the runtime's own.
         """
         name = f"{kind}/{_REFUSED.sub(_escaped, path)}"
         # One operation each, because models may be built in several threads.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfps.bridge.function_table import FunctionTables
-from tfps.bridge.server_variable import NamedResource
 from tfps.cluster import ClusterSpec
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
@@ -22,9 +21,9 @@ from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
-from tfps.transport.carrier import Carrier
 
 LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
 
@@ -65,29 +64,32 @@ class Runtime(Storage):
         self.servers = [
             Server(
                 index=index,
-                address=address,
+                address=cluster.address("ps", index),
                 connections=connections,
-                container=self.container,
+                contents=contents,
                 workers=self.workers,
                 mode=mode,
             )
-            for index, address in enumerate(cluster.jobs["ps"])
+            for index, contents in enumerate(self.contents)
         ]
         self.worker_lines = [
-            connections.control(("worker", worker), to_any_incarnation=True)
-            for worker in range(self.workers)
+            connections.control(("worker", worker)) for worker in range(self.workers)
         ]
         self.local_slots = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.local_times = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.warm_up: WarmUp | None = None  # of scheduled functions, in the modes that have one
         self.data_plane = connections.routes(
-            job_id=self.job_id,
-            servers=self.servers,
-            worker_lines=self.worker_lines,
-            transport=transport,
+            job_id=self.job_id, servers=self.servers, lines=self.worker_lines, transport=transport
         )
+        plane = self.data_plane
         self.function_tables = FunctionTables(
-            workers=self._workers_on_grpc(),
+            workers={
+                worker: self.topology.worker(worker)
+                for worker in range(self.workers)
+                # Only those that reach some server by TensorFlow's RPC.
+                if ("worker", worker) in self.processes
+                and (not plane.direct_workers[worker] or "grpc" in plane.carriers)
+            },
             server=self.ticket_server.device,
             servers=len(self.servers),
             tasks=len(self.processes),
@@ -112,11 +114,7 @@ class Runtime(Storage):
         return bool(self.closed_because)
 
     def refuse_if_closed(self) -> None:
-        """Called before the servers are used.
-
-        Raises:
-            StrategyClosed: they are used no more.
-        """
+        """Raise `StrategyClosed` where the servers are used no more; called before they are."""
         if self.closed:
             raise self.closed_error()
 
@@ -130,30 +128,11 @@ class Runtime(Storage):
         )
 
     @property
-    def carrier(self) -> Carrier:
-        """For functions that any worker, or the coordinator, may run."""
-        return self.data_plane.carrier
-
-    def _workers_on_grpc(self) -> dict[int, str]:
-        """Slot -> device of the workers that reach servers by TensorFlow's RPC, if only some."""
-        plane = self.data_plane
-        return {
-            worker: self.topology.worker(worker)
-            for worker in range(self.workers)
-            if ("worker", worker) in self.processes
-            and (not plane.direct_workers[worker] or "grpc" in plane.carriers)
-        }
-
-    @property
     def ticket_server(self) -> Server:
         return self.servers[0]
 
     def choose_device(self, newcomer: Newcomer, *, variables_placed: int) -> str:
-        """The server of a variable, by the placement policy.
-
-        Raises:
-            ConfigError: the policy names a server that is not there.
-        """
+        """The server of a variable, by the placement policy; refuses one that is not there."""
         index = self.placement.choose(
             newcomer, bytes_per_server=self.bytes_per_server, variables_placed=variables_placed
         )
@@ -167,19 +146,29 @@ class Runtime(Storage):
     def collect(self) -> None:
         """Free the variables and plans that nothing refers to any more."""
         super().collect()
-        unused = [self._unused_plans.pop() for _ in range(len(self._unused_plans))]
-        self.data_plane.forget(unused)
+        self.forget([self._unused_plans.pop() for _ in range(len(self._unused_plans))])
 
-    def forget_with(self, owner: Any, plans: Sequence[tuple[int, int]]) -> None:
-        """Let servers forget (server, plan)s some time after an object is gone."""
-        # Runs wherever the garbage collector does, so it only notes; `collect` frees.
-        weakref.finalize(owner, self._unused_plans.extend, plans).atexit = False
+    def install(self, server: Server, plan: ServedPlan, *, owner: Any = None) -> None:
+        """Let a server serve a plan, until some time after its owner is gone or to `forget`."""
+        plan_id = plan.service.plan_id
+        server.contents.plans[plan_id] = plan
+        self.data_plane.install(server, plan)
+        if owner is not None:
+            # Runs wherever the garbage collector does, so it only notes; `collect` frees.
+            noted = (server.index, plan_id)
+            weakref.finalize(owner, self._unused_plans.append, noted).atexit = False
 
-    def _free(self, resource: NamedResource) -> None:
-        """On the servers that answer: TensorFlow would wait for another one without limit."""
-        lost = {server.device for server in self.servers if server.lost is not None}
-        answering = [device for device in resource.devices if device not in lost]
-        resource._replace(devices=answering).destroy()
+    def forget(self, plans: Sequence[tuple[int, int]]) -> None:
+        """Free what servers hold for (server, plan)s that nobody uses any more."""
+        for index, plan_id in plans:
+            self.contents[index].plans.pop(plan_id, None)
+        self.data_plane.forget(plans)
+
+    def replay(self, server: Server) -> None:
+        """Make again what a server held, on one that holds nothing; values are restored after."""
+        server.contents.replay()
+        for plan in server.contents.plans.values():
+            self.data_plane.install(server, plan)
 
     def next_incarnation(self, worker: int) -> int:
         """A worker's next incarnation: a number larger than any before in this job."""
@@ -197,11 +186,6 @@ class Runtime(Storage):
 
         Its tickets have gone back there before any other server refuses the rest of a push. A
         server that is itself lost cannot be told.
-
-        Args:
-            worker: its index.
-            incarnation: this one, and all before it.
-            patience_s: with each server.
         """
         for server in self.servers:
             if server.lost is None:
@@ -226,9 +210,7 @@ class Runtime(Storage):
     def abandon(self, reason: str, *, answering: bool) -> None:
         """Use the tasks no more, which are about to end with all that this job holds.
 
-        Args:
-            reason: why, as in ``its LocalCluster is closed``.
-            answering: whether all of them do, so that guests can end what they have begun.
+        Guests can end what they have begun if all tasks are ``answering``.
         """
         if not self.closed:
             self._leave(reason, with_guests=answering)
@@ -246,34 +228,22 @@ class Runtime(Storage):
         self.on_access = self.refuse_if_closed
 
     def close(self, reason: str) -> None:
-        """Free everything that this job holds on the servers that answer.
-
-        Args:
-            reason: why, as in ``strategy.close() was called``.
-        """
+        """Free everything that this job holds on the servers that answer."""
         if self.closed:
             return
         self._leave(reason, with_guests=True)
         for server in self.servers:
             server.look()
         self.collect()
-        for resource in list(self._resources.values()):
-            self._free(resource)
         kept = [self.local_slots, self.local_times]
-        if self.warm_up is not None:
-            kept.append(self.warm_up.kept)
+        kept += [] if self.warm_up is None else [self.warm_up.kept]
         if any(each.has_names for each in kept):
-            gone = [
-                worker
-                for worker, line in enumerate(self.worker_lines)
-                if not line.is_reachable(timeout_s=LOOK_TIMEOUT_S)
-            ]
+            lines = enumerate(self.worker_lines)
+            gone = [w for w, line in lines if not line.is_reachable(timeout_s=LOOK_TIMEOUT_S)]
             for each in kept:
                 each.free(without=gone)
         self.data_plane.close()
-        for server in self.servers:
-            if server.lost is None:
-                server.membership.destroy()
-                server.ledger.destroy()
+        for contents in self.contents:
+            contents.free(contents.records)
         for line in self._lines():
             line.close()

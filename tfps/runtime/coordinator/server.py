@@ -1,9 +1,9 @@
-"""One parameter server as the coordinator sees it: its ledger and the calls that steer them."""
+"""One parameter server as the coordinator sees it: its ledger, and the calls that steer it."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,13 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.dynamic_gate import DynamicGate
 from tfps.consistency.extra_steps import Limits
 from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, OpenGate
-from tfps.consistency.ledger import LedgerLayout
+from tfps.consistency.ledger import Entries, LedgerLayout
 from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
+from tfps.runtime.coordinator.server_contents import ServerContents
 
 # A limit that no job reaches: tickets without end, for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
@@ -35,8 +36,8 @@ class Server:
         index: of the task; server 0 hands out tickets.
         address: of the task, ``host:port``.
         connections: open lines to it.
-        container: the job's container.
-        slots: how many workers can take part.
+        contents: what is made there.
+        workers: how many can take part.
         mode: when it applies a gradient, and how far a worker may run ahead.
     """
 
@@ -46,16 +47,16 @@ class Server:
         index: int,
         address: str,
         connections: Connections,
-        container: str,
+        contents: ServerContents,
         workers: int,
         mode: Mode,
     ) -> None:
         self.index, self.address = index, address
-        self.device = device = connections.topology.server(index)
+        self.contents, self.device = contents, contents.device
         self._connections = connections
         self._lost: str | None = None
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
-        self.ledger = ServerLedger(device=device, container=container, workers=workers)
+        self.ledger = ServerLedger(contents, workers=workers)
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
@@ -69,22 +70,20 @@ class Server:
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = Memberships(gates)
         self.control: ControlLine = self.open_line()
-        self._open = self.control.function(self._trace_open, arguments=1)
-        self._limit = self.control.function(self._trace_limit, arguments=1)
-        self._withdraw = self.control.function(self._trace_withdraw, arguments=1)
-        self._evict = self.control.function(self._trace_evict, arguments=2)
+        self._open = self._decides(decide.open_tickets, "count")
+        self._limit = self._decides(self._move_limit, "limit")
+        self._withdraw = self._decides(issuing.withdraw, "ticket")
+        self._evict = self._decides(
+            decide.evict, "worker", "incarnation", then=self.membership.leave
+        )
         if self.rounds is not None:
             self._expect = self.control.function(self._trace_expect, arguments=workers)
-            self._cancel_expected = self.control.function(self._trace_cancel_expected, arguments=1)
+            self._cancel_expected = self._decides(self._is_away, "worker", then=self.rounds.leave)
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
-    def open_line(self, *, longest_attempt_s: float | None = None) -> ControlLine:
-        """Another line to the server, apart from the one that steers training.
-
-        Args:
-            longest_attempt_s: for calls that take a server longer than usual.
-        """
-        line = self._connections.control(("ps", self.index), longest_attempt_s=longest_attempt_s)
+    def open_line(self, **options: float) -> ControlLine:
+        """Another line to the server; ``options`` are those of `Connections.control`."""
+        line = self._connections.control(("ps", self.index), **options)
         line.lost = self._lost
         self._lines.add(line)
         return line
@@ -100,7 +99,7 @@ class Server:
 
     @lost.setter
     def lost(self, reason: str | None) -> None:
-        self._lost = reason
+        self._lost, self.contents.is_lost = reason, reason is not None
         for line in self._lines:
             line.lost = reason
 
@@ -148,52 +147,46 @@ class Server:
             self.lost = error.message
 
     def cells(self) -> np.ndarray[Any, Any]:
-        """The ledger as they are now."""
+        """The ledger as it is now."""
         return self._sample()[0]
 
-    def _trace_open(self, count: tf.Tensor) -> Sequence[tf.Tensor]:
-        with self.ledger.locked():
-            entries = self.ledger.entries()
-            first = decide.open_tickets(entries, count=count)
-            self.ledger.post(entries)
-        return [first]
+    def _decides(
+        self,
+        decision: Callable[..., tf.Tensor],
+        *names: str,
+        then: Callable[[tf.Tensor, tf.Tensor], None] | None = None,
+    ) -> Callable[..., list[np.ndarray[Any, Any]]]:
+        """Return what lets the server decide on its ledger, under its mutex.
 
-    def _trace_limit(self, limit: tf.Tensor) -> Sequence[tf.Tensor]:
-        with self.ledger.locked():
-            entries = self.ledger.entries()
-            upcoming = entries.read(self.layout.NEXT)
-            entries.write(self.layout.LIMIT, tf.where(limit >= 0, limit, upcoming))
-            self.ledger.post(entries)
-        return [upcoming]
+        A decision has arguments of these names, changes entries and returns one number; what
+        follows ``then``, from the first argument and the decision, is traced after the change.
+        """
 
-    def _trace_withdraw(self, ticket: tf.Tensor) -> Sequence[tf.Tensor]:
-        with self.ledger.locked():
-            entries = self.ledger.entries()
-            found = issuing.withdraw(entries, ticket=ticket)
-            self.ledger.post(entries)
-        return [tf.cast(found, tf.int64)]
+        def trace(*values: tf.Tensor) -> Sequence[tf.Tensor]:
+            with self.ledger.locked():
+                entries = self.ledger.entries()
+                answer = decision(entries, **dict(zip(names, values, strict=True)))
+                self.ledger.post(entries)
+                if then is not None:
+                    then(values[0], answer)
+            return [tf.cast(answer, tf.int64)]
 
-    def _trace_evict(self, worker: tf.Tensor, incarnation: tf.Tensor) -> Sequence[tf.Tensor]:
-        with self.ledger.locked():
-            entries = self.ledger.entries()
-            leaves = decide.evict(entries, worker=worker, incarnation=incarnation)
-            self.ledger.post(entries)
-            self.membership.leave(worker, leaves)
-        return [tf.cast(leaves, tf.int64)]
+        return self.control.function(trace, arguments=len(names))
+
+    def _move_limit(self, entries: Entries, *, limit: tf.Tensor) -> tf.Tensor:
+        upcoming = entries.read(self.layout.NEXT)
+        entries.write(self.layout.LIMIT, tf.where(limit >= 0, limit, upcoming))
+        return upcoming
+
+    def _is_away(self, entries: Entries, *, worker: tf.Tensor) -> tf.Tensor:
+        """Whether a worker has not joined meanwhile."""
+        return entries.read(self.layout.active(worker)) == 0
 
     def _trace_expect(self, *there: tf.Tensor) -> Sequence[tf.Tensor]:
         assert self.rounds is not None
         with self.ledger.locked():
             self.rounds.expect(tf.stack(there))
         return [tf.constant(0, tf.int64)]
-
-    def _trace_cancel_expected(self, worker: tf.Tensor) -> Sequence[tf.Tensor]:
-        """Not one that has joined meanwhile."""
-        assert self.rounds is not None
-        with self.ledger.locked():
-            is_away = self.ledger.entries().read(self.layout.active(worker)) == 0
-            self.rounds.leave(worker, is_away)
-        return [tf.cast(is_away, tf.int64)]
 
     def _trace_sample(self) -> Sequence[tf.Tensor]:
         with self.ledger.locked():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,13 +11,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.server_variable import NamedResource, ServerVariable
+from tfps.bridge.named_resource import NamedResource
+from tfps.bridge.resource_holder import V
+from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.sharded_variable import ShardedVariable
 from tfps.bridge.view_variable import SlabVariable, ViewVariable
 from tfps.partitioners.row_rule import RowRule
 from tfps.placement.plan import Plan, View
 from tfps.placement.slab import ITEM_BYTES, SlabLayout
 from tfps.runtime.coordinator.resource_names import BOOKKEEPING, SLABS, VARIABLES, ResourceNames
+from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.chunk import chunk_bytes_from_environment
 
 
@@ -30,11 +34,11 @@ class Storage:
 
     def __init__(self, *, container: str, servers: Sequence[str]) -> None:
         self.container, self._servers = container, tuple(servers)
+        self.contents = [ServerContents(device=d, container=container) for d in servers]
         self.on_access: Callable[[], None] = lambda: None
         self.layouts = 0  # how often variables were moved; what was traced before is out of date
         self._names = ResourceNames()
         self._views: dict[str, View] = {}
-        self._resources: dict[str, NamedResource] = {}
         self._finalizers: dict[str, weakref.finalize[..., Any]] = {}
         self._forgotten: deque[str] = deque()
         self._bytes = [0] * len(self._servers)  # of all views
@@ -74,29 +78,29 @@ class Storage:
             device: the server.
             planned: enter it in the plan; what belongs to the transport is not.
             path: by which the plan calls it and servers find it; None: its name.
-            replaces: a variable that has been destroyed, whose name this one takes over.
+            replaces: a variable that has been freed, whose name this one takes over.
             options: of `ServerVariable`.
         """
         path = path or options.get("name") or "variable"
-        if replaces is not None and self._is_known(replaces):
+        is_ours = replaces is not None and replaces.container == self.container
+        if replaces is not None and is_ours and replaces.shared_name in self._finalizers:
             shared_name = replaces.shared_name
             self._finalizers.pop(shared_name).detach()
             self._drop(shared_name)
         else:
             shared_name = self._names.of(path, kind=VARIABLES if planned else BOOKKEEPING)
-        variable = ServerVariable(
+        variable = self._create(
+            ServerVariable,
             initial_value,
             device=device,
-            container=self.container,
             shared_name=shared_name,
-            on_access=self._access,
+            in_checkpoints=planned,
             chunk_bytes=chunk_bytes_from_environment(),
             **options,
         )
-        dtype = variable.dtype.name
-        self._resources[shared_name] = variable.resource
         if planned:
-            view = View(
+            dtype = variable.dtype.name
+            view = self._views[shared_name] = View(
                 variable=path,
                 server=self.index_of(device),
                 slab=shared_name,
@@ -105,9 +109,20 @@ class Storage:
                 dtype=dtype,
                 item_bytes=ITEM_BYTES.get(dtype, variable.dtype.size),
             )
-            self._views[shared_name] = view
             self._bytes[view.server] += view.size_bytes
-        self._finalizers[shared_name] = weakref.finalize(variable, self._forget, shared_name)
+        return variable
+
+    def _create(
+        self, kind: type[V], initial_value: Any, *, device: str, shared_name: str, **options: Any
+    ) -> V:
+        variable = self.contents[self.index_of(device)].create(
+            kind,
+            initial_value,
+            shared_name=shared_name,
+            on_access=self._access,
+            **options,
+        )
+        self._forget_with(variable, shared_name)
         return variable
 
     def create_sharded(
@@ -119,17 +134,8 @@ class Storage:
         path: str,
         **options: Any,
     ) -> ShardedVariable:
-        """A variable whose rows lie on several servers.
-
-        Args:
-            parts: the initial value of each shard: a tensor, an array or a callable.
-            rule: which row lies where.
-            device_of: the server of a shard, asked in their order.
-            path: of the Keras variable.
-            options: of `ServerVariable`.
-        """
-        name = options.pop("name", None) or "variable"
-        trainable = options.pop("trainable", True)
+        """A variable whose rows lie on several servers; ``device_of`` is asked in their order."""
+        name, trainable = options.pop("name", None) or "variable", options.pop("trainable", True)
         natives = [
             self.create_variable(
                 part,
@@ -141,17 +147,9 @@ class Storage:
             )
             for number, part in enumerate(parts)
         ]
-        return ShardedVariable(
-            natives,
-            rule=rule,
-            unique_id=self._names.of(path),
-            path=path,
-            name=name,
-            trainable=trainable,
-            synchronization=options.get("synchronization"),
-            aggregation=options.get("aggregation"),
-            distribute_strategy=options.get("distribute_strategy"),
-        )
+        options.pop("dtype", None)  # that of the parts
+        options |= {"path": path, "name": name, "trainable": trainable}
+        return ShardedVariable(natives, rule=rule, unique_id=self._names.of(path), **options)
 
     def create_slab(
         self, variables: Sequence[ServerVariable], *, layout: SlabLayout, name: str, filled: bool
@@ -159,72 +157,74 @@ class Storage:
         """Move variables of one server into a slab, with their values; what held them is freed.
 
         Args:
-            variables: in the order of the layout.
+            variables: in the order of the layout; the views that are returned take their places.
             layout: the slab.
             name: of the slab, which says what lies in it.
             filled: repeat a variable's first item in the gap behind it instead of zeros, for state
                 that an optimizer divides by.
-
-        Returns:
-            The slab, and the views that take the variables' places.
         """
         self.layouts += 1
         device = variables[0].device
-        slab = SlabVariable(
+        slab = self._create(
+            SlabVariable,
             lambda: _end_to_end(variables, layout, filled=filled),
-            layout=layout,
             device=device,
-            container=self.container,
             shared_name=self._names.of(name, kind=SLABS),
-            on_access=self._access,
+            in_checkpoints=True,
+            layout=layout,
             name=name,
         )
-        self._resources[slab.shared_name] = slab.resource
-        self._finalizers[slab.shared_name] = weakref.finalize(slab, self._forget, slab.shared_name)
+        if filled:  # the gaps are in no checkpoint
+            ones = functools.partial(tf.ones, slab.shape, slab.dtype)
+            self.contents[self.index_of(device)].add_variable(slab, initial_value=ones)
         views = []
         for old, member in zip(variables, layout.members, strict=True):
             view = ViewVariable(slab, member=member, replaces=old)
             self._finalizers.pop(old.shared_name).detach()
-            self._finalizers[old.shared_name] = weakref.finalize(
-                view, self._forget, old.shared_name
-            )
-            if old.shared_name in self._views:
+            self._forget_with(view, old.shared_name)
+            planned = self._views.get(old.shared_name)
+            if planned is not None:
                 self._views[old.shared_name] = dataclasses.replace(
-                    self._views[old.shared_name],
-                    slab=slab.shared_name,
-                    offset_items=member.offset_items,
+                    planned, slab=slab.shared_name, offset_items=member.offset_items
                 )
-            self._resources.pop(old.shared_name, None)
-            old.destroy()
+            self.free(old)
             views.append(view)
         return slab, views
 
-    def _forget(self, shared_name: str) -> None:
+    def mirror(self, variable: ServerVariable, devices: tuple[str, ...]) -> None:
+        """Keep copies of a variable on other servers."""
+        variable.mirror_on(devices)
+        for device in variable.devices[1:]:
+            self.contents[self.index_of(device)].add_variable(variable)
+
+    def free(self, variable: ServerVariable) -> None:
+        """Free the value of a variable, or of its shards, before the variable itself is gone."""
+        for native in getattr(variable, "variables", [variable]):
+            if native.container == self.container:  # another job may have one of the same name
+                self._free(native.shared_name)
+
+    def _forget_with(self, variable: ServerVariable, shared_name: str) -> None:
         # Runs wherever the garbage collector does, so it only notes; `collect` frees.
-        self._forgotten.append(shared_name)
+        note = self._forgotten.append
+        self._finalizers[shared_name] = weakref.finalize(variable, note, shared_name)
 
     def collect(self) -> None:
         """Free the variables that nothing refers to any more."""
         while self._forgotten:
             shared_name = self._forgotten.popleft()
             self._finalizers.pop(shared_name, None)
-            resource = self._drop(shared_name)
-            if resource is not None:
-                self._free(resource)
+            self._drop(shared_name)
 
-    def _is_known(self, variable: ServerVariable) -> bool:
-        is_ours = variable.resource.container == self.container
-        return is_ours and variable.shared_name in self._finalizers
-
-    def _drop(self, shared_name: str) -> NamedResource | None:
-        """Take a name out of the plan; answers what it stands for, if it has memory of its own."""
+    def _drop(self, shared_name: str) -> None:
+        """Take a name out of the plan, and free what it stands for, if it has memory of its own."""
         view = self._views.pop(shared_name, None)
         if view is not None:
             self._bytes[view.server] -= view.size_bytes
-        return self._resources.pop(shared_name, None)
+        self._free(shared_name)
 
-    def _free(self, resource: NamedResource) -> None:
-        resource.destroy()
+    def _free(self, shared_name: str) -> None:
+        for contents in self.contents:
+            contents.free([NamedResource(self.container, shared_name, contents.device)])
 
     def _access(self) -> None:
         self.on_access()

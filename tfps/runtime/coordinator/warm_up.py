@@ -9,19 +9,17 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from tfps.bridge.closure_membership import ClosureMembership
 from tfps.bridge.closure_twin import choose, has_choice, prepare_twin
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import outside_the_step
+from tfps.runtime.coordinator.function_membership import LOOK_EVERY_S, running
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 
 if TYPE_CHECKING:
     from tfps.bridge.closure_queue import ClosureQueue
     from tfps.runtime.coordinator.runtime import Runtime
-
-LOOK_EVERY_S = 0.2
 
 
 class _Phase(enum.Enum):
@@ -34,15 +32,11 @@ class _Phase(enum.Enum):
 class WarmUp(ClosureMembership):
     """Decides for each function that trains, when a worker takes it, whether it is of the warm-up.
 
-    It is until every worker that asks for functions has called optimizers often enough; a worker
-    that is lost, or hangs, is not counted while it is. Then functions of the mode begin as soon as
-    those of the warm-up that still run have ended: workers wait for each other this once.
+    It is until every worker that asks for functions has called optimizers so many ``steps``; a
+    worker that is lost, or hangs, is not counted while it is. Then functions of the mode begin as
+    soon as those of the warm-up that still run have ended: workers wait for each other this once.
 
     It stands before the membership that the mode needs, which hears of the latter only.
-
-    Args:
-        runtime: the job.
-        steps: how often each worker calls optimizers.
     """
 
     def __init__(self, runtime: Runtime, *, steps: int) -> None:
@@ -61,12 +55,7 @@ class WarmUp(ClosureMembership):
         self._calls: Callable[[], list[np.ndarray[Any, Any]]] | None = None  # of each worker
 
     def stand_before(self, inner: ClosureMembership, *, queue: ClosureQueue) -> None:
-        """Lead the functions of a coordinator.
-
-        Args:
-            inner: what hears of functions that are not of the warm-up.
-            queue: of the coordinator.
-        """
+        """Lead the functions of a coordinator's queue; ``inner`` hears of the other ones."""
         self._inner, self._queue = inner, queue
 
     def begins(self, optimizers: Iterable[Any], *, strategy: Any) -> bool:
@@ -80,25 +69,22 @@ class WarmUp(ClosureMembership):
     def variable(self, name: str, initial_value: Any, *, device: str) -> ServerVariable:
         """A variable on a server for as long as the warm-up lasts; of each name there is one."""
         if name not in self._variables:
-            self._variables[name] = self._runtime().create_variable(
+            self._variables[name] = running(self._of).create_variable(
                 initial_value, device=device, planned=False, trainable=False, name=name
             )
         return self._variables[name]
 
     def calls(self) -> ServerVariable:
         """How often each worker has called optimizers; on the ticket server."""
-        runtime = self._runtime()
+        runtime = running(self._of)
         zeros = np.zeros([runtime.workers], np.int64)
         return self.variable("warm_up_calls", zeros, device=runtime.ticket_server.device)
 
     def prepare_end(self) -> None:
-        """After a function was traced, trace what ends the warm-up.
-
-        While a worker hangs, nothing new can be traced.
-        """
+        """Trace what ends the warm-up, now: while a worker hangs, nothing new can be traced."""
         with outside_the_step():
             if self._calls is None:
-                line, calls = self._runtime().ticket_server.control, self.calls()
+                line, calls = running(self._of).ticket_server.control, self.calls()
                 self._calls = line.function(lambda: [calls.read_value()], arguments=0)
             self.kept.prepare()
 
@@ -112,7 +98,7 @@ class WarmUp(ClosureMembership):
 
     def scheduled(self, closure: Any, *, is_idle: bool) -> bool:
         if self._phase is _Phase.OVER:
-            self._runtime().collect()  # what the warm-up held on the servers
+            running(self._of).collect()  # what the warm-up held on the servers
             return self._inner.scheduled(closure, is_idle=is_idle)
         prepare_twin(closure, self.twins, queue=self._queue)
         return False
@@ -169,7 +155,7 @@ class WarmUp(ClosureMembership):
             barred = queue.barred
             if self._running - barred:
                 self._changed.wait(LOOK_EVERY_S)
-                self._runtime()  # raises once it is closed
+                running(self._of)  # raises once it is closed
                 continue
             self.kept.free(without=barred)
             self.twins.clear()
@@ -179,19 +165,8 @@ class WarmUp(ClosureMembership):
             queue.look_again()
             self._changed.notify_all()
 
-    def _runtime(self) -> Runtime:
-        runtime = self._of()
-        if runtime is None or runtime.closed:
-            raise tf.errors.CancelledError(None, None, "the strategy was closed")
-        return runtime
-
 
 def is_at_begin(optimizers: Iterable[Any], *, strategy: Any) -> bool:
-    """Whether nothing was trained yet, nor loaded from a checkpoint.
-
-    Args:
-        optimizers: that are about to train.
-        strategy: ours.
-    """
+    """Whether none of the optimizers has trained yet, and nothing came from a checkpoint."""
     counts = [int(optimizer.iterations.numpy()) for optimizer in optimizers]
     return not any(counts) and not any(strategy.stats().versions)

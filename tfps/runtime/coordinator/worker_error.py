@@ -50,11 +50,6 @@ class GraphError(NamedTuple):
 def parse(message: str) -> GraphError:
     r"""Find the reason and the operation in TensorFlow's text about an error in a graph.
 
-    Args:
-        message: as a function that ran on a worker raised it.
-
-    Example:
-
     >>> parse("Graph execution error:\n\nDetected at node a/b defined at (most recent call last):"
     ...       "\n<stack traces unavailable>\nindex 3 is not in [0, 2)\n\t [[{{node a/b}}]]")
     GraphError(reason='index 3 is not in [0, 2)', operation='a/b', frames=())
@@ -77,22 +72,17 @@ def parse(message: str) -> GraphError:
 def _without_frames(lines: Iterable[str]) -> Iterator[str]:
     skips = False
     for line in lines:
-        if line == "Graph execution error:":
-            continue
         if line.startswith("Detected at node "):
             skips = True
-        elif not (skips and _FRAME.match(line)):
+        elif line != "Graph execution error:" and not (skips and _FRAME.match(line)):
             skips = False
             yield line
 
 
 def own_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
-    """The lines of the user's own code that a library called.
+    """The lines of the user's own code that a library called; the outermost come first.
 
     What stands above the first line of a library called that, and is in an exception's traceback.
-
-    Args:
-        frames: the outermost first.
     """
     starters = [k for k, frame in enumerate(frames) if frame.filename.startswith(STARTERS)]
     inside = frames[starters[-1] + 1 :] if starters else frames
@@ -113,13 +103,9 @@ def explain(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
 
 
 def servers_error(servers: Iterable[Any], data_plane: Any) -> tf.errors.OpError | None:
-    """What a function of a program raised on a server just now, or None.
+    """What a function of a program's halves raised on a server just now, or None.
 
     To a worker that looks like a lost connection.
-
-    Args:
-        servers: the program's halves on the servers.
-        data_plane: of the job.
     """
     for half in servers:
         index = half.server.index
@@ -150,11 +136,8 @@ def find_operation(graphs: Sequence[Any], name: str) -> Any:
     sometimes their name at its end.
     """
     name = _INLINED.sub("", name)
-    operations = {
-        operation.name: operation
-        for graph in reversed(graphs)  # the first one counts
-        for operation in private.operations_below(graph)
-    }
+    in_order = reversed(graphs)  # the first one counts
+    operations = {op.name: op for graph in in_order for op in private.operations_below(graph)}
     parts = name.split("/")
     names = ("/".join(parts[begin:]) for begin in range(len(parts)))
     return next((operations[each] for each in names if each in operations), None)
@@ -165,12 +148,8 @@ def _without_loop(name: str) -> str:
 
 
 def _made_at(operation: Any) -> str:
-    frames = own_frames(
-        [
-            FrameSummary(frame.filename, frame.lineno, frame.name)
-            for frame in operation.traceback or ()
-        ]
-    )
+    trace = operation.traceback or ()
+    frames = own_frames([FrameSummary(each.filename, each.lineno, each.name) for each in trace])
     return f", made at\n{_as_text(frames)}" if frames else ""
 
 
@@ -179,14 +158,7 @@ def _as_text(frames: Iterable[FrameSummary]) -> str:
 
 
 def refuse_python_functions(graph: Any) -> None:
-    """Refuse a step that calls back into Python.
-
-    Args:
-        graph: of the traced step.
-
-    Raises:
-        UnsupportedError: naming the operation and the line that made it.
-    """
+    """Raise `UnsupportedError` for a traced step that calls back into Python, and say where."""
     for operation in private.operations_below(graph):
         if operation.type in PYTHON_FUNCTIONS:
             raise UnsupportedError(

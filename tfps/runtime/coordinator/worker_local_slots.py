@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
+from tfps.bridge.named_resource import open_variable
 from tfps.bridge.worker_local_variable import ON_WORKER, worker_local_name
 from tfps.runtime.coordinator.connections import ControlLine
 
@@ -19,12 +19,7 @@ PATIENCE_S = 3.0
 
 
 class WorkerLocalSlots:
-    """The job's variables that lie on every worker.
-
-    Args:
-        container: of the job.
-        lines: the coordinator's line to each worker.
-    """
+    """The job's variables that lie on every worker, to which the coordinator has a line."""
 
     def __init__(self, *, container: str, lines: Sequence[ControlLine]) -> None:
         self._container, self._lines = container, lines
@@ -32,12 +27,7 @@ class WorkerLocalSlots:
         self._functions: list[Callable[..., Any]] | None = None  # that free them all
 
     def note(self, variables: Iterable[Any], *, role: str = ON_WORKER) -> None:
-        """Workers may make these from now on.
-
-        Args:
-            variables: of Keras.
-            role: what of them, see `bridge.worker_local_variable.worker_local_name`.
-        """
+        """Workers may make these in a role, see `worker_local_name`, from now on."""
         for variable in variables:
             self.note_name(worker_local_name(variable, role))
 
@@ -56,11 +46,7 @@ class WorkerLocalSlots:
         self._functions = [line.function(self._trace, arguments=0) for line in self._lines]
 
     def free(self, *, without: Collection[int] = ()) -> None:
-        """Free them on the workers that answer.
-
-        Args:
-            without: workers that are not asked; the next call asks them.
-        """
+        """Free them on the workers that answer, without some that the next call asks."""
         if not self._names:
             return
         if self._functions is None:
@@ -77,15 +63,7 @@ class WorkerLocalSlots:
             self._functions = None
 
     def _trace(self) -> list[tf.Tensor]:
-        handles = [
-            private.variable_handle(
-                shape=tf.TensorShape([]),
-                dtype=tf.float32,  # a resource is found by container and name alone
-                shared_name=name,
-                container=self._container,
-            )
-            for name in self._names
-        ]
+        handles = [open_variable(self._container, name) for name in self._names]
         freed = [
             tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
             for handle in handles

@@ -7,21 +7,17 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.runtime.message.wire import CallWire, of_variables
+from tfps.bridge.shards import joined, rule_of, shards_of
+from tfps.runtime.message.wire import CallWire, name_of
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 
 
 class Body(NamedTuple):
-    """A request without its header.
+    """A request without its header."""
 
-    Args:
-        payload: uint8 vector.
-        ids: int64, of rows; None: the request is about none.
-    """
-
-    payload: tf.Tensor
-    ids: tf.Tensor | None = None
+    payload: tf.Tensor  # uint8 vector
+    ids: tf.Tensor | None = None  # int64, of rows; None: the request is about none
 
 
 def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None = None) -> Body:
@@ -51,4 +47,9 @@ def decode(
     values: dict[str, tf.Tensor] = {}
     for layout, payload in zip(layouts, payloads, strict=True):
         values.update(unpack(layout, payload))
-    return of_variables(values, variables)
+    found = []
+    for variable in variables:
+        names = [name_of(shard) for shard in shards_of(variable)]
+        if names[0] in values:
+            found.append((variable, joined([values[n] for n in names], rule_of(variable))))
+    return found

@@ -14,15 +14,10 @@ from tfps.transport.message import PROTOCOL, Reply, Request
 
 @dataclass(frozen=True)
 class PlanHeader:
-    """The fields that every request for the functions of one plan has.
-
-    Args:
-        job_id: of the job.
-        plan_id: of the layouts that both sides were traced with.
-    """
+    """The fields that every request for the functions of one plan has."""
 
     job_id: int
-    plan_id: int
+    plan_id: int  # of the layouts that both sides were traced with
 
     def is_ours(self, header: tf.Tensor) -> tf.Tensor:
         """Whether a request was made for these functions."""
@@ -45,21 +40,13 @@ class PlanHeader:
 
 @dataclass(frozen=True)
 class ReplyHeader:
-    """The header of a reply.
+    """The header of a reply."""
 
-    Args:
-        version: of the parameters that the reply brings.
-        status: a `Status`.
-        staleness: of the request's gradients, in updates.
-        grant: the tickets that it brings.
-        clock: of a worker that joins.
-    """
-
-    version: Any
+    version: Any  # of the parameters that it brings
     status: Any = int(Status.OK)
-    staleness: Any = 0
-    grant: TicketGrant = NO_GRANT
-    clock: Any = 0
+    staleness: Any = 0  # of the request's gradients, in updates
+    grant: TicketGrant = NO_GRANT  # the tickets that it brings
+    clock: Any = 0  # of a worker that joins
 
     def tensor(self) -> tf.Tensor:
         """As it travels, int64."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from tfps.bridge.shards import all_shards, cut, joined, rule_of, shards_of
+from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
 
 METRICS, OUTPUTS = "metrics", "outputs"
+LayoutEntry: TypeAlias = tuple[str, str, tuple[int, ...]]  # name, dtype and shape
 
 
 class Parts(NamedTuple):
@@ -36,19 +37,10 @@ class Parts(NamedTuple):
         """Of the values, on the server."""
         return Layout.of(self.entries(gradients=False, of_server=True))
 
-    def entries(
-        self, *, gradients: bool, of_server: bool
-    ) -> list[tuple[str, str, tuple[int, ...]]]:
+    def entries(self, *, gradients: bool, of_server: bool) -> list[LayoutEntry]:
         """What to lay out: names, dtypes and shapes."""
         natives = self.natives if of_server else [v._value for v in self.variables]
-        return [
-            (
-                gradient_of(native) if gradients else native.shared_name,
-                native.dtype.name,
-                tuple(native.shape),
-            )
-            for native in natives
-        ]
+        return [_entry(n, gradient_of(n) if gradients else n.shared_name) for n in natives]
 
 
 def parts_of(variables: Iterable[Any]) -> Parts:
@@ -88,11 +80,6 @@ class CallWire:
         """What the server reads and writes of all that gradients come for."""
         return (*self.gradients.natives, *(table._value for table in self.tables))
 
-    @property
-    def parameters(self) -> tuple[Any, ...]:
-        """The shards whose values come down."""
-        return self.values.variables
-
 
 def name_of(variable: Any) -> str:
     """A variable's name in a payload."""
@@ -114,59 +101,41 @@ def count_name(variable: Any) -> str:
     return f"increase of {variable._value.shared_name}"
 
 
-def parameters_on(program: Program, device: str) -> tuple[Any, ...]:
-    """What of a program's variables lies on one server, in the order of their first use."""
-    return shards_on(program.variables, device)
-
-
 def shards_on(variables: Iterable[Any], device: str) -> tuple[Any, ...]:
     """What of some variables lies on one server."""
     return tuple(shard for shard in all_shards(variables) if shard._value.device == device)
 
 
 def in_shards(
-    tensors: Mapping[str, tf.Tensor], variables: Iterable[Any], *, name: Callable[[Any], str]
+    variables: Iterable[Any],
+    value_of: Callable[[Any], tf.Tensor],
+    *,
+    name: Callable[[Any], str] = name_of,
 ) -> dict[str, tf.Tensor]:
-    """Tensors of variables as those of their shards.
+    """Tensors of variables as those of their shards, by name.
 
     Args:
-        tensors: by name.
-        variables: whose tensors they are; of some there may be none.
-        name: of a variable's or a shard's tensor.
+        variables: whose tensors they are.
+        value_of: a variable's tensor.
+        name: of a shard's tensor.
     """
-    cut_up: dict[str, tf.Tensor] = {}
-    for variable in variables:
-        if name(variable) in tensors:
-            parts = cut(tensors[name(variable)], rule_of(variable))
-            cut_up.update(zip(map(name, shards_of(variable)), parts, strict=True))
-    return cut_up
-
-
-def of_variables(
-    tensors: Mapping[str, tf.Tensor], variables: Iterable[Any]
-) -> list[tuple[Any, tf.Tensor]]:
-    """Variables and their values, from those of their shards on all servers; by `name_of`."""
-    found = []
-    for variable in variables:
-        names = [name_of(shard) for shard in shards_of(variable)]
-        if names[0] in tensors:
-            found.append((variable, joined([tensors[n] for n in names], rule_of(variable))))
-    return found
+    return {
+        name(shard): part
+        for variable in variables
+        for shard, part in zip(
+            shards_of(variable), cut(value_of(variable), rule_of(variable)), strict=True
+        )
+    }
 
 
 def parameter_layout(variables: Iterable[Any]) -> Layout:
-    """Values of variables."""
-    return Layout.of((name_of(v), v._value.dtype.name, tuple(v.shape)) for v in variables)
+    """Values of variables, in their order."""
+    return Layout.of(_entry(variable._value) for variable in variables)
 
 
 def report_layout(program: Program) -> Layout:
     """The metric state and the outputs of one step, which close its ticket."""
-    return Layout.of(
-        [
-            (METRICS, "float64", (program.metric_items,)),
-            (OUTPUTS, "float64", (program.output_items,)),
-        ]
-    )
+    return Layout.of(_report(program))
 
 
 def function_wire(program: Program, call_number: int, *, device: str) -> CallWire:
@@ -208,21 +177,15 @@ def call_wire(
     trained = program.calls[call_number].variables
     gradients = parts_of(shards_on([v for v in trained if id(v) not in known], device))
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
-    state = tuple(p for p in all_shards(program.state) if device in p._value.resource.devices)
+    state = tuple(p for p in all_shards(program.state) if device in p._value.devices)
     state = state if is_last else ()
     local = program.schedule.local
     counts = local.counts if local is not None and local.adds_counts else ()
-    counts = tuple(v for v in counts if device in v._value.resource.devices)
-    values = parts_of(parameters_on(program, device)) if is_last else gradients
-    rest: list[tuple[str, str, tuple[int, ...]]] = [
-        (name_of(v), v._value.dtype.name, tuple(v.shape)) for v in state
-    ]
+    counts = tuple(v for v in counts if device in v._value.devices)
+    values = parts_of(shards_on(program.variables, device)) if is_last else gradients
+    rest = [_entry(v._value) for v in state]
     rest += [(count_name(v), "float64", ()) for v in counts]
-    if is_last and reports:
-        rest += [
-            (METRICS, "float64", (program.metric_items,)),
-            (OUTPUTS, "float64", (program.output_items,)),
-        ]
+    rest += _report(program) if is_last and reports else []
     return CallWire(
         gradients=gradients,
         state=state,
@@ -234,3 +197,14 @@ def call_wire(
         server_reply=values.server_layout,
         tables=shards_on([v for v in trained if id(v) in known], device),
     )
+
+
+def _entry(native: Any, name: str | None = None) -> LayoutEntry:
+    return (name or native.shared_name, native.dtype.name, tuple(native.shape))
+
+
+def _report(program: Program) -> list[LayoutEntry]:
+    return [
+        (METRICS, "float64", (program.metric_items,)),
+        (OUTPUTS, "float64", (program.output_items,)),
+    ]

@@ -18,9 +18,10 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.runtime.message.reply_header import PlanHeader
 from tfps.runtime.message.request_header import SLOTS
-from tfps.runtime.message.wire import CallWire, Parts, name_of, parameters_on, parts_of, shards_on
+from tfps.runtime.message.wire import CallWire, Parts, name_of, parts_of, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import AdmissionPolicy, Terms
 from tfps.runtime.server.application import Application, AtOnce, IntoRound
@@ -83,7 +84,7 @@ class ServerHalf:
         self.rounds: RoundGate | None = server.rounds if program.schedule.in_rounds else None
         self.update_of, self.updates = update_of, updates
         self.job_id = runtime.job_id
-        self.held = parts_of(parameters_on(program, server.device))
+        self.held = parts_of(shards_on(program.variables, server.device))
         self.parameters, self.parameter_layout = self.held.variables, self.held.layout
         self.slots = self.slot_shards()
         self.slot_layout = self.slots.layout
@@ -147,10 +148,9 @@ class ServerHalf:
         return Service(self.job_id, self.plan_id, self.runtime.workers, entries)
 
     def _install(self) -> None:
-        functions = self.functions
-        hot = min(1, len(functions) - 1)  # what every step asks for
-        self.runtime.data_plane.install(self.server, self.service, functions, hot=hot)
-        self.runtime.forget_with(self, [(self.server.index, self.plan_id)])
+        hot = min(1, len(self.functions) - 1)  # what every step asks for
+        plan = ServedPlan(self.service, tuple(self.functions), hot)
+        self.runtime.install(self.server, plan, owner=self)
 
     def offer(
         self,

@@ -1,56 +1,39 @@
-"""Requests of a worker to a program's functions on all servers, and the replies."""
+"""Requests of a worker to a program's functions on all servers, and what they answer."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfps.consistency.ledger import NO_TICKET, Status
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NOBODY, NOTHING_TOLD, Caller, request_header
+from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields, request_header
 from tfps.runtime.server.half import ServerHalf
 from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import Kind, Reply, Request
 
 
-class Ask(Protocol):
-    """Asks all servers for something on behalf of a step."""
+class Answer(NamedTuple):
+    """What all servers have replied to requests of one kind."""
 
-    def __call__(
-        self,
-        kind: Kind,
-        bodies: Mapping[int, Body] | None = None,
-        *,
-        call_number: int = 0,
-        versions: Sequence[Any] | None = None,
-    ) -> dict[int, Message]:
-        """The replies, by server; see `requests`.
+    payloads: Sequence[tf.Tensor]  # by server: parameters
+    versions: Sequence[tf.Tensor]  # that these were read at, or positions where there are rounds
+    accepted: tf.Tensor  # whether all servers know the worker, and take what it has sent
+    next_ticket: Any = NO_TICKET  # of the ticket server
+    next_batches: Any = 1  # how many tickets that one stands for
+    microseconds: Any = NOT_MEASURED  # from the requests to the last reply
 
-        Args:
-            kind: of the requests.
-            bodies: by server.
-            call_number: which optimizer call, or table.
-            versions: by server; None: those that the step was computed from.
-        """
-
-
-class Origin(NamedTuple):
-    """What requests say of where they come from.
-
-    Args:
-        versions: by server, that they were computed from, or the round that they ask for; none
-            where that does not matter.
-        caller: who makes them.
-        told: further fields of their headers.
-    """
-
-    versions: Sequence[Any] = ()
-    caller: Caller = NOBODY
-    told: Mapping[Request, Any] = NOTHING_TOLD
-
-
-FROM_NOBODY = Origin()
+    @classmethod
+    def of(
+        cls, replies: Mapping[int, Message], *, accepting: Sequence[Status] = (Status.OK,)
+    ) -> Answer:
+        """What replies bring; a worker goes on only where all are of an accepting status."""
+        statuses = tf.stack(column_of(replies, Reply.STATUS))
+        accepts = functools.reduce(tf.logical_or, [statuses == status for status in accepting])
+        return cls(payloads_of(replies), column_of(replies, Reply.VERSION), tf.reduce_all(accepts))
 
 
 def requests(
@@ -59,7 +42,8 @@ def requests(
     bodies: Mapping[int, Body] | None = None,
     *,
     call_number: int = 0,
-    origin: Origin = FROM_NOBODY,
+    versions: Sequence[Any] = (),
+    fields: Fields = NOTHING_TOLD,
 ) -> dict[int, ServerCall]:
     """One request to each server that there is a body for.
 
@@ -68,21 +52,20 @@ def requests(
         kind: of the requests.
         bodies: by server; None: all are asked, and nothing is sent.
         call_number: which optimizer call, or table.
-        origin: of the requests.
+        versions: by server, that bodies were computed from; none where that does not matter.
+        fields: further ones of the headers.
     """
     if bodies is None:
         bodies = dict.fromkeys(range(len(servers)), Body(tf.zeros([0], tf.uint8)))
     calls = {}
     for p, (payload, ids) in bodies.items():
-        header = request_header(
-            kind,
-            job_id=servers[p].job_id,
-            plan_id=servers[p].plan_id,
-            call_number=call_number,
-            version=origin.versions[p] if origin.versions else 0,
-            caller=origin.caller,
-            told=origin.told,
-        )
+        own = {
+            Request.JOB: servers[p].job_id,
+            Request.PLAN: servers[p].plan_id,
+            Request.CALL: call_number,
+            Request.BASE_VERSION: versions[p] if versions else 0,
+        }
+        header = request_header(kind, {**own, **fields})
         message = Message.of(header, payload) if ids is None else Message(header, ids, payload)
         calls[p] = servers[p].call(kind, message, call_number=call_number)
     return calls
@@ -112,12 +95,7 @@ def microseconds(begin: tf.Tensor, *, until: Sequence[tf.Tensor]) -> tf.Tensor:
 def timed_exchange(
     carrier: Carrier, calls: Mapping[int, ServerCall]
 ) -> tuple[dict[int, Message], tf.Tensor]:
-    """Bring requests to servers; answers the replies, and the microseconds until the last of them.
-
-    Args:
-        carrier: brings them.
-        calls: by server.
-    """
+    """Bring requests to servers; answers the replies, and the microseconds until the last."""
     begin = timestamp_after([tensor for call in calls.values() for tensor in call.request])
     sent = {}
     with tf.control_dependencies([begin]):

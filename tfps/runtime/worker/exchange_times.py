@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfps.bridge.worker_local_variable import KeptTensor
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.message.request_header import NOT_MEASURED
+from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.transport.message import Request
 
 NAME = "exchange_microseconds"
@@ -18,16 +18,13 @@ class ExchangeTimes:
     No other message follows the last push of a scheduled function, so they stay on the worker from
     one function to the next. The first pull on a worker is not counted: it connects, and prepares
     the functions.
-
-    Args:
-        runtime: the job.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         runtime.local_times.note_name(NAME)
         self._latest = KeptTensor(NAME, container=runtime.container, shape=(2,), dtype=tf.int64)
 
-    def fields(self) -> dict[Request, tf.Tensor]:
+    def fields(self) -> Fields:
         """What the next push says."""
         # A function may push what another one has pulled.
         self._latest.begin_with(tf.constant([NOT_MEASURED, NOT_MEASURED], tf.int64))
@@ -35,24 +32,14 @@ class ExchangeTimes:
         return {Request.PUSH_MICROSECONDS: push, Request.PULL_MICROSECONDS: pull}
 
     def has_pulled(self, duration: tf.Tensor) -> tf.Operation:
-        """Note a pull; answers what does it, as `has_pushed` does.
-
-        Args:
-            duration: in microseconds.
-        """
-
-        def first() -> tf.Tensor:
-            return tf.constant([NOT_MEASURED, NOT_MEASURED], tf.int64)
-
-        def another() -> tf.Tensor:
-            return tf.stack([self._latest.read_value()[0], duration])
-
-        return self._latest.load(tf.cond(self._latest.is_kept, another, first))
+        """Note a pull, in microseconds; answers what does it, as `has_pushed` does."""
+        latest = tf.cond(
+            self._latest.is_kept,
+            lambda: tf.stack([self._latest.read_value()[0], duration]),
+            lambda: tf.constant([NOT_MEASURED, NOT_MEASURED], tf.int64),
+        )
+        return self._latest.load(latest)
 
     def has_pushed(self, duration: tf.Tensor) -> tf.Operation:
-        """Note a push, which has told of what came before.
-
-        Args:
-            duration: in microseconds.
-        """
+        """Note a push, in microseconds, which has told of what came before."""
         return self._latest.load(tf.stack([duration, tf.constant(NOT_MEASURED, tf.int64)]))

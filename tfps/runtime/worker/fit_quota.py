@@ -1,4 +1,4 @@
-"""Training of `fit` in rounds for which each worker takes as many batches as its speed allows."""
+"""Steps of `fit` in rounds for which each worker takes as many batches as its speed allows."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.wire import gradient_name
-from tfps.runtime.program.program import Program
 from tfps.runtime.worker.exchange import microseconds
-from tfps.runtime.worker.fit_loop import Visit
-from tfps.runtime.worker.fit_period import PeriodLoop, PeriodStep
+from tfps.runtime.worker.fit_period import PeriodStep
+from tfps.runtime.worker.visit import State
 from tfps.transport.message import Request
 
 
 class QuotaStep(PeriodStep):
     """Traces steps whose gradients become one mean, weighted by the examples of each batch.
 
-    Clipping by norm, which needs a worker's whole gradient, acts on that mean.
-
-    Args:
-        program: what the step touches; it has one optimizer call, at its end.
-        options: of `FitStep`.
+    The ticket server says how many batches a worker gets for its next gradient. Clipping by norm,
+    which needs a worker's whole gradient, acts on the mean.
     """
 
-    def __init__(self, program: Any, **options: Any) -> None:
-        super().__init__(program, **options)
-        self._gradients: dict[str, tf.Tensor] = {}  # of the step that was traced last
+    _gradients: Mapping[str, tf.Tensor]  # of the step that was traced last
+
+    def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
+        return tf.where((period >= 0) & (step < batches), period + step, NO_TICKET)
 
     def apply_together(
         self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
@@ -52,29 +49,14 @@ class QuotaStep(PeriodStep):
             means[name] = mean + (gradient - mean) * tf.cast(weight, mean.dtype)
         return means
 
-    def send_gathered(self, gathered: Mapping[str, tf.Tensor]) -> None:
-        call = self.program.calls[0]
+    def end_period(self, done: State, *, begin: tf.Tensor, waited: tf.Tensor) -> None:
+        gathered, call = done["gathered"], self.program.calls[0]
+        computed = microseconds(begin, until=[done["steps"], *gathered.values()])
+        # A slow input makes a worker as slow as a slow processor does.
+        pace = {Request.BATCH_MICROSECONDS: (waited + computed) // done["steps"]}
+        self.fields = {**self.fields, **pace}
         means = [tf.cast(gathered[gradient_name(v)], v.dtype) for v in call.variables]
         super().apply_together(call.optimizer, means, call.variables)
-
-
-class QuotaLoop(PeriodLoop):
-    """The ticket server says how many tickets a worker gets for its next gradient."""
-
-    def make_step(self, program: Program, **options: Any) -> QuotaStep:
-        return QuotaStep(program, **options)
-
-    def ticket_of(
-        self, visit: Visit, period: tf.Tensor, *, batches: tf.Tensor, step: tf.Tensor
-    ) -> tf.Tensor:
-        return tf.where((period >= 0) & (step < batches), period + step, NO_TICKET)
-
-    def fields_about(
-        self, begin: tf.Tensor, *, state: dict[str, Any], done: dict[str, Any]
-    ) -> dict[Request, tf.Tensor]:
-        computed = microseconds(begin, until=[done["steps"], *done["gathered"].values()])
-        # A slow input makes a worker as slow as a slow processor does.
-        return {Request.BATCH_MICROSECONDS: (state["wait"] + computed) // done["steps"]}
 
 
 def _exact(dtype: tf.DType) -> tf.DType:

@@ -8,15 +8,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.runtime.coordinator.runtime import Runtime
+from tfps.bridge.worker_local_variable import WorkerLocalVariable
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
-from tfps.runtime.program.program import Program
+from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.function_member import RoundStep
 from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.local import LocalUpdates
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.transport.carrier import Message
+from tfps.transport.message import Request
 
 
 class LocalCalls(LocalUpdates, FunctionStep):
@@ -28,12 +29,10 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
     least_calls = 1  # that end a period with the function
 
-    def __init__(
-        self, program: Program, *, servers: Sequence[FunctionHalf], runtime: Runtime
-    ) -> None:
-        super().__init__(program, servers=servers, runtime=runtime)
+    def __init__(self, servers: Sequence[FunctionHalf]) -> None:
+        super().__init__(servers)
         self.local_slots.note(self.local.slots, role=self.role)
-        self._counts_at_begin = WorkerCopies(self.optimizers.counts, devices=[None])
+        self._counts_at_begin = WorkerCopies(self.local.counts, devices=[None])
         self._calls = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
 
     @property
@@ -59,15 +58,15 @@ class LocalCalls(LocalUpdates, FunctionStep):
     ) -> None:
         super().apply_parts(optimizer, parts, variables)
         self._calls.assign_add(tf.constant(1, tf.int64), read_value=False)
-        self._end_period(after=self.program.schedule.period_steps)
+        self._end_period(after=self.local.period_steps)
 
     def write_back(self) -> None:
         self._end_period(after=self.least_calls)
         super().write_back()
 
     def _begin_period(self) -> None:
-        for count in self.optimizers.counts:
-            self._counts_at_begin.load(count, tf.identity(self.optimizers.count(count)))
+        for count in self.local.counts:
+            self._counts_at_begin.load(count, tf.identity(self.count(count)))
         self._calls.assign(tf.constant(0, tf.int64), read_value=False)
 
     def _end_period(self, *, after: int) -> None:
@@ -86,3 +85,34 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
 class LocalRounds(LocalCalls, RoundStep):
     """The same where the end of a period is a round of all workers that have functions to run."""
+
+
+class WarmUpStep(LocalCalls):
+    """Local steps that go on, from function to function, with what the worker has made of weights.
+
+    A function tells the servers at its end what it has changed, and takes over nothing of theirs.
+    """
+
+    # Apart from what local steps keep: a worker that hung while this was freed may still have it.
+    role = "in_warm_up"
+    least_calls = 0  # it may have assigned something
+
+    @property
+    def local_slots(self) -> WorkerLocalSlots:
+        assert self.runtime.warm_up is not None
+        return self.runtime.warm_up.kept
+
+    def told_by_push(self) -> Fields:
+        return {**super().told_by_push(), Request.CLOCK: self._calls.read_value()}
+
+    def begin_with(self, variable: Any, value: tf.Tensor) -> None:
+        own = self.kept.get(id(variable))
+        if own is None:  # another function may train it
+            own = WorkerLocalVariable(variable, container=self.runtime.container, role=self.role)
+        super().begin_with(variable, tf.cond(own.is_kept, own.read_value, lambda: value))
+
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
+        with tf.control_dependencies([reply.header for reply in replies.values()]):
+            for variable in self._followed.values():
+                self.kept[id(variable)].load(self.copies.read(variable))
+        super()._take_answers(call_number, replies)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.runtime.coordinator.function_membership import member_of_call
-from tfps.runtime.message.request_header import Caller
-from tfps.runtime.worker.exchange import column_of
+from tfps.runtime.message.request_header import Fields
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.worker.exchange import Answer, column_of
 from tfps.runtime.worker.function_step import FunctionStep
-from tfps.runtime.worker.round_agreement import Found, RoundAgreement
+from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.transport.carrier import Message
-from tfps.transport.message import Kind, Reply
+from tfps.transport.message import Kind, Reply, Request
 
 
 class MemberStep(FunctionStep):
     """A run that others may wait for: its requests say which incarnation of the worker it is."""
 
-    def _who_calls(self) -> Caller:
-        return Caller(*tf.unstack(member_of_call(self.runtime.membership)))
+    def _who_calls(self) -> Fields:
+        worker, incarnation = tf.unstack(member_of_call(self.runtime.membership))
+        return {Request.WORKER: worker, Request.INCARNATION: incarnation}
 
 
 class BoundedStep(MemberStep):
@@ -30,16 +32,18 @@ class BoundedStep(MemberStep):
     them, so that all servers decide on the same clocks.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         self._clock = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
-        super().__init__(*arguments, **options)
+        super().__init__(servers)
 
-    def _who_pushes(self) -> Caller:
-        return self._caller._replace(clock=self._clock.read_value())
+    def told_by_push(self) -> Fields:
+        return {**super().told_by_push(), Request.CLOCK: self._clock.read_value()}
 
-    def _answered_pull(self, replies: dict[int, Message]) -> None:
-        clocks = column_of(replies, Reply.CLOCK)
-        self._clock.assign(tf.reduce_max(clocks), read_value=False)
+    def _pull_parameters(self) -> Answer:
+        replies = self.ask(Kind.PULL)
+        clock = tf.reduce_max(column_of(replies, Reply.CLOCK))
+        self._clock.assign(clock, read_value=False)
+        return Answer.of(replies)
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
         super()._take_answers(call_number, replies)
@@ -49,10 +53,9 @@ class BoundedStep(MemberStep):
 class RoundStep(MemberStep):
     """A run whose optimizer calls are rounds: what it pulls is of one round on all servers."""
 
-    def _pull_parameters(self) -> Found:
-        nothing = [tf.zeros([0], tf.uint8)] * len(self.servers)
+    def _pull_parameters(self) -> Answer:
         begin = [tf.constant(0, tf.int64)] * len(self.servers)
-        return self.rounds.enter(Found(nothing, begin, tf.constant(True)))
+        return self.rounds.enter(Answer([], begin, tf.constant(True)))
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
         super()._take_answers(call_number, replies)
@@ -60,9 +63,7 @@ class RoundStep(MemberStep):
             return
 
         def catch_up() -> tf.Tensor:
-            empty = [tf.zeros([0], tf.uint8)] * len(self.servers)
-            found = self.rounds.catch_up(Found.of(replies)._replace(payloads=empty))
-            self._load(found, self.take_over)
+            self._load(self.rounds.catch_up(Answer.of(replies)), self.take_over)
             return tf.constant(0)
 
         is_reached = RoundAgreement.is_reached(tf.stack(column_of(replies, Reply.VERSION)))

@@ -7,52 +7,76 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.worker_local_variable import ON_WORKER
+from tfps.bridge.worker_local_variable import ON_WORKER, WorkerLocalVariable
+from tfps.optimizers.local_update import apply_locally
 from tfps.runtime.message.payload import decode
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import count_name, gradient_name
 from tfps.runtime.program.examples import gradients_together
-from tfps.runtime.program.program import Program
 from tfps.runtime.worker.exchange import payloads_of
 from tfps.runtime.worker.step import Step
-from tfps.runtime.worker.worker_local_optimizers import WorkerLocalOptimizers
 from tfps.transport.message import Kind
 
 
 class LocalUpdates(Step):
     """Lets the optimizer calls of a step change the worker's own copies.
 
-    What optimizers keep stays on the worker from one closure to the next.
-
-    Args:
-        program: what the step touches; it trains locally.
-        options: of the step.
+    What optimizers keep, slots and counts, stays on the worker from one closure to the next.
     """
 
     role = ON_WORKER  # see `bridge.worker_local_variable.worker_local_name`
 
-    def __init__(self, program: Program, **options: Any) -> None:
-        super().__init__(program, **options)
-        local = program.schedule.local
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        local = self.program.schedule.local
         assert local is not None
-        self.local = local
-        self.optimizers = WorkerLocalOptimizers(
-            local,
-            copies=self.copies,
-            container=self.servers[0].server.ledger.container,
-            role=self.role,
-        )
-        self.weights = program.calls[0].variables
+        self.local, container = local, self.servers[0].server.contents.container
+        # One object for each, by which TensorFlow orders reads and writes.
+        self.kept = {
+            id(variable): WorkerLocalVariable(variable, container=container, role=self.role)
+            for variable in local.slots
+        }
+        self.weights = self.program.calls[0].variables
+
+    def prepare_optimizers(self) -> None:
+        """Give a worker that is new the slots as they begin; its optimizers count from 0."""
+
+        def load() -> tf.Tensor:
+            for count in self.local.counts:
+                self.kept[id(count)].begin_with(tf.zeros([], count._dtype))
+            own = {id(count) for count in self.local.counts}
+            layouts = [server.slot_layout for server in self.servers]
+            payloads = payloads_of(self.ask(Kind.PULL, call_number=SLOTS))
+            for variable, value in decode(layouts, payloads, self.local.slots):
+                if id(variable) not in own:
+                    # Those of another optimizer, that the worker has used before, stay.
+                    self.kept[id(variable)].begin_with(value)
+            return tf.constant(0)
+
+        is_known = tf.reduce_all([variable.is_kept for variable in self.kept.values()])
+        tf.cond(is_known, lambda: tf.constant(0), load)
+
+    def count(self, count: Any) -> tf.Tensor:
+        """How many updates of the worker one of the counts has seen."""
+        return self.kept[id(count)].read_value()
 
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
     ) -> None:
+        """Change the worker's copies as one machine would, on all devices."""
         gradients = gradients_together(parts, self.shares, variables=variables)
-        self.optimizers.apply(optimizer, gradients, variables)
-
-    def prepare_optimizers(self) -> None:
-        """Give a worker that is new what its optimizers begin with."""
-        self.optimizers.prepare(self._fetch_slots)
+        counts = [v for v in self.local.counts if any(v is own for own in optimizer.variables)]
+        before = [self.count(count) for count in counts]
+        own = [(v, self.kept[id(v)]) for v in optimizer.variables if id(v) in self.kept]
+        rates = [v for v in optimizer.variables if id(v) not in self.kept]
+        copies = [*own, *((v, self.value_of(v)) for v in (*variables, *rates))]
+        apply_locally(optimizer, gradients, variables, copies=copies, updates=self.copies.read)
+        if len(self.copies) > 1:
+            for variable in variables:
+                self.copies.load(variable, self.copies.read(variable))
+        # A schedule goes by the updates of all workers, as far as this one has heard of them.
+        for count, old in zip(counts, before, strict=True):
+            self.copies.load(count, self.copies.read(count) + self.count(count) - old)
 
     def at_begin(self, variable: Any) -> tf.Tensor:
         """What a weight or a count was when the period began."""
@@ -64,8 +88,8 @@ class LocalUpdates(Step):
         for weight in self.weights:
             value = self.copies.read(weight)
             tensors[gradient_name(weight)] = value if is_elastic else value - self.at_begin(weight)
-        for count in self.optimizers.counts:
-            increase = self.optimizers.count(count) - self.at_begin(count)
+        for count in self.local.counts:
+            increase = self.count(count) - self.at_begin(count)
             tensors[count_name(count)] = tf.cast(increase, tf.float64)
         return tensors
 
@@ -76,8 +100,3 @@ class LocalUpdates(Step):
             mine, pull = self.copies.read(variable), elasticity / (1 - elasticity)
             value = mine - tf.cast(pull, mine.dtype) * (mine - value)
         self.begin_with(variable, value)
-
-    def _fetch_slots(self) -> list[tuple[Any, tf.Tensor]]:
-        layouts = [server.slot_layout for server in self.servers]
-        payloads = payloads_of(self.ask(Kind.PULL, call_number=SLOTS))
-        return decode(layouts, payloads, self.local.slots)

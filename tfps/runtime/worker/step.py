@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,16 +12,16 @@ from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.message.payload import Body, decode, encode
+from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
 from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.examples import gradients_together
-from tfps.runtime.program.program import Program
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import Origin, requests, timed_exchange
+from tfps.runtime.worker.exchange import Answer, requests
 from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.runtime.worker.table_rows import TableRows
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
-from tfps.transport.message import Kind
+from tfps.transport.message import Kind, Request
 
 
 class Step:
@@ -30,28 +31,26 @@ class Step:
     lies between exchanges, how the worker knows who it is, and what follows from a reply.
 
     Args:
-        program: what is touched.
         servers: the program's functions on each server.
         carrier: brings requests to them.
     """
 
-    def __init__(
-        self, program: Program, *, servers: Sequence[ServerHalf], carrier: Carrier
-    ) -> None:
-        self.program, self.servers, self.carrier = program, servers, carrier
+    def __init__(self, servers: Sequence[ServerHalf], *, carrier: Carrier) -> None:
+        self.servers, self.carrier = servers, carrier
+        self.program = program = servers[0].program
         # Of tables there is a name only, by which tapes find their gradients.
         parameters = [*program.variables, *program.schedule.tables]
         self.copies = WorkerCopies(
             [*parameters, *program.metrics, *program.seeds], devices=program.devices.names
         )
-        self.tables = TableRows(program, servers=servers, ask=self.ask)
-        self.rounds = RoundAgreement(self.ask, offers=servers[0].offers)
+        self.tables = TableRows(servers, ask=functools.partial(self.ask, Kind.LOOK_UP))
+        self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].offers)
         self.shares: Sequence[tf.Tensor] = ()  # of the devices in what the step computes
         self._call_number = 0  # the optimizer call that comes next
 
     @property
     def position(self) -> tf.Tensor | None:
-        """Of this step's ticket in its round; None where there are no tickets."""
+        """Of this step's ticket in its ticket run; None where there are no tickets."""
         return None
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
@@ -79,11 +78,9 @@ class Step:
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
     ) -> None:
         """Each of several devices has computed a part of the gradient."""
-        called = [
-            call_number.identity
-            for call_number in self.program.calls[self._call_number : self._call_number + 1]
-        ]
-        if called != [OptimizerCall(optimizer, tuple(variables)).identity]:
+        call = OptimizerCall(optimizer, tuple(variables))
+        planned = self.program.calls[self._call_number : self._call_number + 1]
+        if [call.identity] != [each.identity for each in planned]:
             raise RuntimeError(
                 "the step called its optimizers in another order, or on other variables, than when "
                 "it was traced first"
@@ -99,17 +96,14 @@ class Step:
         values = for_whole_model(optimizer, gradients, variables=variables, value_of=self.value_of)
         for value, variable in zip(values, variables, strict=True):
             self.tables.take_back(variable, value)
-        self.exchange(
-            call_number, {gradient_name(v): g for g, v in zip(values, variables, strict=True)}
-        )
+        self.exchange(call_number, dict(zip(map(gradient_name, variables), values, strict=True)))
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        """Push what an optimizer call has made, and go on with what the servers answer.
+        """Push gradients, or what stands for them, and go on with what the servers answer."""
+        raise NotImplementedError
 
-        Args:
-            call_number: which call.
-            tensors: gradients, or what stands for them, by name.
-        """
+    def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
+        """What requests of a kind say of this worker: versions, by server, and header fields."""
         raise NotImplementedError
 
     def requests(
@@ -118,53 +112,30 @@ class Step:
         bodies: Mapping[int, Body] | None = None,
         *,
         call_number: int = 0,
-        versions: Sequence[Any] | None = None,
+        told: Fields = NOTHING_TOLD,
     ) -> dict[int, ServerCall]:
-        """Requests of this worker to the servers; see `Ask`."""
-        origin = self.origin(kind)
-        if versions is not None:
-            origin = origin._replace(versions=versions)
-        return requests(self.servers, kind, bodies, call_number=call_number, origin=origin)
-
-    def origin(self, kind: Kind) -> Origin:
-        """What requests of a kind say of this worker."""
-        raise NotImplementedError
+        """Requests of this worker, see `exchange.requests`; fields told replace its own."""
+        versions, fields = self.origin(kind)
+        fields = {**fields, **told}
+        return requests(
+            self.servers, kind, bodies, call_number=call_number, versions=versions, fields=fields
+        )
 
     def ask(
-        self,
-        kind: Kind,
-        bodies: Mapping[int, Body] | None = None,
-        *,
-        call_number: int = 0,
-        versions: Sequence[Any] | None = None,
+        self, kind: Kind, bodies: Mapping[int, Body] | None = None, **options: Any
     ) -> dict[int, Message]:
-        """What the servers reply; see `Ask`."""
-        return self.carrier.exchange(
-            self.requests(kind, bodies, call_number=call_number, versions=versions)
-        )
+        """What the servers reply to `requests`."""
+        return self.carrier.exchange(self.requests(kind, bodies, **options))
 
-    def push(
-        self, call_number: int, bodies: Mapping[int, Body]
-    ) -> tuple[dict[int, Message], tf.Tensor]:
-        """Send a push to all servers; answers the replies, and the microseconds that it took."""
-        return timed_exchange(
-            self.carrier, self.requests(Kind.PUSH, bodies, call_number=call_number)
-        )
+    def _ask_for_round(self, kind: Kind, number: tf.Tensor) -> Answer:
+        return Answer.of(self.ask(kind, told={Request.BASE_VERSION: number}))
 
     def encode(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> dict[int, Body]:
-        """The bodies of a push, by server.
-
-        Args:
-            call_number: which optimizer call.
-            tensors: by name, those of variables as a whole.
-        """
+        """The bodies of a push, by server; the tensors are those of whole variables, by name."""
         called = self.program.calls[call_number]
         variables = self.tables.others(called.variables)
-        tensors = {
-            **tensors,
-            **in_shards(tensors, variables, name=gradient_name),
-            **self.beside(call_number),
-        }
+        gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
+        tensors = {**tensors, **gradients, **self.beside(call_number)}
         rows = self.tables.to_push(called)
         return {
             p: encode(server.wires[call_number], tensors, rows.get(p))
@@ -182,12 +153,12 @@ class Step:
         *,
         call_number: int | None = None,
     ) -> None:
-        """Take what the servers have replied.
+        """Take each variable and its value from what all servers have replied.
 
         Args:
-            payloads: of all servers.
-            take: what to do with each variable and its value.
-            call_number: of the push that they answer; None: they bring all variables.
+            payloads: of the replies.
+            take: what to do with them.
+            call_number: of the push that is answered; None: all variables have come.
         """
         layouts = [
             server.parameter_layout if call_number is None else server.wires[call_number].reply

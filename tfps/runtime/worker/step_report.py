@@ -15,12 +15,7 @@ from tfps.runtime.worker.worker_copies import WorkerCopies
 
 
 class StepReport:
-    """Traces the report of one step.
-
-    Args:
-        program: the step's.
-        copies: the worker's, of metric state.
-    """
+    """Traces the report of one step, from the worker's copies of metric state."""
 
     def __init__(self, program: Program, *, copies: WorkerCopies) -> None:
         self._program, self._copies = program, copies
@@ -30,15 +25,7 @@ class StepReport:
     def watch(
         self, is_first: tf.Tensor, metric: Any, update: Any, arguments: Any, options: dict[str, Any]
     ) -> None:
-        """Find out with a round's first batch whether a metric's states can be added.
-
-        Args:
-            is_first: whether the step is on that batch.
-            metric: which is updated now.
-            update: its method.
-            arguments: of the call.
-            options: of the call, by name.
-        """
+        """Find out with a ticket run's first batch, at an update, if states of a metric add up."""
         if private.current_graph() is not self._graph:
             return  # inside tf.cond or a nested function, from which nothing can be brought out
         bases = self._program.totals.bases_of(metric)
@@ -50,12 +37,7 @@ class StepReport:
         self._adding_up.setdefault(id(metric), []).append(fits)
 
     def made_of(self, outputs: Any, *, shares: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The report.
-
-        Args:
-            outputs: of the step.
-            shares: of the devices in the batch.
-        """
+        """The report of a step with these outputs, and these shares of the devices in the batch."""
         totals = self._program.totals
         refused = [
             tf.logical_not(tf.reduce_all(self._adding_up.get(id(metric), [True])))

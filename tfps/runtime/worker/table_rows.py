@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -13,23 +13,16 @@ from tfps.bridge.shards import RowsByShard, row_bytes_of, rule_of, shards_of
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.wrapped import bare
 from tfps.runtime.message.payload import Body
-from tfps.runtime.program.program import Program
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.server_tables import as_bytes, as_rows
-from tfps.runtime.worker.exchange import Ask
 from tfps.runtime.worker.worker_copies import WorkerCopies
-from tfps.transport.message import Kind
+from tfps.transport.carrier import Message
 
 
 class RowValues(NamedTuple):
-    """Some rows of a table, each once.
+    """Some rows of a table, each once."""
 
-    Args:
-        ids: int64, of the table.
-        values: of the rows.
-    """
-
-    ids: tf.Tensor
+    ids: tf.Tensor  # int64, of the table
     values: tf.Tensor
 
     @classmethod
@@ -43,39 +36,41 @@ class RowValues(NamedTuple):
         return cls(ids, tf.math.unsorted_segment_sum(gradient.values, positions, count))
 
 
+class ShardRows(NamedTuple):
+    """Some rows of a table, as far as they lie in one shard."""
+
+    server: int
+    native: Any  # the shard's variable
+    positions: tf.Tensor  # among the rows
+    places: tf.Tensor  # in the shard
+
+
 class TableRows:
     """What steps of one worker ask for of tables, and what they push.
 
     Args:
-        program: whose ``tables`` they are.
-        servers: the program's functions on each server.
-        ask: asks them, see `Ask`.
+        servers: the functions on each server of a program, whose ``tables`` they are.
+        ask: sends look-ups, by server, for the table of a ``call_number``.
     """
 
-    def __init__(self, program: Program, *, servers: Sequence[ServerHalf], ask: Ask) -> None:
-        self._tables, self._ask = program.schedule.tables, ask
-        self._devices = [server.server.device for server in servers]
+    def __init__(
+        self, servers: Sequence[ServerHalf], *, ask: Callable[..., Mapping[int, Message]]
+    ) -> None:
+        tables = servers[0].program.schedule.tables
+        self._numbers = {id(table): number for number, table in enumerate(tables)}
+        self._devices, self._ask = [server.server.device for server in servers], ask
         self._gradients: dict[int, RowValues] = {}  # of the step that was traced last
-
-    def number_of(self, variable: Any) -> int | None:
-        """Of a table; None for any other variable."""
-        return next((k for k, table in enumerate(self._tables) if table is variable), None)
 
     def others(self, variables: Sequence[Any]) -> list[Any]:
         """Those that are no tables."""
-        return [variable for variable in variables if self.number_of(variable) is None]
+        return [variable for variable in variables if id(variable) not in self._numbers]
 
     def look_up(self, table: Any, ids: tf.Tensor, *, copies: WorkerCopies) -> tf.Tensor | None:
         """Ask the servers for rows, each for those that it has; None for what is no table.
 
-        Args:
-            table: of Keras.
-            ids: int64, of any shape.
-            copies: the worker's; that of a table is empty, and tapes find the rows' gradient under
-                its handle.
+        The worker's copy of a table is empty: tapes find the rows' gradient under its handle.
         """
-        number = self.number_of(table)
-        if number is None:
+        if id(table) not in self._numbers:
             return None
         check = tf.debugging.assert_less(
             ids,
@@ -84,21 +79,19 @@ class TableRows:
         )
         with tf.control_dependencies([check]):
             distinct, positions = tf.unique(tf.reshape(ids, [-1]), out_idx=tf.int64)
-        divided = RowsByShard.by(rule_of(table), distinct)
-        bodies = {
-            p: Body(tf.zeros([0], tf.uint8), _numbered(places))
-            for p, places in self._by_server(table, divided.places).items()
-        }
-        replies = self._ask(Kind.LOOK_UP, bodies, call_number=number)
-        payloads = {p: reply.payload for p, reply in replies.items()}
-        found = self._rows(table, divided, payloads)
+        shards = self._by_shard(table, distinct)
+        places: dict[int, list[tf.Tensor]] = {}
+        for shard in shards:
+            places.setdefault(shard.server, []).append(shard.places)
+        bodies = {p: Body(tf.zeros([0], tf.uint8), _numbered(each)) for p, each in places.items()}
+        found = _rows(shards, self._ask(bodies, call_number=self._numbers[id(table)]))
         rows = private.differentiable_read(copies.on(0, table), lambda: found, rows=distinct)
         looked_up = tf.gather(rows, tf.reshape(positions, tf.shape(ids)))
         return tf.ensure_shape(looked_up, ids.shape.concatenate(table.shape[1:]))
 
     def gradient(self, gradient: Any, variable: Any) -> tf.Tensor:
         """A gradient as it goes on in the step: dense, or of a table the rows that came."""
-        if self.number_of(variable) is None:
+        if id(variable) not in self._numbers:
             return tf.convert_to_tensor(gradient)
         self._gradients[id(variable)] = rows = RowValues.of(gradient)
         return rows.values
@@ -110,49 +103,37 @@ class TableRows:
             self._gradients[id(variable)] = rows._replace(values=values)
 
     def to_push(self, call: OptimizerCall) -> dict[int, Body]:
-        """What lies behind the payload of a push, by server; nothing where it has no table.
-
-        Args:
-            call: the optimizer call that the push is for.
-        """
+        """What lies behind the payload of an optimizer call's push, by server; of tables only."""
         ids: dict[int, list[tf.Tensor]] = {}
         values: dict[int, list[tf.Tensor]] = {}
         skips_together = isinstance(bare(call.optimizer), LossScaleOptimizer)
-        for variable in call.variables:
-            if self.number_of(variable) is None:
-                continue
-            rows = self._gradients[id(variable)]
-            divided = RowsByShard.by(rule_of(variable), rows.ids)
-            each = zip(shards_of(variable), divided.positions, divided.places, strict=True)
-            for shard, positions, places in each:
-                server = self._devices.index(shard._value.device)
-                gathered = tf.cast(tf.gather(rows.values, positions), shard._value.dtype)
+        for table in (v for v in call.variables if id(v) in self._numbers):
+            rows = self._gradients[id(table)]
+            for server, native, positions, places in self._by_shard(table, rows.ids):
+                gathered = tf.cast(tf.gather(rows.values, positions), native.dtype)
                 if skips_together:
                     places, gathered = _finite_or_told(places, gathered, of_all=rows.values)
                 ids.setdefault(server, []).append(places)
                 values.setdefault(server, []).append(as_bytes(gathered))
         return {p: Body(tf.concat(values[p], 0), _numbered(ids[p])) for p in ids}
 
-    def _by_server(self, table: Any, places: Sequence[tf.Tensor]) -> dict[int, list[tf.Tensor]]:
-        by_server: dict[int, list[tf.Tensor]] = {}
-        for shard, each in zip(shards_of(table), places, strict=True):
-            by_server.setdefault(self._devices.index(shard._value.device), []).append(each)
-        return by_server
+    def _by_shard(self, table: Any, ids: tf.Tensor) -> list[ShardRows]:
+        natives = [shard._value for shard in shards_of(table)]
+        servers = [self._devices.index(native.device) for native in natives]
+        divided = RowsByShard.by(rule_of(table), ids)
+        return list(map(ShardRows, servers, natives, divided.positions, divided.places))
 
-    def _rows(
-        self, table: Any, divided: RowsByShard, payloads: Mapping[int, tf.Tensor]
-    ) -> tf.Tensor:
-        """In the order of the ids."""
-        begins = dict.fromkeys(payloads, tf.constant(0, tf.int64))
-        parts = []
-        for shard, places in zip(shards_of(table), divided.places, strict=True):
-            native = shard._value
-            server = self._devices.index(native.device)
-            size = tf.size(places, tf.int64) * row_bytes_of(native)
-            begin = begins[server]
-            begins[server] = begin + size
-            parts.append(as_rows(_bytes_at(payloads[server], begin, size), native))
-        return parts[0] if len(parts) == 1 else tf.dynamic_stitch(divided.positions, parts)
+
+def _rows(shards: Sequence[ShardRows], replies: Mapping[int, Message]) -> tf.Tensor:
+    """The rows that servers have replied with, in the order of the ids."""
+    begins = dict.fromkeys(replies, tf.constant(0, tf.int64))
+    parts = []
+    for server, native, _, places in shards:
+        begin, size = begins[server], tf.size(places, tf.int64) * row_bytes_of(native)
+        begins[server] = begin + size
+        parts.append(as_rows(_bytes_at(replies[server].payload, begin, size), native))
+    positions = [shard.positions for shard in shards]
+    return parts[0] if len(parts) == 1 else tf.dynamic_stitch(positions, parts)
 
 
 def _bytes_at(payload: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:

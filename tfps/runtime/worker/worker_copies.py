@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,7 +27,10 @@ class WorkerCopies:
     """
 
     def __init__(self, variables: Sequence[Any], *, devices: Sequence[str | None]) -> None:
-        self._by_device = [_copies_on(device, variables) for device in devices]
+        self._by_device: list[dict[int, WorkerVariable]] = []
+        for device in devices:
+            with tf.device(device):
+                self._by_device.append({id(v): WorkerVariable(v) for v in variables})
 
     def __len__(self) -> int:
         """How many copies there are of a variable."""
@@ -45,8 +48,8 @@ class WorkerCopies:
 
     def load(self, keras_variable: Any, value: tf.Tensor) -> None:
         """Take over a value that came from a server; does not count as an assignment."""
-        for device in range(len(self)):
-            self.on(device, keras_variable).load(value)
+        for copy in self._all(keras_variable):
+            copy.load(value)
 
     def load_seed(self, keras_variable: Any, state: tf.Tensor) -> None:
         """Take over a seed generator's state; the examples of each device get masks of their own.
@@ -55,14 +58,14 @@ class WorkerCopies:
             keras_variable: the state, [seed, count of draws].
             state: for the first device, whose numbers are those of a worker with one device.
         """
-        for device in range(len(self)):
+        for device, copy in enumerate(self._all(keras_variable)):
             own = state + tf.constant([device * SEED_STRIDE, 0], tf.int64)
-            self.on(device, keras_variable).load(tf.cast(own, keras_variable._dtype))
+            copy.load(tf.cast(own, keras_variable._dtype))
 
     def assign(self, keras_variable: Any, value: Any) -> None:
         """Write all copies of a variable."""
-        for device in range(len(self)):
-            self.on(device, keras_variable).assign(value)
+        for copy in self._all(keras_variable):
+            copy.assign(value)
 
     def read(self, keras_variable: Any) -> tf.Tensor:
         """The value that all copies have."""
@@ -70,30 +73,35 @@ class WorkerCopies:
 
     def is_assigned(self, keras_variable: Any) -> bool:
         """Whether what was traced writes a variable."""
-        return any(self.on(device, keras_variable).assigned for device in range(len(self)))
+        return any(copy.assigned for copy in self._all(keras_variable))
+
+    def unite(
+        self, variables: Iterable[Any], before: Mapping[int, tf.Tensor], shares: Sequence[tf.Tensor]
+    ) -> None:
+        """Give all copies of each variable the value that they amount to, see `together`."""
+        for variable in variables:
+            self.load(variable, self.together(variable, before, shares))
 
     def together(
-        self, keras_variable: Any, *, before: tf.Tensor | None, shares: Sequence[tf.Tensor]
+        self, keras_variable: Any, before: Mapping[int, tf.Tensor], shares: Sequence[tf.Tensor]
     ) -> tf.Tensor:
         """What the copies' values amount to.
 
         Args:
             keras_variable: whose copies.
-            before: the value that all copies had at the begin; needed where changes are summed.
+            before: the values that all copies had at the begin, by id of the variable; needed where
+                changes are summed.
             shares: of the devices in the batch (see `runtime.program.examples`).
         """
-        values = [self.on(device, keras_variable).read_value() for device in range(len(self))]
+        values = [copy.read_value() for copy in self._all(keras_variable)]
         if len(values) == 1 or values[0].dtype.is_bool:
             return values[0]
         if keras_variable.aggregation == "sum":
-            assert before is not None
-            changes = [value - before for value in values]
-            return before + sum(changes[1:], changes[0])
+            changes = [value - before[id(keras_variable)] for value in values]
+            return before[id(keras_variable)] + sum(changes[1:], changes[0])
         if keras_variable.aggregation == "only_first_replica" or not values[0].dtype.is_floating:
             return values[0]
         return mean_of(values, shares)
 
-
-def _copies_on(device: str | None, variables: Sequence[Any]) -> dict[int, WorkerVariable]:
-    with tf.device(device):
-        return {id(variable): WorkerVariable(variable) for variable in variables}
+    def _all(self, keras_variable: Any) -> list[WorkerVariable]:
+        return [self.on(device, keras_variable) for device in range(len(self))]

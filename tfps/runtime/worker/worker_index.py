@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.chief_constant import chief_constant
-from tfps.runtime.message.request_header import NOBODY, Caller
+from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.half import ServerHalf
+from tfps.transport.message import Request
 
 _INDEX = tf.TensorSpec([], tf.int64)
 # Graphs of branches and loops, which have no call of their own.
@@ -32,10 +33,15 @@ def worker_of_call() -> tf.Tensor:
     return index
 
 
-def caller_of_call(servers: Iterable[ServerHalf]) -> Caller:
-    """Who calls the current function, if one of the servers' functions asks who it is."""
-    asks_who = any(server.asks_who for server in servers)
-    return Caller.at_call(worker_of_call()) if asks_who else NOBODY
+def caller_of_call(servers: Iterable[ServerHalf]) -> Fields:
+    """Who calls the current function, if one of the servers' functions asks: header fields."""
+    return fields_of(worker_of_call()) if any(server.asks_who for server in servers) else {}
+
+
+def fields_of(worker: tf.Tensor) -> Fields:
+    """Header fields that name a worker by its index; the coordinator has none, but a ticket."""
+    zero = tf.constant(0, tf.int64)
+    return {Request.WORKER: tf.maximum(worker, zero), Request.TICKET: tf.minimum(worker, zero)}
 
 
 def _at_call() -> tf.Tensor:

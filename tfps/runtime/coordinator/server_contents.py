@@ -1,0 +1,116 @@
+"""What a job holds on one server, in the order in which it was made, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.named_resource import NamedResource
+from tfps.bridge.resource_holder import V
+from tfps.bridge.server_variable import ServerVariable
+from tfps.transport.service import Service
+
+
+class VariableRecord(NamedTuple):
+    """How a variable is made.
+
+    Args:
+        shape: of its value.
+        dtype: of it.
+        initial_value: an array, or a callable that returns it on the server; None: zeros, until
+            the value that a checkpoint has is restored.
+    """
+
+    shape: tf.TensorShape
+    dtype: tf.DType
+    initial_value: Any = None
+
+
+class ServedPlan(NamedTuple):
+    """A service as it was installed.
+
+    Args:
+        service: describes the functions.
+        functions: server functions, in the order of the service's entries.
+        hot: the position of the one that steps call.
+    """
+
+    service: Service
+    functions: tuple[Any, ...]
+    hot: int = 0
+
+
+class ServerContents:
+    """The resources and services of a job on a server; nothing of the job is there beside them.
+
+    Recovery makes them again on a server that was started anew, an observer opens them, and what
+    ends a job frees them.
+
+    Args:
+        device: the server.
+        container: of the job.
+
+    Attributes:
+        records: the resources, the oldest first; of variables how they are made, None: others are
+            made by whoever opens them.
+        plans: the services, by the number of their plan.
+        is_lost: the server answers no more; what is freed is only forgotten.
+    """
+
+    def __init__(self, *, device: str, container: str) -> None:
+        self.device, self.container, self.is_lost = device, container, False
+        self.plans: dict[int, ServedPlan] = {}
+        self.records: dict[NamedResource, VariableRecord | None] = {}
+
+    def create(
+        self, kind: type[V], initial_value: Any, *, in_checkpoints: bool = False, **options: Any
+    ) -> V:
+        """Make a variable on the server.
+
+        Args:
+            kind: of variable.
+            initial_value: a tensor, an array or a callable that returns one.
+            in_checkpoints: its value is restored when it is made again, so how it began is nobody's
+                concern.
+            options: of the kind.
+        """
+        variable = kind(initial_value, device=self.device, container=self.container, **options)
+        self.add_variable(variable, initial_value=None if in_checkpoints else initial_value)
+        return variable
+
+    def add_variable(self, variable: ServerVariable, *, initial_value: Any = None) -> None:
+        """Take note of a variable that was made here: with its value, or as a mirror."""
+        resource = NamedResource(variable.container, variable.shared_name, self.device)
+        self.records[resource] = VariableRecord(variable.shape, variable.dtype, initial_value)
+
+    def add(self, resources: Iterable[NamedResource]) -> None:
+        """Take note of what requests make here when they need it, as mutexes and queues."""
+        self.records.update(dict.fromkeys(resources))
+
+    def discard(self, resources: Iterable[NamedResource]) -> None:
+        """Take note that something has been freed."""
+        for resource in resources:
+            self.records.pop(resource, None)
+
+    def free(self, resources: Iterable[NamedResource]) -> None:
+        """Free what is here of some resources."""
+        there = [resource for resource in list(resources) if resource in self.records]
+        self.discard(there)
+        for resource in () if self.is_lost else there:
+            resource.destroy()
+
+    def replay(self) -> None:
+        """Make all resources again, on a server that has none; values are restored by others."""
+        for resource, record in self.records.items():
+            with tf.init_scope(), private.placed_on(self.device):
+                if record is None:
+                    resource.handle()
+                    continue
+                value = record.initial_value
+                if value is None:
+                    value = tf.zeros(record.shape, record.dtype)
+                value = value() if callable(value) else value
+                resource.write(tf.convert_to_tensor(value, record.dtype))

@@ -1,0 +1,114 @@
+"""One run of a worker's closure: as whom it runs, and how it gets batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import tensorflow as tf
+
+from tfps.bridge.chief_constant import chief_constant
+from tfps.consistency.shard_book import ShardBook
+from tfps.runtime.worker.exchange import microseconds
+
+State: TypeAlias = dict[str, Any]  # of a loop
+
+
+class BatchClaim(NamedTuple):
+    """What a worker asks for when it has a ticket."""
+
+    ticket: tf.Tensor  # or `NO_TICKET`
+    position: tf.Tensor  # of the ticket in its ticket run
+    incarnation: tf.Tensor  # of the worker
+    goes_back: bool  # if there is no batch: not within a period that goes on
+
+
+class BatchSource(Protocol):
+    """Where a worker's batches come from."""
+
+    batch_spec: Any
+    is_per_worker: bool  # each worker has batches that no other one can draw
+    shards: ShardBook | None  # of the pass at hand, if its batches are leased to workers
+    input_graphs: Sequence[Any]  # of its functions, to say which line made an operation that fails
+
+    def argument_specs(self, arguments: Any) -> Any:
+        """What the closure is traced with, from this source's arguments of a ticket run."""
+
+    def bind(self, arguments: Any, worker: int) -> Any:
+        """One worker's arguments."""
+
+    def fetch(self, arguments: Any, claim: BatchClaim) -> tuple[tf.Tensor, Any]:
+        """Traced on the worker: (whether there is one, the batch of a ticket)."""
+
+    def examples(self, batch: Any) -> tf.Tensor:
+        """How many examples a batch holds."""
+
+    def on_drained(self) -> None:
+        """Called while no closure runs: every ticket that was handed out is closed."""
+
+
+class Visit:
+    """One run of a closure.
+
+    Args:
+        source: where batches come from.
+        arguments: of the source, for this ticket run and worker.
+        seeds: int64 [generators, 2], at the first ticket of the run.
+        control: see `closure_control`.
+    """
+
+    def __init__(
+        self, source: BatchSource, arguments: Any, *, seeds: tf.Tensor, control: tf.Tensor
+    ) -> None:
+        self.source, self._arguments, self._seeds = source, arguments, seeds
+        self.worker, self.incarnation, self.first, self.steps, self.knows_it = tf.unstack(control)
+
+    def fetch(self, ticket: tf.Tensor, *, goes_back: bool = True) -> State:
+        """The part of a loop's state that belongs to a ticket: its batch, if there is one."""
+        with tf.control_dependencies([ticket]):
+            asked = tf.timestamp()
+        with tf.control_dependencies([asked]):
+            claim = BatchClaim(ticket, ticket - self.first, self.incarnation, goes_back)
+            there, batch = self.source.fetch(self._arguments, claim)
+        flat = tf.nest.flatten(batch, expand_composites=True)
+        waited = microseconds(asked, until=[there, *flat])
+        there = tf.logical_and(ticket >= 0, there)
+        return {"ticket": ticket, "there": there, "batch": flat, "wait": waited}
+
+    def batch(self, state: State) -> Any:
+        """The batch of a state."""
+        return tf.nest.pack_sequence_as(
+            self.source.batch_spec, state["batch"], expand_composites=True
+        )
+
+    def seed_states(self, ticket: tf.Tensor, draws_per_step: Sequence[int]) -> list[tf.Tensor]:
+        """Each generator's state at a ticket: Keras's own stream, wherever the ticket runs."""
+        position = ticket - self.first
+        return [
+            tf.stack([self._seeds[index, 0], self._seeds[index, 1] + position * draws])
+            for index, draws in enumerate(draws_per_step)
+        ]
+
+    def loop(self, body: Callable[[State], State], state: State) -> State:
+        """Trace a body that is run as long as its state has a batch; these may differ in length."""
+        specs = tf.nest.flatten(self.source.batch_spec, expand_composites=True)
+        invariants = tf.nest.map_structure(lambda tensor: tensor.shape, state)
+        invariants["batch"] = [component.shape for component in specs]
+        (state,) = tf.while_loop(
+            lambda state: state["there"],
+            lambda state: (body(state),),
+            (state,),
+            shape_invariants=(invariants,),
+            parallel_iterations=1,
+        )
+        return state
+
+
+def closure_control(
+    worker: int, incarnation: int, first_ticket: int, steps: int, *, knows_it: bool = False
+) -> tf.Tensor:
+    """The control vector of a closure: who runs it, as whom, and which steps its ticket run has.
+
+    A worker that has run the closure before knows it, so that its join is typical.
+    """
+    return chief_constant([worker, incarnation, first_ticket, steps, int(knows_it)], tf.int64)
