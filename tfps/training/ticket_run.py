@@ -126,7 +126,7 @@ class TicketRun:
         """
         while self.completed < steps:
             due_s = self._sampled_s + self._period_s(steps - self.completed)
-            self._queue.rest(max(0.0, due_s - time.monotonic()))
+            self._queue.wait_until_idle(max(0.0, due_s - time.monotonic()))
             finished = self._coordinator.done()
             self._invited.cancel(self._queue.barred)
             self.sample()
