@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --hypothesis-seed=$(SEED
 SHOWN = $(subst ','\'',$(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all lint bench lock clean
+.PHONY: help train test test-all lint docs bench lock clean
 
 help: ## Show the targets.
 	@echo 'usage: make TARGET [ARGS="..."] [PYTHON=/path/to/python3.12]'
@@ -58,6 +58,12 @@ lint: ## Check style, types and the layers of the packages.
 	.ci/step 6/7 'Types: mypy (about a minute)' $(BIN)/mypy || status=1; \
 	.ci/step 7/7 'Layers: lint-imports (seconds)' $(BIN)/lint-imports --no-cache --no-logo || status=1; \
 	exit $$status
+
+docs: ## Build the pages of docs/ as a site in build/docs; dead links and warnings are errors.
+	@.ci/environment docs 4
+	@.ci/step 4/4 'Build the pages: sphinx-build (half a minute)' \
+		$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -c docs . build/docs $(ARGS)
+	@echo 'The first page is build/docs/index.html'
 
 bench: ## Measure: steps per second and CPU per step against TensorFlow's own strategy.
 	@.ci/environment bench 4

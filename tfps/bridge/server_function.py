@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -34,3 +35,19 @@ def server_function(
             "to be opened by name inside it"
         )
     return concrete
+
+
+@contextlib.contextmanager
+def stateful_operations() -> Iterator[list[tf.Operation]]:
+    """While a function is traced: once it has ended, what was traced inside that touches state.
+
+    The handles of variables do not: they are only names.
+    """
+    graph, found = private.current_graph(), list[tf.Operation]()
+    before = len(graph.get_operations())
+    yield found
+    found += [
+        operation
+        for operation in graph.get_operations()[before:]
+        if operation.op_def.is_stateful and operation.type != "VarHandleOp"
+    ]

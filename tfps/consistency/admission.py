@@ -12,21 +12,6 @@ NONE = 0  # of a push's gradients are dropped
 
 
 @dataclass(frozen=True)
-class PushClaim:
-    """What a server knows of a push before it decides; True: it holds for every push.
-
-    Args:
-        alive: whether the sender takes part.
-        is_new: whether it has not been applied before.
-        in_time: whether its gradients are not too old.
-    """
-
-    alive: Any
-    is_new: Any
-    in_time: Any
-
-
-@dataclass(frozen=True)
 class Admission:
     """What a server does with a push."""
 
@@ -36,27 +21,35 @@ class Admission:
 
 
 def admit(
-    entries: Entries, claim: PushClaim, *, counts_update: bool, staleness_bin: Any | None
+    entries: Entries,
+    *,
+    alive: Any,
+    is_new: Any,
+    in_time: Any,
+    counts_update: bool,
+    staleness_bin: Any | None,
 ) -> Admission:
-    """Decide on a push, and count it.
+    """Decide on a push, and count it; a condition that is True holds for every push.
 
     Args:
         entries: the server's ledger.
-        claim: what is known of it.
+        alive: whether the sender takes part.
+        is_new: whether it has not been applied before.
+        in_time: whether its gradients are not too old.
         counts_update: a fresh one is an update of the server's variables, by itself.
         staleness_bin: where its staleness is counted; None: it carries no gradients.
     """
     layout, logic = entries.layout, entries.logic
-    known = every(logic, claim.alive, claim.is_new)
-    fresh = every(logic, known, claim.in_time)
-    accepted = either(logic, claim.in_time, int(Status.OK), int(Status.LATE))
-    status = either(logic, claim.is_new, accepted, int(Status.DUPLICATE))
-    status = either(logic, claim.alive, status, int(Status.EVICTED))
-    entries.count_if(claim.alive, layout.EXCHANGES)
-    if claim.is_new is not True:
-        entries.count_if(claim.alive, layout.DUPLICATES, logic.choose(claim.is_new, 0, 1))
-    dropped = either(logic, claim.in_time, NONE, either(logic, claim.is_new, 1, NONE))
-    dropped = either(logic, claim.alive, dropped, 1)
+    known = every(logic, alive, is_new)
+    fresh = every(logic, known, in_time)
+    accepted = either(logic, in_time, int(Status.OK), int(Status.LATE))
+    status = either(logic, is_new, accepted, int(Status.DUPLICATE))
+    status = either(logic, alive, status, int(Status.EVICTED))
+    entries.count_if(alive, layout.EXCHANGES)
+    if is_new is not True:
+        entries.count_if(alive, layout.DUPLICATES, logic.choose(is_new, 0, 1))
+    dropped = either(logic, in_time, NONE, either(logic, is_new, 1, NONE))
+    dropped = either(logic, alive, dropped, 1)
     if dropped is not NONE:
         entries.count(layout.DROPPED, dropped)
     if counts_update:

@@ -54,8 +54,14 @@ def _draw(entries: Entries, alive: Any) -> _Drawn:
 
 
 def issue(
-    entries: Entries, *, alive: Any, worker: Any, pushed: Any, pipelined: bool = False
-) -> Any:
+    entries: Entries,
+    *,
+    alive: Any,
+    worker: Any,
+    pushed: Any,
+    quota: Any = None,
+    pipelined: bool = False,
+) -> TicketGrant:
     """Hand the next ticket to a worker: one that came back, else a new one, else none.
 
     Of those that came back the smallest goes first. Where the data end before the tickets do, a
@@ -65,39 +71,41 @@ def issue(
         entries: the ticket server's ledger.
         alive: whether the worker may have one.
         worker: its index.
-        pushed: the ticket that it pushed with this request and that stays on its account.
+        pushed: the ticket that it pushed with this request and that stays on its account; of
+            several the first.
+        quota: how many consecutive tickets it may have at once; None: one.
         pipelined: the worker computes a step while the one before is on its way, so it may have
             another ticket already; the new one comes after that.
     """
+    if quota is None:
+        return _issue_one(entries, alive=alive, worker=worker, pushed=pushed, pipelined=pipelined)
+    return _issue_several(entries, alive=alive, worker=worker, pushed=pushed, quota=quota)
+
+
+def _issue_one(
+    entries: Entries, *, alive: Any, worker: Any, pushed: Any, pipelined: bool
+) -> TicketGrant:
     layout, logic = entries.layout, entries.logic
     drawn = _draw(entries, alive)
     entries.count_if(drawn.is_new, layout.NEXT)
-    ticket = held = drawn.ticket
+    held = drawn.ticket
     if pipelined:
         held_before = entries.read(layout.held(worker))
         rest = logic.choose(held_before == pushed, entries.read(layout.ahead(worker)), held_before)
-        held = logic.choose(rest >= 0, rest, ticket)
-        ahead = logic.choose(rest >= 0, ticket, NO_TICKET)
+        held = logic.choose(rest >= 0, rest, drawn.ticket)
+        ahead = logic.choose(rest >= 0, drawn.ticket, NO_TICKET)
         entries.write_if(alive, layout.ahead(worker), ahead)
     entries.write_if(alive, layout.held(worker), held)
     entries.write_if(alive, layout.unclosed(worker), pushed)
-    return ticket
+    return TicketGrant(drawn.ticket)
 
 
-def issue_several(
+def _issue_several(
     entries: Entries, *, alive: Any, worker: Any, pushed: Any, quota: Any
-) -> tuple[Any, Any]:
-    """Hand several consecutive tickets to a worker: the first, and how many.
+) -> TicketGrant:
+    """Those that came back stay together, whatever the quota.
 
-    Those that came back stay together, whatever the quota: another worker repeats the same ones, so
-    that servers know them.
-
-    Args:
-        entries: the ticket server's ledger.
-        alive: whether the worker may have any.
-        worker: its index.
-        pushed: the first ticket of those that it pushed with this request.
-        quota: how many new ones it may have.
+    Another worker repeats the same ones, so that servers know them.
     """
     layout, logic = entries.layout, entries.logic
     drawn = _draw(entries, alive)
@@ -114,7 +122,7 @@ def issue_several(
     entries.write_if(alive, layout.held_batches(worker), count)
     entries.write_if(alive, layout.held(worker), drawn.ticket)
     entries.write_if(alive, layout.unclosed(worker), pushed)
-    return drawn.ticket, count
+    return TicketGrant(drawn.ticket, count)
 
 
 def withdraw(entries: Entries, *, ticket: Any) -> Any:

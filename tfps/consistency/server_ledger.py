@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource, open_mutex
 from tfps.bridge.resource_holder import ResourceHolder
+from tfps.bridge.server_function import stateful_operations
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Entries, LedgerLayout
@@ -156,15 +157,9 @@ def under_mutex(mutex: tf.Tensor) -> Iterator[None]:
     Nothing inside may block: a worker that is killed leaves its request running, and a blocked one
     would keep the mutex for good.
     """
-    graph = private.current_graph()
     lock = tf.raw_ops.MutexLock(mutex=mutex)
-    before = len(graph.get_operations())
-    yield
-    inside = [
-        operation
-        for operation in graph.get_operations()[before:]
-        if operation.op_def.is_stateful and operation.type != "VarHandleOp"
-    ]
+    with stateful_operations() as inside:
+        yield
     # Only what touches state waits for the lock; arithmetic may run before, and constants with an
     # edge each would cost the server time.
     for operation in inside:

@@ -40,7 +40,17 @@ COMPILED_ITEMS = 1 << 15
 
 @dataclass(frozen=True)
 class UpdateContext:
-    """Where a gradient came, whose it is, and what the learning rate of its update depends on."""
+    """Where a gradient came, whose it is, and what the learning rate of its update depends on.
+
+    Args:
+        device: the server whose function is traced.
+        staleness: int64 scalar, updates that this server has applied since the parameters were
+            read that the gradients come from.
+        sender: who computed them; None: nobody in particular, so nothing is stale.
+        may_be_compiled: whether XLA may compile it.
+        discounts: of the wrappers around the optimizer.
+        by_rows: only rows of the gradients came.
+    """
 
     device: str
     staleness: tf.Tensor
@@ -171,30 +181,16 @@ class ServerUpdate:
         for scalar in self.scalars():
             scalar._value.refresh_mirrors()
 
-    def apply(
-        self,
-        gradients: Mapping[str, tf.Tensor],
-        *,
-        device: str,
-        staleness: tf.Tensor,
-        sender: WorkerAt | None = None,
-        compiled: bool = True,
-    ) -> None:
+    def apply(self, gradients: Mapping[str, tf.Tensor], context: UpdateContext) -> None:
         """Trace the update of one server's variables.
 
         Args:
             gradients: by the name of a variable on this server, or of a slab instead of all of the
                 variables in it; `tf.IndexedSlices` of which each row comes once, or dense.
-            device: the server whose function is traced.
-            staleness: int64 scalar, updates that this server has applied since the parameters were
-                read that the gradients come from.
-            sender: who computed them; None: nobody in particular, so nothing is stale.
-            compiled: whether XLA may compile it.
+            context: of the update.
         """
         with private.default_replica_context():
-            self._apply(
-                self.optimizer, gradients, UpdateContext(device, staleness, sender, compiled)
-            )
+            self._apply(self.optimizer, gradients, context)
 
     def _apply(
         self, optimizer: Any, gradients: Mapping[str, tf.Tensor], context: UpdateContext

@@ -161,7 +161,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._extended.__class__ = Extended
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
         self._extended._tfps_worker_devices = names
-        self.devices = SeveralDevices(self, names) if len(names) > 1 else Devices()
+        self.devices = SeveralDevices(self, names) if len(names) > 1 else Devices(names)
         self._extended._tfps_runtime = self.runtime
         self._extended._tfps_partitioning = Partitioning(variable_partitioner, servers=servers)
         self._primitives = Primitives(

@@ -18,9 +18,8 @@ from tfps.consistency.modes import lets_workers_wait
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.row_updates import refuse_to_densify
-from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.whole_model import for_whole_model
-from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import decode, encode
 from tfps.runtime.message.wire import gradient_name, in_shards
@@ -63,19 +62,11 @@ class Descent:
     def __init__(self, parameters: Sequence[NamedParameter]) -> None:
         self._trainable_variables = list(parameters)
 
-    def apply(
-        self,
-        gradients: Mapping[str, tf.Tensor],
-        *,
-        device: str,
-        staleness: tf.Tensor,
-        sender: WorkerAt | None = None,
-        compiled: bool = True,
-    ) -> None:
+    def apply(self, gradients: Mapping[str, tf.Tensor], context: UpdateContext) -> None:
         natives = [shard._value for shard in all_shards(self._trainable_variables)]
         slabs = [native.slab for native in natives if native.slab is not None]
         for name, native in {each.shared_name: each for each in (*natives, *slabs)}.items():
-            if name in gradients and native.device == device:
+            if name in gradients and native.device == context.device:
                 native.assign_sub(gradients[name], read_value=False)
 
 

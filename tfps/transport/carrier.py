@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.transport.message import REPLY_FIELDS
+from tfps.transport.packing import Segments
 
 
 class Message(NamedTuple):
@@ -39,9 +40,10 @@ class ServerCall(NamedTuple):
     Args:
         device: of the server.
         function: that it runs.
-        request: its argument.
+        request: its argument; its payload follows the segments, if there are any.
         reply_bytes: of the reply's payload.
         row_bytes: of rows that may follow in the reply, at most.
+        segments: what the payload begins with, not joined.
     """
 
     device: str
@@ -49,6 +51,20 @@ class ServerCall(NamedTuple):
     request: Message
     reply_bytes: int
     row_bytes: int = 0
+    segments: Segments | None = None
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """All that is sent."""
+        return [*self.request, *(self.segments.tensors if self.segments else ())]
+
+    @property
+    def joined(self) -> ServerCall:
+        """The same without segments, for carriers that move a payload of one vector."""
+        if self.segments is None:
+            return self
+        payload = self.segments.followed_by(self.request.payload)
+        return self._replace(request=self.request._replace(payload=payload), segments=None)
 
 
 class Carrier(Protocol):
@@ -74,7 +90,7 @@ class RemoteCallCarrier:
         for server, call in calls.items():
             outputs = tf.raw_ops.RemoteCall(
                 target=call.device,
-                args=list(call.request),
+                args=list(call.joined.request),
                 Tout=[tf.int64, tf.int64, tf.uint8],
                 f=call.function,
             )

@@ -48,6 +48,7 @@ class ChunkedCarrier:
         self.name = inner.name
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
+        calls = {server: call.joined for server, call in calls.items()}
         small = {s: call for s, call in calls.items() if not self._is_large(call)}
         replies = self._inner.exchange(small) if small else {}
         return {s: replies[s] if s in small else self._in_parts(c) for s, c in calls.items()}

@@ -77,12 +77,32 @@ class _Loop:
         self._retired = True
         self._leave(0)
 
+    def cancel(self) -> None:
+        """End all that runs, also what waits for somebody who will not come.
+
+        Only where the variables are of no use any more: when somebody who waits for a mutex is
+        cancelled, TensorFlow lets the next one pass, whoever holds it.
+        """
+        self._session.close()
+
     def _leave(self, count: int) -> None:
         with self._lock:
             self._running -= count
             is_last = self._retired and not self._running
         if is_last:
             self._session.close()
+
+
+class _Served:
+    """A connection, and what it may bring: known once, not for each request."""
+
+    def __init__(self, connection: Connection, service: Service) -> None:
+        self.connection, self.service = connection, service
+        largest_bytes = service.largest_request_bytes
+        self.limits = FrameLimits(
+            header_fields=REQUEST_FIELDS, max_ids=MAX_IDS, max_payload_bytes=largest_bytes
+        )
+        self.reclaims = largest_bytes >= RECLAIMED_BYTES
 
 
 @dataclass
@@ -129,7 +149,7 @@ class DataServer:
         self._most_connections = most_connections
         self._resting: dict[int, None] = {}  # connections without a request, the longest first
         self._numbers = itertools.count(1)
-        self._connections: dict[int, tuple[Connection, Service]] = {}
+        self._connections: dict[int, _Served] = {}
         self.listener = Listener(
             host=host,
             port=port,
@@ -191,9 +211,9 @@ class DataServer:
 
     def _of_plan(self, job_id: int, plan_id: int | None) -> list[Connection]:
         return [
-            connection
-            for connection, service in self._connections.values()
-            if service.job_id == job_id and plan_id in (None, service.plan_id)
+            served.connection
+            for served in self._connections.values()
+            if served.service.job_id == job_id and plan_id in (None, served.service.plan_id)
         ]
 
     def _close_job(self, job_id: np.ndarray) -> np.int64:
@@ -203,7 +223,7 @@ class DataServer:
         for connection in connections:
             connection.close()
         for loop in job.loops.values() if job else ():
-            loop.retire()
+            loop.cancel()
         return np.int64(1)
 
     def _failure(self, job_id: np.ndarray) -> bytes:
@@ -228,50 +248,52 @@ class DataServer:
             if len(self._connections) >= self._most_connections:
                 self._end_the_longest_idle()
             number = next(self._numbers)
-            self._connections[number] = (connection, loop.service)
+            self._connections[number] = _Served(connection, loop.service)
         try:
             loop.run(number)
         except (tf.errors.OpError, RuntimeError) as error:  # RuntimeError: the session is closed
-            job.failure = f"{type(error).__name__}: {error}"
-            if isinstance(error, tf.errors.OpError) and not isinstance(error, INTERRUPTIONS):
-                text = json.dumps([error.error_code, error.message])
-                job.errors[loop.service.plan_id] = (time.monotonic(), text)
-            logger.warning("the service loop for %s failed: %s", hello, job.failure)
+            if self._jobs.get(hello.job) is job:  # else it has ended, and its loops with it
+                self._note_failure(job, loop, error)
+                logger.warning("the service loop for %s failed: %s", hello, job.failure)
         finally:
             with self._lock:
                 del self._connections[number]
                 self._resting.pop(number, None)
             connection.close()
 
+    @staticmethod
+    def _note_failure(job: _Job, loop: _Loop, error: Exception) -> None:
+        job.failure = f"{type(error).__name__}: {error}"
+        if isinstance(error, tf.errors.OpError) and not isinstance(error, INTERRUPTIONS):
+            text = json.dumps([error.error_code, error.message])
+            job.errors[loop.service.plan_id] = (time.monotonic(), text)
+
     def _end_the_longest_idle(self) -> None:
         number = next(iter(self._resting.copy()), None)
         if number is not None and number in self._connections:
             self._resting.pop(number, None)
-            self._connections[number][0].close()
+            self._connections[number].connection.close()
 
     def _turn(
         self, number: np.ndarray, header: np.ndarray, ids: np.ndarray, payload: np.ndarray
     ) -> tuple[Any, ...]:
         """Send a reply (none at first), then receive the next request."""
-        connection, service = self._connections[int(number)]
-        limits = FrameLimits(
-            header_fields=REQUEST_FIELDS,
-            max_ids=MAX_IDS,
-            max_payload_bytes=service.largest_request_bytes,
-        )
+        served = self._connections[int(number)]
+        connection = served.connection
         try:
             if header.size:
                 connection.send(header, ids, payload)
-            if service.largest_request_bytes >= RECLAIMED_BYTES:
+            if served.reclaims:
                 release_arrays()
             self._resting[int(number)] = None
             try:
-                request = connection.receive(limits)
+                request = connection.receive(served.limits)
             finally:
                 self._resting.pop(int(number), None)
-            if request[0][Request.KIND] == Kind.LEAVE:
+            fields = request[0].tolist()
+            if fields[Request.KIND] == Kind.LEAVE:
                 connection.release_buffers()
-            position = service.position(request[0].tolist(), payload_bytes=request[2].size)
+            position = served.service.position(fields, payload_bytes=request[2].size)
         except ConnectionLost:
             return np.int32(HUNG_UP), *NO_REQUEST
         except (FrameError, ProtocolError) as error:

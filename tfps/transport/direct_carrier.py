@@ -14,6 +14,8 @@ from tfps.transport.tokens import EXCHANGE
 class DirectCarrier:
     """Sends requests over sockets of the worker's process and waits for all replies.
 
+    Segments of a payload go to the socket from where they lie in memory.
+
     An RPC of TensorFlow costs half a millisecond before it moves a byte; an exchange here about a
     third of that, for any number of servers in one operation.
 
@@ -27,12 +29,14 @@ class DirectCarrier:
         self._peers = peers
 
     def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
-        parts = [part for call in calls.values() for part in call.request]
+        parts = [part for call in calls.values() for part in call.tensors]
         outputs = tf.raw_ops.PyFunc(
             input=[
                 tf.constant(self._peers),
                 tf.constant(list(calls), tf.int64),
-                tf.constant([[c.reply_bytes, c.row_bytes] for c in calls.values()], tf.int64),
+                tf.constant(
+                    [[c.reply_bytes, c.row_bytes, len(c.tensors)] for c in calls.values()], tf.int64
+                ),
                 *parts,
             ],
             token=EXCHANGE,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +100,7 @@ class Links:
         register_named_function(tokens.LINK_FAILURE, self._link_failure)
 
     def exchange(
-        self, peers: Any, servers: np.ndarray, reply_bytes: np.ndarray, *messages: np.ndarray
+        self, peers: Any, servers: np.ndarray, sizes: np.ndarray, *messages: np.ndarray
     ) -> list[np.ndarray]:
         """Send a request to each server, then receive all replies.
 
@@ -108,41 +110,39 @@ class Links:
         Args:
             peers: `Peers` as text.
             servers: their numbers.
-            reply_bytes: the size of each reply's payload, and of rows that may follow, at most.
-            messages: header, ids and payload of each request.
+            sizes: for each, the bytes of the reply's payload and of rows that may follow, at most,
+                and how many arrays the request has.
+            messages: header, ids, payload and segments of each request.
         """
         known = self._peers(bytes(peers.item() if isinstance(peers, np.ndarray) else peers))
-        requests = [messages[k : k + 3] for k in range(0, len(messages), 3)]
-        sender = _sender(requests[0][0])
+        arrays, each = iter(messages), sizes.tolist()
+        requests = [tuple(itertools.islice(arrays, count)) for _, _, count in each]
+        sender = _sender(requests[0][0].tolist())
         if sender in self._failed:
-            return [part for size in reply_bytes for part in _lost(int(size[0]))]
-        sent = [
-            self._send(known, int(server), request)
-            for server, request in zip(servers, requests, strict=True)
-        ]
-        if reply_bytes.max() >= RECLAIMED_BYTES:
+            return [part for least, _, _ in each for part in _lost(least)]
+        asked = list(zip(servers.tolist(), requests, each, strict=True))
+        sent = [self._send(known, server, request) for server, request, _ in asked]
+        if any(max(least, rows) >= RECLAIMED_BYTES for least, rows, _ in each):
             release_arrays()
         replies: list[np.ndarray] = []
-        for server, request, connection, size in zip(
-            servers, requests, sent, reply_bytes, strict=True
-        ):
-            reply = self._receive(connection, size)
+        for connection, (server, request, (least, rows, _)) in zip(sent, asked, strict=True):
+            reply = self._receive(connection, least, rows)
             if reply is None and sender[2] == NO_INCARNATION:
-                reply = self._again(known, int(server), request, size)
+                reply = self._again(known, server, request, least, rows)
             elif reply is None:
                 self._note_failure(sender)
-                reply = _lost(int(size[0]))
+                reply = _lost(least)
             replies.extend(reply)
         return replies
 
-    def _again(self, peers: Peers, server: int, request: Any, size: np.ndarray) -> Any:
+    def _again(self, peers: Peers, server: int, request: Any, least: int, rows: int) -> Any:
         """Once more on a fresh connection; a scheduled function promises at least once only.
 
         Raises:
             ConnectionError: the server is gone; the coordinator makes an `UnavailableError` of it.
         """
         self._close_idle(int(request[0][Request.JOB]), server)
-        reply = self._receive(self._send(peers, server, request), size)
+        reply = self._receive(self._send(peers, server, request), least, rows)
         if reply is None:
             raise ConnectionError(
                 f"{LOST_SERVER} /job:ps/replica:0/task:{server}: "
@@ -151,14 +151,14 @@ class Links:
         return reply
 
     def _send(self, peers: Peers, server: int, request: Any) -> Connection | None:
-        header = request[0]
-        key = (int(header[Request.JOB]), server, int(header[Request.PLAN]))
+        fields = request[0].tolist()
+        key = (fields[Request.JOB], server, fields[Request.PLAN])
         connection = None
         try:
-            connection = self._take(key) or self._connect(peers, key, int(header[Request.WORKER]))
+            connection = self._take(key) or self._connect(peers, key, fields[Request.WORKER])
             with self._lock:
                 self._busy[connection] = key
-            if header[Request.KIND] == Kind.LEAVE:
+            if fields[Request.KIND] == Kind.LEAVE:
                 connection.release_buffers()
             connection.send(*request)
         except (ConnectionLost, OSError) as error:
@@ -168,13 +168,11 @@ class Links:
             return None
         return connection
 
-    def _receive(self, connection: Connection | None, size: np.ndarray) -> Any:
+    def _receive(self, connection: Connection | None, least: int, rows: int) -> Any:
         if connection is None:
             return None
-        least, most = int(size[0]), int(size.sum())
-        limits = FrameLimits(header_fields=REPLY_FIELDS, max_ids=MAX_IDS, max_payload_bytes=most)
         try:
-            reply = connection.receive(limits)
+            reply = connection.receive(_reply_limits(least + rows))
             if reply[2].size < least:
                 raise FrameError(f"a reply of {reply[2].size} bytes, expected {least}")
         except (ConnectionLost, FrameError) as error:
@@ -266,11 +264,13 @@ class Links:
 NO_INCARNATION = 0  # of a scheduled function: it carries no ticket, and is run again as a whole
 
 
-def _sender(header: np.ndarray) -> tuple[int, int, int]:
-    job, worker, incarnation = (
-        int(header[field]) for field in (Request.JOB, Request.WORKER, Request.INCARNATION)
-    )
-    return job, worker, incarnation
+def _sender(fields: Sequence[int]) -> tuple[int, int, int]:
+    return fields[Request.JOB], fields[Request.WORKER], fields[Request.INCARNATION]
+
+
+@functools.lru_cache(maxsize=64)
+def _reply_limits(most_bytes: int) -> FrameLimits:
+    return FrameLimits(header_fields=REPLY_FIELDS, max_ids=MAX_IDS, max_payload_bytes=most_bytes)
 
 
 def _lost(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

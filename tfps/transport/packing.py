@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.transport.layout import Block, Layout
+from tfps.transport.layout import Block, Layout, Segment
 
 
 def pack(layout: Layout, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -23,6 +24,35 @@ def pack(layout: Layout, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
     if not blocks:
         return tf.zeros([0], tf.uint8)
     return blocks[0] if len(blocks) == 1 else tf.concat(blocks, 0)
+
+
+class Segments(NamedTuple):
+    """The tensors of a payload in its order: who sends them one after the other copies nothing.
+
+    Args:
+        layout: of the payload.
+        tensors: of the layout's shapes and dtypes, each to lie on lines of its own.
+    """
+
+    layout: Layout
+    tensors: tuple[tf.Tensor, ...]
+
+    @classmethod
+    def of(cls, layout: Layout, tensors: Mapping[str, tf.Tensor]) -> Segments:
+        """In the order of the layout.
+
+        Args:
+            layout: of the payload.
+            tensors: as `pack` takes them.
+        """
+        segments = (segment for block in layout.blocks for segment in block.segments)
+        return cls(layout, tuple(_fitted(tensors[segment.name], segment) for segment in segments))
+
+    def followed_by(self, data: tf.Tensor) -> tf.Tensor:
+        """The payload as one vector, with bytes behind it, if there are any."""
+        names = [segment.name for block in self.layout.blocks for segment in block.segments]
+        payload = pack(self.layout, dict(zip(names, self.tensors, strict=True)))
+        return payload if data.shape == [0] else tf.concat([payload, data], 0)
 
 
 def unpack(layout: Layout, payload: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -43,6 +73,11 @@ def unpack(layout: Layout, payload: tf.Tensor) -> dict[str, tf.Tensor]:
                 part = part[: segment.items]
             tensors[segment.name] = tf.reshape(part, segment.shape)
     return tensors
+
+
+def _fitted(tensor: tf.Tensor, segment: Segment) -> tf.Tensor:
+    tensor = tf.cast(tensor, segment.dtype)
+    return tensor if tensor.shape == segment.shape else tf.reshape(tensor, segment.shape)
 
 
 def _join(block: Block, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from functools import cached_property
 
 from tfps.errors import ProtocolError
 from tfps.transport.message import PROTOCOL, REQUEST_FIELDS, Kind, Request
@@ -54,36 +55,46 @@ class Service:
         Raises:
             ProtocolError: the request is of another protocol, job, plan, worker or size.
         """
-        expected = {
-            Request.PROTOCOL: PROTOCOL,
-            Request.JOB: self.job_id,
-            Request.PLAN: self.plan_id,
-        }
         if len(header) != REQUEST_FIELDS:
             raise ProtocolError(
                 f"a request's header has {len(header)} fields, expected {REQUEST_FIELDS}"
             )
-        for field, value in expected.items():
+        for field, value in self._addressee:
             if header[field] != value:
                 raise ProtocolError(
-                    f"a request for {field.name.lower()} {header[field]}, expected {value}"
+                    f"a request for {Request(field).name.lower()} {header[field]}, expected {value}"
                 )
         if not 0 <= header[Request.WORKER] < self.workers:
             raise ProtocolError(
                 f"a request from worker {header[Request.WORKER]}, expected 0 to {self.workers - 1}"
             )
-        for position, entry in enumerate(self.entries):
-            if (entry.kind, entry.call_number) == (header[Request.KIND], header[Request.CALL]):
-                if not 0 <= payload_bytes - entry.request_bytes <= entry.row_bytes:
-                    rows = f" and rows of at most {entry.row_bytes}" if entry.row_bytes else ""
-                    raise ProtocolError(
-                        f"a request of {payload_bytes} bytes, expected {entry.request_bytes}{rows}"
-                    )
-                return position
-        raise ProtocolError(
-            f"a request of kind {header[Request.KIND]}, call {header[Request.CALL]}, expected "
-            f"one of {[(Kind(entry.kind).name, entry.call_number) for entry in self.entries]}"
+        position = self._positions.get((header[Request.KIND], header[Request.CALL]))
+        if position is None:
+            raise ProtocolError(
+                f"a request of kind {header[Request.KIND]}, call {header[Request.CALL]}, expected "
+                f"one of {[(Kind(entry.kind).name, entry.call_number) for entry in self.entries]}"
+            )
+        entry = self.entries[position]
+        if not 0 <= payload_bytes - entry.request_bytes <= entry.row_bytes:
+            rows = f" and rows of at most {entry.row_bytes}" if entry.row_bytes else ""
+            raise ProtocolError(
+                f"a request of {payload_bytes} bytes, expected {entry.request_bytes}{rows}"
+            )
+        return position
+
+    @cached_property
+    def _addressee(self) -> tuple[tuple[int, int], ...]:
+        """Of every request, as fields of its header."""
+        expected = (
+            (Request.PROTOCOL, PROTOCOL),
+            (Request.JOB, self.job_id),
+            (Request.PLAN, self.plan_id),
         )
+        return tuple((int(field), value) for field, value in expected)
+
+    @cached_property
+    def _positions(self) -> dict[tuple[int, int], int]:
+        return {(e.kind, e.call_number): position for position, e in enumerate(self.entries)}
 
     @property
     def largest_request_bytes(self) -> int:

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfps
 from tfps.bridge.server_function import server_function
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import PushClaim, admit
+from tfps.consistency.admission import admit
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.launch import LocalCluster
 from tfps.runtime.coordinator.server_contents import ServedPlan, ServerContents
@@ -56,8 +56,14 @@ class EchoServer:
             ledger.post(entries)
             entries = ledger.entries()
             alive = entries.is_alive(header[Request.WORKER], header[Request.INCARNATION])
-            claim = PushClaim(alive=alive, is_new=key > applied, in_time=True)
-            admission = admit(entries, claim, counts_update=True, staleness_bin=0)
+            admission = admit(
+                entries,
+                alive=alive,
+                is_new=key > applied,
+                in_time=True,
+                counts_update=True,
+                staleness_bin=0,
+            )
             ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
             ledger.post(entries)
         reply = {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.project import pages
 from tfps.testing import run_command, watch_leftovers
 
 pytestmark = pytest.mark.timeout(280)
@@ -16,19 +17,24 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.py"))
 LONGEST_LINES = 80
 LEAST_ACCURACY = 0.75  # after three short epochs; guessing gives 0.1
 PRINTS = {
+    "backup_worker": r"(?s)backup_workers=1.*\d+ rounds in [\d.]+ s, [1-9]\d* gradients dropped",
     "custom_loop": r"epoch 3: loss [\d.]+",
+    "embedding_rows": r"RowUpdates +\d+ steps/s, loss [\d.]+\n.* [1-9]\d* KiB moved for each step",
     "fit": r"471 updates applied by the parameter server",
+    "partitioners_and_placement": r"imbalance .*: 1\.0\d\n.*the table.*: \(20000, 32\)",
     "sidecar_evaluator": r"epoch-3\.weights\.h5, iteration 471: accuracy 0\.[789]",
+    "staleness_aware": r"(?:.* staleness [\d.]+, accuracy 0\.[5-9]\d*\n){5}",
     "subclassed_model": r"smoothed_loss: [\d.]+",
 }
 
 
-@pytest.mark.quick("custom_loop", "fit")
+@pytest.mark.quick("custom_loop", "fit", "who_applies_the_update")
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example(script: Path) -> None:
+    (options,) = re.findall(rf"tfps run (.*)examples/{script.name}", script.read_text())
     with watch_leftovers():
         result = run_command(
-            [sys.executable, "-m", "tfps", "run", "--workers", "2", "--ps", "1", script],
+            [sys.executable, "-m", "tfps", "run", *options.split(), script],
             deadline_s=240,
             environment={"TF_CONFIG": None},
         )
@@ -36,6 +42,9 @@ def test_example(script: Path) -> None:
     assert re.search(PRINTS.get(script.stem, ""), result.stdout), result.stdout
     for accuracy in re.findall(r"test accuracy ([\d.]+)", result.stdout):
         assert float(accuracy) > LEAST_ACCURACY
+    printed = re.sub(r"^\[\w+ ?\d*\] ", "", result.stdout, flags=re.M)
+    for sample in pages.samples(script.stem):
+        assert pages.not_shown(sample.text, printed) == [], result.stdout
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)

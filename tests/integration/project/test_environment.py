@@ -77,6 +77,16 @@ def test_a_second_time_there_is_nothing_to_do(checkout: Checkout) -> None:
     assert checkout.installs == []
 
 
+@pytest.mark.parametrize("tools", ["lint", "docs"])
+def test_tools_are_installed_beside_what_tests_need(checkout: Checkout, tools: str) -> None:
+    checkout.prepare()
+    checkout.prepare(tools)
+    (install,) = checkout.installs
+    assert install.endswith(f"-e .[{tools}]")
+    checkout.prepare(tools)
+    assert checkout.installs == []
+
+
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
 def test_a_change_of_the_dependencies_installs_again(checkout: Checkout, name: str) -> None:
     checkout.prepare()

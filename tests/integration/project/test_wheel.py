@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,6 +46,22 @@ def test_the_wheel_holds_the_shipped_jobs(wheel: Path, root: Path) -> None:
         }
         assert shipped, f"{folder}/ is empty"
         assert shipped <= names
+
+
+def test_the_source_distribution_holds_the_pages(root: Path, tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "build", "--sdist", "--no-isolation", f"--outdir={tmp_path}", root],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    shipped = {path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.*")}
+    shipped = {name for name in shipped if "__pycache__" not in name}
+    assert {"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"} | shipped <= names
 
 
 def test_the_wheel_holds_no_tests_and_no_caches(wheel: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.library_lines import RAW
+from tests.integration.project import pages
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.config import load
 from tfps.job.bundle import config_path
@@ -129,6 +130,28 @@ def test_the_terminal_shows_progress_and_no_library_noise(reference):
         "Test accuracy 0.8",
     ):
         assert expected in result.stdout
+
+
+def test_the_pages_show_what_it_prints(reference):
+    """Names, in their order within a line; the pages' run had all images, this one a part."""
+    _, result = reference
+    printed = [_without_numbers(line) for line in result.stdout.splitlines()]
+    shown = [
+        _without_numbers(line)
+        for sample in pages.samples("make train")
+        for line in re.split(r"^\[4/4\].*\n", sample.text, flags=re.M)[1].splitlines()
+    ]
+    assert len(shown) > 12
+    missing = [
+        line
+        for line in shown
+        if not any(re.search(re.escape(line).replace(r"\.\.\.", ".*"), one) for one in printed)
+    ]
+    assert missing == []
+
+
+def _without_numbers(line):
+    return re.sub(r"\d[\d.,]*", "N", line.strip())
 
 
 def test_plain_keras_loads_the_saved_model(reference):

@@ -134,17 +134,16 @@ class ServerModel:
         return 1 + len(self.issued) % MOST_SEVERAL if self.several else None
 
     def _issue(self, entries: Entries, *, alive: bool, worker: int, pushed: int) -> tuple[int, int]:
-        ticket, batches = NO_TICKET, 1
-        if self.quota is not None:
-            ticket, batches = issuing.issue_several(
-                entries, alive=alive, worker=worker, pushed=pushed, quota=self.quota
-            )
-        else:
-            ticket = issuing.issue(
-                entries, alive=alive, worker=worker, pushed=pushed, pipelined=self.pipelined
-            )
-        self._note_issued(ticket, batches)
-        return ticket, batches
+        grant = issuing.issue(
+            entries,
+            alive=alive,
+            worker=worker,
+            pushed=pushed,
+            quota=self.quota,
+            pipelined=self.pipelined,
+        )
+        self._note_issued(grant.ticket, grant.batches)
+        return grant.ticket, grant.batches
 
     def _note_issued(self, ticket: int, batches: int) -> None:
         if ticket != NO_TICKET:
@@ -247,7 +246,8 @@ class ServerModel:
         alive = entries.is_alive(wire.worker, wire.incarnation)
         if decide.finish(entries, alive=alive, worker=wire.worker, ticket=wire.ticket):
             self.finished.append(wire.ticket)
-        ticket: int = issuing.issue(entries, alive=alive, worker=wire.worker, pushed=NO_TICKET)
+        grant = issuing.issue(entries, alive=alive, worker=wire.worker, pushed=NO_TICKET)
+        ticket: int = grant.ticket
         self._note_issued(ticket, 1)
         version = entries.read(self.layout.VERSION)
         self.post(entries)

@@ -13,7 +13,7 @@ from tests.unit.consistency.ledger_model import ServerModel, Wire
 from tfps.bridge.server_function import server_function
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import PushClaim, admit
+from tfps.consistency.admission import admit
 from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS, bin_of
 from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
 from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS, ServerLedger
@@ -53,9 +53,9 @@ def _join(ledger: ServerLedger) -> Callable[..., list[int]]:
         with ledger.locked():
             entries = ledger.entries()
             accepted = decide.enter(entries, worker=worker, incarnation=incarnation)
-            ticket = issuing.issue(entries, alive=accepted, worker=worker, pushed=NO_TICKET)
+            grant = issuing.issue(entries, alive=accepted, worker=worker, pushed=NO_TICKET)
             ledger.post(entries)
-        return [ticket]
+        return [grant.ticket]
 
     return _traced(join, 2)
 
@@ -68,15 +68,21 @@ def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
         with ledger.locked():
             entries, applied = ledger.entries(), ledger.applied_key(cell)
             alive = entries.is_alive(worker, incarnation)
-            claim = PushClaim(alive=alive, is_new=key > applied, in_time=True)
-            admission = admit(entries, claim, counts_update=True, staleness_bin=0)
+            admission = admit(
+                entries,
+                alive=alive,
+                is_new=key > applied,
+                in_time=True,
+                counts_update=True,
+                staleness_bin=0,
+            )
             decide.close(
                 entries, alive=alive, worker=worker, ticket=acked_ticket, steps=1, examples=7
             )
             following = issuing.issue(entries, alive=alive, worker=worker, pushed=ticket)
             ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
             ledger.post(entries)
-        return [tf.cast(admission.status, tf.int64), following]
+        return [tf.cast(admission.status, tf.int64), following.ticket]
 
     return _traced(push, 4)
 

@@ -68,6 +68,7 @@ class Requests:
 
     def __init__(self, strategy: tfps.ParameterServerStrategy, *, has: Kind) -> None:
         self.runtime = strategy.runtime
+        self.carrier = strategy.runtime.data_plane.carrier
         self._plans: list[int] = []
         self._offers: list[dict[tuple[int, int], tuple[Entry, Any]]] = []
         for contents in self.runtime.contents:
@@ -126,7 +127,7 @@ class Requests:
         )
         device = self.runtime.servers[server].device
         asked = ServerCall(device, function, request, entry.reply_bytes)
-        reply, _, answer = self.runtime.data_plane.carrier.exchange({server: asked})[server]
+        reply, _, answer = self.carrier.exchange({server: asked})[server]
         numbers = answer.numpy().tobytes()[:4]
         return Answer(
             Status(int(reply[Reply.STATUS])),

@@ -6,8 +6,9 @@ gradients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,37 @@ import pytest
 import tfps
 from tests.unit.one_process.jobs import DEADLINE_S, FitJob, Jobs, waits
 from tests.unit.one_process.requests import Answer, Requests
+from tests.unit.one_process.service_loops import ServiceLoops
 from tests.unit.one_process.unit_steps import BATCH
 from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
 from tfps.runtime.message.request_header import SLOTS
 from tfps.transport.message import Kind
+
+
+@pytest.fixture(scope="module")
+def loops() -> dict[FitJob, ServiceLoops]:
+    """Of each job, those that its servers run for connections."""
+    return {}
+
+
+@pytest.fixture(params=["calls", "service loops"])
+def fit_jobs(
+    fit_jobs: Jobs[FitJob], loops: dict[FitJob, ServiceLoops], request: pytest.FixtureRequest
+) -> Iterator[Callable[..., FitJob]]:
+    """Their servers are asked by calls, or over connections with a loop for each."""
+
+    def get(mode: Any, **options: Any) -> FitJob:
+        job = fit_jobs(mode, **options)
+        if request.param == "service loops":
+            if job not in loops:
+                loops[job] = ServiceLoops(job.strategy)
+            job.requests.carrier = loops[job]
+        return job
+
+    yield get
+    for job, served in loops.items():
+        job.requests.carrier = job.strategy.runtime.data_plane.carrier
+        served.close()
 
 
 @pytest.fixture
@@ -101,6 +129,7 @@ def test_an_older_incarnation_is_refused(job: FitJob) -> None:
     assert job.push(0, ticket=ticket).status is Status.OK
 
 
+@pytest.mark.parametrize("fit_jobs", ["calls"], indirect=True)  # `direct` ends the connection
 @pytest.mark.parametrize("field", ["plan", "protocol"])
 def test_a_request_for_another_program_is_refused(job: FitJob, field: str) -> None:
     ticket = job.requests.open_tickets(1)

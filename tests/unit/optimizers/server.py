@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge.server_function import server_function
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.slabs import create, layouts_for
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
@@ -117,12 +117,8 @@ class LocalServer:
             gradients = {
                 n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in parts.natives
             }
-            update.apply(
-                gradients,
-                device=DEVICE,
-                staleness=versions[1] - versions[0],
-                sender=WorkerAt(slot, versions[0]) if workers else None,
-            )
+            sender = WorkerAt(slot, versions[0]) if workers else None
+            update.apply(gradients, UpdateContext(DEVICE, versions[1] - versions[0], sender))
             note(slot, versions[1] + 1, is_first=False)
             values = {native.shared_name: native.read_value() for native in parts.natives}
             return [pack(parts.server_layout, values)]

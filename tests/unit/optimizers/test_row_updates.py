@@ -24,7 +24,7 @@ from tfps.optimizers import (
     StalenessAware,
 )
 from tfps.optimizers.row_updates import gains_by_rows, refuse_inexact_by_rows, refuse_to_densify
-from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.wrapped import leaves, slot_lists
 
 ROWS, WIDTH = 7, 3
@@ -116,8 +116,7 @@ class _Served:
                     table.shared_name: tf.IndexedSlices(rows, places, shape),
                     bias.shared_name: gradient,
                 },
-                device=DEVICE,
-                staleness=tf.constant(0, tf.int64),
+                UpdateContext(DEVICE, tf.constant(0, tf.int64)),
             )
             return [places]
 

@@ -15,6 +15,7 @@ from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.message.payload import Body, decode, encode
 from tfps.runtime.message.request_header import NOT_MEASURED, SLOTS, request_header
 from tfps.runtime.message.wire import gradient_name
+from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.exchange import Answer, column_of, payloads_of, requests
@@ -113,13 +114,39 @@ def _variable(name: str, size: int) -> Any:
 def test_rows_lie_behind_what_a_push_always_has() -> None:
     wire: Any = SimpleNamespace(request=Layout.of([("g", "float32", (2,))]))
     tensors = {"g": tf.constant([1.0, 2.0]), "of another server": tf.constant(0.0)}
-    payload, ids = encode(wire, tensors)
-    assert ids is None
+    body = encode(wire, tensors)
+    assert body.ids is None
     rows = Body(tf.constant([8, 9], tf.uint8), tf.constant([1, 0], tf.int64))
     longer = encode(wire, tensors, rows)
-    assert longer.ids is rows.ids
-    assert longer.payload.numpy().tolist() == [*payload.numpy().tolist(), 8, 9]
+    assert longer.joined.ids is longer.ids is rows.ids
+    payload = body.joined.payload
+    assert longer.joined.payload.numpy().tolist() == [*payload.numpy().tolist(), 8, 9]
     assert unpack(wire.request, payload)["g"].numpy().tolist() == [1.0, 2.0]
+
+
+def test_gradients_go_to_the_carrier_as_they_are() -> None:
+    """Only a carrier that needs one vector joins them."""
+    wire: Any = SimpleNamespace(request=Layout.of([("g", "float32", (2,)), ("h", "float32", (0,))]))
+    tensors = {"h": tf.zeros([0]), "g": tf.constant([1.0, 2.0])}
+    calls = requests([Half(9)], Kind.PUSH, {0: encode(wire, tensors)})
+    sent = calls[0].tensors
+    assert [id(tensor) for tensor in sent[3:]] == [id(tensors["g"]), id(tensors["h"])]
+    assert calls[0].request.payload.shape == [0]
+    assert calls[0].joined.request.payload.shape == [wire.request.size_bytes]
+    assert calls[0].joined.segments is None
+
+
+@pytest.mark.parametrize("device", ["/device:CPU:0", "/device:GPU:0"])
+def test_gradients_of_a_gpu_are_joined_there(device: str) -> None:
+    step = RecordingStep([OptimizerCall(keras.optimizers.SGD(), ())], devices=Devices([device]))
+    layout = Layout.of([("g", "float32", (2,))])
+    step.servers[0].wires = [SimpleNamespace(request=layout)]  # type: ignore[list-item]
+    body = step.encode(0, {"g": tf.constant([1.0, 2.0])})[0]
+    if device == "/device:CPU:0":
+        assert body.segments is not None
+        body = body.joined
+    assert body.segments is None
+    assert unpack(layout, body.payload)["g"].numpy().tolist() == [1.0, 2.0]
 
 
 def test_values_come_from_whichever_server_has_them() -> None:
@@ -137,8 +164,15 @@ def test_values_come_from_whichever_server_has_them() -> None:
 class RecordingStep(Step):
     """Notes what would be exchanged."""
 
-    def __init__(self, calls: list[OptimizerCall]) -> None:
-        program = Program(name="p", step=lambda _: None, batch_spec=None, trains=True, calls=calls)
+    def __init__(self, calls: list[OptimizerCall], *, devices: Devices | None = None) -> None:
+        program = Program(
+            name="p",
+            step=lambda _: None,
+            batch_spec=None,
+            trains=True,
+            calls=calls,
+            devices=devices or Devices(),
+        )
         server: Any = SimpleNamespace(
             program=program, server=SimpleNamespace(device=""), offers=lambda _: False
         )

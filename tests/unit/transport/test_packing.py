@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from tfps.placement.slab import ITEM_BYTES
 from tfps.transport.layout import Layout
-from tfps.transport.packing import pack, unpack
+from tfps.transport.packing import Segments, pack, unpack
 
 DTYPES = sorted(ITEM_BYTES)
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
@@ -46,6 +46,45 @@ def _check(entries: list[tuple[str, str, tuple[int, ...]]]) -> None:
         assert found[name].dtype == dtype
         assert found[name].shape == shape
         assert _bits(found[name]) == _bits(tensors[name]), name
+
+
+def _lines(segments: Segments) -> bytes:
+    """What who sends the tensors one after the other puts on the wire."""
+    arrays = [tensor.numpy() for tensor in segments.tensors]
+    return b"".join(a.tobytes().ljust(max(-(-a.nbytes // 64), 1) * 64, b"\0") for a in arrays)
+
+
+@settings(max_examples=40)
+@given(entries=st.lists(st.tuples(st.sampled_from(DTYPES), SHAPES), max_size=12))
+def test_segments_are_the_bytes_of_the_payload(entries: list[tuple[str, tuple[int, ...]]]) -> None:
+    layout = Layout.of([(f"tensor {k}", *entry) for k, entry in enumerate(entries)])
+    tensors = {s[0]: _random(s[1], s[2], k) for k, s in enumerate(_entries_of(layout))}
+    segments = Segments.of(layout, tensors)
+    assert (
+        _lines(segments)
+        == _bits(segments.followed_by(tf.zeros([0], tf.uint8)))
+        == _bits(pack(layout, tensors))
+    )
+
+
+def test_segments_have_the_dtypes_and_sizes_of_the_layout() -> None:
+    layout = Layout.of([("mean", "float32", (2,)), ("flags", "bool", (1, 1))])
+    mean, flags = tf.constant([1.5, 2.5], tf.float64), tf.constant([True])
+    segments = Segments.of(layout, {"flags": flags, "mean": mean})
+    assert [tensor.dtype for tensor in segments.tensors] == [tf.float32, tf.bool]
+    assert [tuple(tensor.shape) for tensor in segments.tensors] == [(2,), (1, 1)]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        Segments.of(layout, {"flags": tf.constant([True, False]), "mean": mean})
+
+
+def test_segments_that_fit_are_taken_as_they_are() -> None:
+    layout = Layout.of([("kernel", "float32", (2, 3)), ("bias", "float32", (3,))])
+    with tf.Graph().as_default() as graph:
+        tensors = {"bias": tf.zeros([3]), "kernel": tf.zeros([2, 3])}
+        operations = len(graph.get_operations())
+        segments = Segments.of(layout, tensors)
+        assert list(segments.tensors) == [tensors["kernel"], tensors["bias"]]
+        assert len(graph.get_operations()) == operations
 
 
 @settings(max_examples=40)

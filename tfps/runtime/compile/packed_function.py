@@ -60,17 +60,9 @@ def _run(
     strategy: Any,
 ) -> Any:
     """Trace a call of the user's function between a pull and what is written back."""
-    updates = strategy._updates_of(program)  # variables move, if they do, before anything is traced
+    strategy._updates_of(program)  # variables move, if they do, before anything is traced
     servers = [
-        half(
-            program,
-            runtime=strategy.runtime,
-            server=server,
-            update_of=strategy._update_of,
-            # What workers update, no server does.
-            updates=updates if program.schedule.local is None else (),
-            uses_replies=True,
-        )
+        half(program, runtime=strategy.runtime, server=server, update_of=strategy._update_of)
         for server in strategy.runtime.servers
     ]
     private.keep_with_graph(servers)  # the servers serve them as long as the trace can run

@@ -31,6 +31,7 @@ from tfps.transport.direct import (
 )
 from tfps.transport.direct_carrier import DirectCarrier, MixedCarrier
 from tfps.transport.links import Links, Peers
+from tfps.transport.one_thread import GraphFunction
 from tfps.transport.service_loop import service_loop
 
 logger = logging.getLogger(__name__)
@@ -195,7 +196,11 @@ def _service_graph(plan: ServedPlan, *, device: str) -> bytes:
     with tf.init_scope(), graph.as_default(), tf.device(device):
         connection = tf.compat.v1.placeholder(tf.int64, [], name="connection")
         tf.identity(loop(connection)[0], name="end")
-    return bytes(graph.as_graph_def().SerializeToString())
+    definition = graph.as_graph_def()
+    step = GraphFunction(definition, plan.functions[plan.hot].function_def.signature.name)
+    if not step.has_gate:
+        step.run_on_one_thread()
+    return bytes(definition.SerializeToString())
 
 
 @functools.cache

@@ -10,14 +10,22 @@ import tensorflow as tf
 from tfps.bridge.shards import joined, rule_of, shards_of
 from tfps.runtime.message.wire import CallWire, name_of
 from tfps.transport.layout import Layout
-from tfps.transport.packing import pack, unpack
+from tfps.transport.packing import Segments, unpack
 
 
 class Body(NamedTuple):
     """A request without its header."""
 
-    payload: tf.Tensor  # uint8 vector
+    payload: tf.Tensor  # uint8 vector; it follows the segments
     ids: tf.Tensor | None = None  # int64, of rows; None: the request is about none
+    segments: Segments | None = None  # what the payload begins with, not joined
+
+    @property
+    def joined(self) -> Body:
+        """The same without segments."""
+        if self.segments is None:
+            return self
+        return Body(self.segments.followed_by(self.payload), self.ids)
 
 
 def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None = None) -> Body:
@@ -28,10 +36,8 @@ def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None =
         tensors: gradients, state, counts and a report, by name.
         rows: of gradients of tables, which lie behind the rest.
     """
-    payload = pack(wire.request, tensors)
-    if rows is None:
-        return Body(payload)
-    return Body(tf.concat([payload, rows.payload], 0), rows.ids)
+    body = Body(tf.zeros([0], tf.uint8)) if rows is None else rows
+    return body._replace(segments=Segments.of(wire.request, tensors))
 
 
 def decode(

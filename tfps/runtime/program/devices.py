@@ -112,9 +112,19 @@ class Replica:
 
 
 class Devices:
-    """A worker's one device, whichever TensorFlow chooses."""
+    """A worker's one device, whichever TensorFlow chooses.
+
+    Args:
+        names: of what it computes on, without job and task.
+    """
 
     names: Sequence[str | None] = (None,)
+
+    def __init__(self, names: Sequence[str] = ("/device:CPU:0",)) -> None:
+        # Whether what they compute lies there, and not in the memory of GPUs.
+        self.in_main_memory = all(
+            tf.DeviceSpec.from_string(name).device_type == "CPU" for name in names
+        )
 
     def run(self, step: Any, batch: Any) -> Any:
         """Trace a program's step, tell it the devices' shares of the batch, answer its outputs."""
@@ -133,6 +143,7 @@ class SeveralDevices(Devices):
     """
 
     def __init__(self, strategy: Any, names: Sequence[str]) -> None:
+        super().__init__(names)
         self._strategy, self.names = weakref.ref(strategy), tuple(names)
 
     def run(self, step: Any, batch: Any) -> Any:

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import PushClaim, admit, either
-from tfps.consistency.issuing import TicketGrant
+from tfps.consistency.admission import admit, either
+from tfps.consistency.issuing import NO_GRANT, TicketGrant
 from tfps.consistency.ledger import STALENESS_BINS, Entries, Status
 from tfps.transport.message import Request
 
 
-class AdmissionPolicy(Protocol):
-    """Whose pushes count, and how often.
+class Anyone:
+    """Every push counts, the coordinator's too: nobody waits for who has sent it.
 
     Attributes:
         knows_senders: only workers that take part may push.
         has_keys: each push is applied once, whatever its sender repeats.
     """
 
-    knows_senders: ClassVar[bool]
-    has_keys: ClassVar[bool]
+    knows_senders: ClassVar[bool] = False
+    has_keys: ClassVar[bool] = False
 
     def key(self, ticket: Any) -> Any:
         """The number of a push, which grows; None where they have none."""
+        return None
 
-    def grant(
-        self, entries: Entries, *, alive: Any, header: Sequence[Any], worker: Any, quota: Any
-    ) -> tuple[Any, TicketGrant]:
+    def grant(self, entries: Entries, arrival: Arrival) -> tuple[Any, TicketGrant]:
         """Whether the push closes the ticket before it (None: never), and the next tickets."""
+        return None, NO_GRANT
+
+
+class ByMember(Anyone):
+    """Every push of a worker that takes part counts: an optimizer call of a scheduled function."""
+
+    knows_senders: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class ByTicket:
+class ByTicket(ByMember):
     """Each ticket counts once, from the worker that has it: a step of a program of `fit`.
 
     Args:
@@ -48,58 +54,35 @@ class ByTicket:
     hands_out: bool
     pipelined: bool = False
 
-    knows_senders: ClassVar[bool] = True
     has_keys: ClassVar[bool] = True
 
     def key(self, ticket: Any) -> Any:
         return decide.key_of(ticket, self.call_number)
 
-    def grant(
-        self, entries: Entries, *, alive: Any, header: Sequence[Any], worker: Any, quota: Any
-    ) -> tuple[Any, TicketGrant]:
+    def grant(self, entries: Entries, arrival: Arrival) -> tuple[Any, TicketGrant]:
         if not self.hands_out:
-            return None, TicketGrant()
-        closed = decide.close(
+            return None, NO_GRANT
+        closed = close_acked(entries, arrival.header, alive=arrival.alive, worker=arrival.worker)
+        return closed, issuing.issue(
             entries,
-            alive=alive,
-            worker=worker,
-            ticket=header[Request.ACKED_TICKET],
-            steps=header[Request.CLOSED_STEPS],
-            examples=header[Request.EXAMPLES],
+            alive=arrival.alive,
+            worker=arrival.worker,
+            pushed=arrival.header[Request.TICKET],
+            quota=arrival.quota,
+            pipelined=self.pipelined,
         )
-        pushed = header[Request.TICKET]
-        if quota is None:
-            next_ticket = issuing.issue(
-                entries, alive=alive, worker=worker, pushed=pushed, pipelined=self.pipelined
-            )
-            return closed, TicketGrant(next_ticket)
-        several = issuing.issue_several(
-            entries, alive=alive, worker=worker, pushed=pushed, quota=quota
-        )
-        return closed, TicketGrant(*several)
 
 
-@dataclass(frozen=True)
-class ByMember:
-    """Every push of a worker that takes part counts: an optimizer call of a scheduled function."""
-
-    knows_senders: ClassVar[bool] = True
-    has_keys: ClassVar[bool] = False
-
-    def key(self, ticket: Any) -> None:
-        return None
-
-    def grant(
-        self, entries: Entries, *, alive: Any, header: Sequence[Any], worker: Any, quota: Any
-    ) -> tuple[Any, TicketGrant]:
-        return None, TicketGrant()
-
-
-@dataclass(frozen=True)
-class Anyone(ByMember):
-    """Every push counts, the coordinator's too: nobody waits for who has sent it."""
-
-    knows_senders: ClassVar[bool] = False
+def close_acked(entries: Entries, header: Any, *, alive: Any, worker: Any) -> Any:
+    """Close the ticket whose push all servers have answered; answers whether it is counted now."""
+    return decide.close(
+        entries,
+        alive=alive,
+        worker=worker,
+        ticket=header[Request.ACKED_TICKET],
+        steps=header[Request.CLOSED_STEPS],
+        examples=header[Request.EXAMPLES],
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +96,7 @@ class Terms:
         drop_above: the staleness above which gradients are dropped; None: none are.
     """
 
-    admission: AdmissionPolicy
+    admission: Anyone
     is_update: bool
     in_rounds: bool = False
     drop_above: int | None = None
@@ -128,25 +111,25 @@ class Arrival:
         worker: the worker, as the ledger wants it.
         is_ours: whether the request was made for this server function.
         alive: whether the sender takes part; True where it need not.
-        in_time: whether its parameters came from the round at hand; True where there are none.
-        position: of the server in its rounds; None where there are none.
+        is_worker: whether it is a worker, for who may be the coordinator as well.
         applied_key: the largest key applied so far in this ticket's cell of the window, if its
             pushes have keys.
         quota: how many tickets the worker gets at once; None: one, as everybody.
+        in_time: whether its parameters came from the round at hand; True where there are none.
+        position: of the server in its rounds; None where there are none.
+        contribution: what it is to the rounds, as their gate knows it.
     """
 
     header: Sequence[Any]
     worker: Any
     is_ours: Any
     alive: Any
-    in_time: Any = True
-    position: Any = None
+    is_worker: Any = True
     applied_key: Any = None
     quota: Any = None
-
-    def at(self, *, in_time: Any, position: Any) -> Arrival:
-        """The same, where a gate says that it stands."""
-        return replace(self, in_time=in_time, position=position)
+    in_time: Any = True
+    position: Any = None
+    contribution: Any = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +139,6 @@ class PushVerdict:
     status: Any
     version: Any  # after it
     staleness: Any
-    alive: Any  # whether the sender takes part
     fresh: Any  # apply it
     closed: Any  # count the report of the step before; None: this server takes none
     grant: TicketGrant
@@ -165,42 +147,35 @@ class PushVerdict:
 
 
 def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
-    """Admit a push, close the ticket before it, hand out the next, and count.
-
-    Args:
-        entries: the server's ledger.
-        terms: of the function that was called.
-        arrival: the push.
-    """
+    """Admit a push, close the ticket before it, hand out the next, and count."""
     logic, layout, header = entries.logic, entries.layout, arrival.header
     base_version = header[Request.BASE_VERSION]
     key = terms.admission.key(header[Request.TICKET])
     is_new = True if key is None else key > arrival.applied_key
     if terms.in_rounds:
-        staleness = (arrival.position - base_version) // decide.MAX_CALLS
-        version, in_time, staleness_bin = arrival.position, arrival.in_time, 0
+        version, staleness_bin = arrival.position, 0
+        staleness = (version - base_version) // decide.MAX_CALLS
     else:
         version = entries.read(layout.VERSION)
-        staleness, in_time = version - base_version, arrival.in_time
+        staleness = version - base_version
         staleness_bin = logic.smaller(staleness, STALENESS_BINS - 1)
-    if terms.drop_above is not None:
-        in_time = staleness <= terms.drop_above
+    in_time = arrival.in_time if terms.drop_above is None else staleness <= terms.drop_above
+    counts_update = terms.is_update and not terms.in_rounds
     admitted = admit(
         entries,
-        PushClaim(alive=arrival.alive, is_new=is_new, in_time=in_time),
-        counts_update=terms.is_update and not terms.in_rounds,
+        alive=arrival.alive,
+        is_new=is_new,
+        in_time=in_time,
+        counts_update=counts_update,
         staleness_bin=staleness_bin if terms.is_update else None,
     )
-    closed, grant = terms.admission.grant(
-        entries, alive=arrival.alive, header=header, worker=arrival.worker, quota=arrival.quota
-    )
-    if terms.is_update and not terms.in_rounds:
+    closed, grant = terms.admission.grant(entries, arrival)
+    if counts_update:
         version = version + either(logic, admitted.fresh, 1, 0)
     return PushVerdict(
         status=either(logic, arrival.is_ours, admitted.status, int(Status.REPLAN)),
         version=version,
         staleness=staleness,
-        alive=arrival.alive,
         fresh=admitted.fresh,
         closed=closed,
         grant=grant,

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge.server_variable import ServerVariable
 from tfps.optimizers.gathered_rows import densified
+from tfps.optimizers.server_update import UpdateContext
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.wire import count_name, gradient_of, name_of
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
@@ -60,11 +61,6 @@ class Contributions:
             for v in call.wire.counts
         )
 
-    @property
-    def is_update(self) -> bool:
-        """Whether gradients are among them."""
-        return self._call.is_update
-
     def add(
         self,
         tensors: Mapping[str, Any],
@@ -73,10 +69,10 @@ class Contributions:
         position: tf.Tensor,
         condition: tf.Tensor,
     ) -> tf.Tensor:
-        """Add a worker's tensors if a condition holds; answers when it is done.
+        """Add a worker's gradients and state if a condition holds; answers when it is done.
 
         Args:
-            tensors: gradients and state, by name.
+            tensors: by name.
             examples: that they come from.
             position: of the server in its rounds.
             condition: a bool scalar.
@@ -103,19 +99,15 @@ class Contributions:
         return tf.cond(condition, add, lambda: tf.constant(0))
 
     def apply(self, condition: tf.Tensor, *, compiled: bool) -> tf.Tensor:
-        """Change the server's variables by the mean if a condition holds; answers when done.
-
-        Args:
-            condition: a bool scalar.
-            compiled: whether XLA may compile the update.
-        """
+        """Change the server's variables by the mean if a condition holds; answers when done."""
 
         def apply() -> tf.Tensor:
             total = self._weights.read_value()[TOTAL]
             means = {key: _mean(sums.read_value(), total) for key, sums in self._sums.items()}
-            done = self._call.change(
-                means, staleness=_integer(0), workers=_integer(1), compiled=compiled
+            context = UpdateContext(
+                self._call.server.device, tf.constant(0, tf.int64), may_be_compiled=compiled
             )
+            done = self._call.change(means, context, workers=tf.constant(1, tf.int64))
             with tf.control_dependencies([done]):
                 self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
             return tf.constant(0)
@@ -126,10 +118,6 @@ class Contributions:
             return tf.cond(is_empty, lambda: tf.constant(0), apply)
 
         return self._call.timed(condition, unless_empty)
-
-
-def _integer(value: int) -> tf.Tensor:
-    return tf.constant(value, tf.int64)
 
 
 def _weighted(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:

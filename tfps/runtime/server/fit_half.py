@@ -4,131 +4,148 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.consistency.ledger import Entries
+from tfps.consistency import issuing
+from tfps.consistency import ledger as decide
+from tfps.consistency.issuing import NO_GRANT
+from tfps.consistency.ledger import NO_TICKET, Entries
 from tfps.consistency.server_quotas import Quotas
-from tfps.optimizers.server_update import ServerUpdate
+from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.wire import CallWire, call_wire, report_layout
 from tfps.runtime.program.program import Program
-from tfps.runtime.server.admission import ByTicket
+from tfps.runtime.server.admission import ByTicket, close_acked
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.server.pull_recorder import PullRecorder
-from tfps.runtime.server.push import Push
 from tfps.runtime.server.reports import Reports
-from tfps.runtime.server.requests import Finish, Join, Leave
-from tfps.transport.message import Kind
+from tfps.runtime.server.requests import enter_if_new, record_pull
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, count_durations
+from tfps.transport.message import Kind, Request
+from tfps.transport.packing import unpack
 
 
 class FitHalf(ServerHalf):
-    """A worker joins, pushes by ticket, and leaves; server 0 hands the tickets out.
+    """A worker joins, pushes by ticket, and leaves; server 0 hands the tickets out."""
 
-    Args:
-        program: what the step touches.
-        runtime: the job.
-        server: the server whose functions these are.
-        update_of: the server-side update of an optimizer.
-    """
+    ends_with_each_call = False
 
     def __init__(
-        self,
-        program: Program,
-        *,
-        runtime: Runtime,
-        server: Server,
-        update_of: Callable[[Any], ServerUpdate],
+        self, program: Program, *, runtime: Runtime, server: Server, **options: Any
     ) -> None:
         self.report_layout = report_layout(program)
-        self._reports: Reports | None = None
-        self._quotas: Quotas | None = None
         if server.hands_out_tickets:
-            self._reports = Reports(program, runtime=runtime, server=server)
+            self.reports = Reports(program, runtime=runtime, server=server)
             batches = program.schedule.adaptive_batches
             if batches > 1:
-                self._quotas = Quotas(server.ledger, adaptive_batches=batches)
-        # What workers update themselves, no server does.
-        calls = program.optimizer_calls if program.schedule.local is None else ()
-        optimizers = {id(call.optimizer): call.optimizer for call in calls}
-        super().__init__(
-            program,
-            runtime=runtime,
-            server=server,
-            update_of=update_of,
-            updates=[update_of(optimizer) for optimizer in optimizers.values()],
-            name=program.name,
-        )
+                self.quotas = Quotas(server.ledger, adaptive_batches=batches)
+        super().__init__(program, runtime=runtime, server=server, **options)
 
     def wire(self, number: int) -> CallWire:
-        reports = self._reports is not None
+        reports = self.reports is not None
         return call_wire(self.program, number, device=self.server.device, reports=reports)
 
     def offer_all(self) -> None:
-        held_bytes, report_bytes = self.parameter_layout.size_bytes, 0
-        if self._reports is not None:
-            report_bytes = self.report_layout.size_bytes
-        join = Join(
-            self.server,
-            plan=self.plan,
-            held=self.held,
-            recorder=PullRecorder(
-                self.updates, natives=self.held.natives, device=self.server.device
-            ),
-            pipelined=self.program.schedule.is_pipelined,
-            quotas=self._quotas,
-            rounds=self.rounds,
-        )
-        self.offer(Kind.JOIN, join, reply_bytes=held_bytes)
-        for number in range(len(self.wires)):
-            self.offer_push(number, self._push(number))
+        report_bytes = 0 if self.reports is None else self.report_layout.size_bytes
+        join = self.locked(self._join, held=self.held)
+        self.offer(Kind.JOIN, join, reply_bytes=self.parameter_layout.size_bytes)
+        self.offer_pushes()
         self.runtime.push_functions.update(
-            self.function(Kind.PUSH, number) for number in range(len(self.wires))
+            self._offers[Kind.PUSH, number].function for number in range(len(self.wires))
         )
-        self.offer_look_ups(self._found)
-        if self._reports is not None and not self.program.trains:
-            finish = Finish(self.server, plan=self.plan, reports=self._reports)
-            self.offer(Kind.FINISH, finish, request_bytes=report_bytes)
+        self.offer_look_ups()
+        if self.reports is not None and not self.program.trains:
+            self.offer(Kind.FINISH, self.locked(self._finish), request_bytes=report_bytes)
         # Without backup workers nobody is late, and all servers begin a round together.
         apart = len(self.runtime.servers) > 1 or len(self.wires) > 1
         awaits = bool(self.runtime.mode.backup_workers) and apart
         self.offer_rounds(joins=False, awaits=awaits)
         self.offer_slots()
-        leave = Leave(self.server, plan=self.plan, reports=self._reports)
-        self.offer(Kind.LEAVE, leave, request_bytes=report_bytes)
+        self.offer(Kind.LEAVE, self.locked(self._leave), request_bytes=report_bytes)
+
+    def admission(self, number: int) -> ByTicket:
+        hands_out = self.reports is not None and number == len(self.wires) - 1
+        return ByTicket(number, hands_out, pipelined=self.program.schedule.is_pipelined)
+
+    def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
+        return Contributions(call, runtime=self.runtime), 1
+
+    def reply_with_rows(self, header: tf.Tensor, entries: Entries) -> ReplyHeader:
+        status = self.plan.status(header, alive=self.plan.is_alive(header, entries))
+        return ReplyHeader(entries.read(entries.layout.VERSION), status)
+
+    def _join(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+        """A worker begins a ticket run: parameters, and its first ticket, or two if pipelined."""
+        worker, ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
+        accepted = enter_if_new(self.server, self.plan, header)
+        entries = ledger.entries()
+        version = entries.read(ledger.layout.VERSION)
+        clock = entries.read(ledger.layout.clock(worker))
+        if self.server.hands_out_tickets:
+            quota = None if self.quotas is None else self.quotas.known(worker)
+            grant = issuing.issue(
+                entries, alive=accepted, worker=worker, pushed=NO_TICKET, quota=quota
+            )
+        entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
+        ledger.post(entries)
+        if self.server.hands_out_tickets and self.program.schedule.is_pipelined:
+            entries = ledger.entries()
+            ahead = issuing.issue(
+                entries, alive=accepted, worker=worker, pushed=NO_TICKET, pipelined=True
+            )
+            ledger.post(entries)
+            grant = replace(grant, ahead=ahead.ticket)
+        if self.rounds is not None:
+            version = self.rounds.position()
+        known = WorkerAt(worker, version)
+        record_pull(self.updates, self.held, known, self.server, counts=accepted, is_first=True)
+        status = self.plan.status(header, alive=accepted)
+        return ReplyHeader(version, status, grant=grant, clock=clock)
+
+    def _finish(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+        """An evaluation step is done: its report is counted, and the next ticket handed out."""
+        worker, ledger = header[Request.WORKER], self.server.ledger
+        entries = ledger.entries()
+        alive = self.plan.is_alive(header, entries)
+        done = decide.finish(entries, alive=alive, worker=worker, ticket=header[Request.TICKET])
+        self._count(done, payload)
+        grant = issuing.issue(entries, alive=alive, worker=worker, pushed=NO_TICKET)
+        version = entries.read(ledger.layout.VERSION)
+        ledger.post(entries)
+        return ReplyHeader(version, self.plan.status(header, alive=alive), grant=grant)
+
+    def _leave(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+        """A worker ends a ticket run: its last ticket is closed."""
+        worker, ledger = header[Request.WORKER], self.server.ledger
+        entries = ledger.entries()
+        alive = self.plan.is_alive(header, entries)
+        closed = tf.constant(False)
+        if self.reports is not None:
+            closed = close_acked(entries, header, alive=alive, worker=worker)
+            self._count(closed, payload)
+        decide.remove(entries, worker=worker, leaves=alive, closed=closed)
+        count_durations(self.server, entries, header)
+        version = entries.read(ledger.layout.VERSION)
+        ledger.post(entries)
+        self.server.membership.leave(worker, alive)
+        return ReplyHeader(version, self.plan.status(header, alive=alive))
+
+    def _count(self, counts: tf.Tensor, payload: tf.Tensor) -> None:
+        assert self.reports is not None
+        self.reports.count(counts, unpack(self.report_layout, payload))
 
     @functools.cached_property
     def _report(self) -> Callable[..., list[np.ndarray[Any, Any]]]:
-        assert self._reports is not None
-        return self.server.control.function(self._reports.read, arguments=1)
+        assert self.reports is not None
+        return self.server.control.function(self.reports.read, arguments=1)
 
     def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
         """The ledger, the metric totals and the newest outputs; optionally set back to zero."""
         cells, metrics, outputs = self._report(int(reset))
         return cells, metrics, outputs
-
-    def _push(self, number: int) -> Push:
-        is_last = number == len(self.wires) - 1
-        call = self.optimizer_call(number, position=number, is_last=is_last)
-        reports = self._reports if is_last else None
-        pipelined = self.program.schedule.is_pipelined
-        return self.push_of(
-            call,
-            ByTicket(number, hands_out=reports is not None, pipelined=pipelined),
-            contributions=lambda: (
-                Contributions(call, runtime=self.runtime),
-                1,
-            ),
-            reports=reports,
-            quotas=self._quotas if reports is not None else None,
-        )
-
-    def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
-        """The header of an answer with rows."""
-        status = self.plan.status(header, alive=self.plan.is_alive(header, entries))
-        return ReplyHeader(entries.read(self.server.ledger.layout.VERSION), status).tensor()

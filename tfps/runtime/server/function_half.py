@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+import functools
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.consistency.ledger import Entries
-from tfps.optimizers.server_update import ServerUpdate
-from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.coordinator.server import Server
+from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.message.reply_header import ReplyHeader
-from tfps.runtime.message.wire import CallWire, function_wire, parameter_layout, shards_on
-from tfps.runtime.program.program import Program
-from tfps.runtime.server.admission import AdmissionPolicy, Anyone, ByMember
+from tfps.runtime.message.wire import (
+    CallWire,
+    function_wire,
+    name_of,
+    parameter_layout,
+    shards_on,
+)
+from tfps.runtime.server.admission import Anyone, ByMember
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.server.pull_recorder import PullRecorder
-from tfps.runtime.server.push import Push
-from tfps.runtime.server.requests import MemberPull, Pull, WriteBack
-from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, Update
-from tfps.transport.message import Kind
-
-_numbers = itertools.count()  # two programs of equal layout are two plans
+from tfps.runtime.server.requests import enter_if_new, record_pull
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
+from tfps.transport.layout import Layout
+from tfps.transport.message import COORDINATOR, Kind, Request
+from tfps.transport.packing import unpack
 
 
 class FunctionHalf(ServerHalf):
@@ -35,37 +35,19 @@ class FunctionHalf(ServerHalf):
 
     Where workers wait for each other, a worker joins with its first pull, and each optimizer call
     is a step, or a round, of its own: so a call can stand in a loop or a branch.
-
-    Args:
-        program: what the function touches.
-        runtime: the job.
-        server: the server whose functions these are.
-        update_of: the server-side update of an optimizer.
-        updates: of optimizers that may ask what a worker was answered.
-        uses_replies: whether workers go on with what a push is answered with.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        *,
-        runtime: Runtime,
-        server: Server,
-        update_of: Callable[[Any], Update],
-        updates: Sequence[ServerUpdate],
-        uses_replies: bool,
-    ) -> None:
-        self.records_pushes = uses_replies
-        self.state = shards_on(program.state, server.device)
-        self.state_layout = parameter_layout(self.state)
-        super().__init__(
-            program,
-            runtime=runtime,
-            server=server,
-            update_of=update_of,
-            updates=updates,
-            name=f"function {next(_numbers)}",
-        )
+    ends_with_each_call = True
+
+    @functools.cached_property
+    def state(self) -> tuple[Any, ...]:
+        """What of the variables that the function assigns lies on this server."""
+        return shards_on(self.program.state, self.server.device)
+
+    @functools.cached_property
+    def state_layout(self) -> Layout:
+        """Of what is written back."""
+        return parameter_layout(self.state)
 
     @property
     def takes_part(self) -> bool:
@@ -76,49 +58,63 @@ class FunctionHalf(ServerHalf):
         return function_wire(self.program, number, device=self.server.device)
 
     def offer_all(self) -> None:
-        kind = MemberPull if self.program.schedule.is_bounded else Pull
-        pull = kind(
-            self.server,
-            plan=self.plan,
-            held=self.held,
-            recorder=PullRecorder(
-                self.updates, natives=self.held.natives, device=self.server.device
-            ),
-        )
+        pull = self.locked(self._pull, held=self.held)
         self.offer(Kind.PULL, pull, reply_bytes=self.parameter_layout.size_bytes)
-        for number in range(len(self.wires)):
-            self.offer_push(number, self._push(number))
-        self.offer_look_ups(self._found)
+        self.offer_pushes()
+        self.offer_look_ups()
         if self.state:
-            write_back = WriteBack(
-                self.server, plan=self.plan, state=self.state, layout=self.state_layout
-            )
+            write_back = self.locked(self._write_back)
             self.offer(Kind.WRITE_BACK, write_back, request_bytes=self.state_layout.size_bytes)
         self.offer_rounds(joins=True, awaits=bool(self.runtime.mode.backup_workers))
         self.offer_slots()
 
-    def _push(self, number: int) -> Push:
-        call = self.optimizer_call(number, position=0, is_last=True)
-        admission: AdmissionPolicy = ByMember() if self.takes_part else Anyone()
-        return self.push_of(
-            call,
-            admission,
-            contributions=lambda: self._contributions_of(number, call),
-        )
+    def admission(self, number: int) -> Anyone:
+        return ByMember() if self.takes_part else Anyone()
 
-    def _contributions_of(
-        self, number: int, call: ServerOptimizerCall
-    ) -> tuple[Contributions, int]:
+    def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
         """The same for every function that makes the optimizer call."""
         call_ids, runtime = self.runtime.call_ids, self.runtime
         call_id = call_ids.number(self.program.calls[number], layouts=runtime.layouts)
-        sums = call_ids.sums(
-            call_id,
-            self.server.index,
-            lambda: Contributions(call, runtime=runtime),
-        )
-        return sums, call_id
+        index = self.server.index
+        return call_ids.sums(call_id, index, lambda: Contributions(call, runtime=runtime)), call_id
 
-    def _found(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
-        """The header of an answer with rows."""
-        return ReplyHeader(entries.read(self.server.ledger.layout.VERSION)).tensor()
+    def reply_with_rows(self, header: tf.Tensor, entries: Entries) -> ReplyHeader:
+        return ReplyHeader(entries.read(entries.layout.VERSION))
+
+    def _pull(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+        """Parameters of one moment, for whoever asks: a scheduled function, or the coordinator.
+
+        Where others may wait for a worker, a new one enters with its first pull.
+        """
+        worker, ledger = header[Request.WORKER], self.server.ledger
+        is_member = self.program.schedule.is_bounded
+        if is_member:
+            enter_if_new(self.server, self.plan, header)
+        entries = ledger.entries()
+        entries.count(ledger.layout.EXCHANGES)
+        entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
+        ledger.post(entries)
+        version = entries.read(ledger.layout.VERSION)
+        if is_member:
+            counts = self.plan.is_alive(header, entries)
+            clock = entries.read(ledger.layout.clock(worker))
+            reply = ReplyHeader(version, self.plan.status(header, alive=counts), clock=clock)
+        else:
+            counts, reply = header[Request.TICKET] != COORDINATOR, ReplyHeader(version)
+        known = WorkerAt(worker, version)
+        record_pull(self.updates, self.held, known, self.server, counts=counts, is_first=True)
+        return reply
+
+    def _write_back(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+        """What a scheduled function has assigned: changes add up, moving averages mix."""
+        ledger = self.server.ledger
+        changes, workers = unpack(self.state_layout, payload), ledger.layout.workers
+        for variable in self.state:
+            value, change = variable._value, changes[name_of(variable)]
+            if value.dtype.is_bool:
+                value.assign(change, read_value=False)
+            elif value.dtype.is_floating and not variable.trainable:
+                value.assign_add(change / workers, read_value=False)
+            else:
+                value.assign_add(change, read_value=False)
+        return ReplyHeader(ledger.entries().read(ledger.layout.VERSION))

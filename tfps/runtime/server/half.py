@@ -2,60 +2,44 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.server_function import server_function
 from tfps.bridge.shards import shards_of, size_bytes_of
 from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Entries
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_quotas import Quotas
+from tfps.optimizers.optimizer_call import optimizers_of
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.coordinator.server_contents import ServedPlan
-from tfps.runtime.message.reply_header import PlanHeader
+from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import CallWire, Parts, name_of, parts_of, shards_on
 from tfps.runtime.program.program import Program
-from tfps.runtime.server.admission import AdmissionPolicy, Terms
-from tfps.runtime.server.application import Application, AtOnce, IntoRound
+from tfps.runtime.server.admission import Anyone, Terms
 from tfps.runtime.server.contributions import Contributions
-from tfps.runtime.server.pull_recorder import PullRecorder
+from tfps.runtime.server.plan_functions import PlanFunctions
 from tfps.runtime.server.push import Push
 from tfps.runtime.server.push_gate import ClockGate, PushGate, RoundBarrier
 from tfps.runtime.server.reports import Reports
-from tfps.runtime.server.requests import SlotPull
 from tfps.runtime.server.round_pull import RoundPull
-from tfps.runtime.server.server_delta import DeltaCall
-from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, Update
-from tfps.runtime.server.server_tables import LookUp, look_ups, table_bytes
-from tfps.transport.carrier import Message, ServerCall
-from tfps.transport.message import REQUEST_FIELDS, Kind
-from tfps.transport.service import Entry, Service
+from tfps.runtime.server.server_optimizer_call import (
+    Application,
+    DeltaCall,
+    ServerOptimizerCall,
+    Update,
+)
+from tfps.runtime.server.server_tables import ID_BYTES, rows_of
+from tfps.transport.message import Kind
 
 
-class RequestTrace(Protocol):
-    """What traces the answer to a request."""
-
-    def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Sequence[tf.Tensor]:
-        """The header, the ids and the payload of the reply."""
-
-
-class Offer(NamedTuple):
-    """A function that workers may ask for."""
-
-    entry: Entry
-    function: Any
-    row_bytes: int = 0  # of rows in the reply, at most
-
-
-class ServerHalf:
+class ServerHalf(PlanFunctions):
     """A program's functions on one server; they are there as long as this object.
 
     Args:
@@ -63,11 +47,13 @@ class ServerHalf:
         runtime: the job.
         server: the server whose functions these are.
         update_of: the server-side update of an optimizer.
-        updates: of optimizers that may ask what a worker was answered.
-        name: of the plan, which is one of its own.
+        updates: of optimizers that may ask what a worker was answered; None: of the program's own.
+        uses_replies: whether workers go on with what a push is answered with.
     """
 
-    records_pushes = True  # workers go on with what a push is answered with
+    reports: Reports | None = None  # where steps are counted, if they are here
+    quotas: Quotas | None = None  # how many tickets a worker gets at once; None: one
+    ends_with_each_call: bool  # whether each optimizer call is a step, or a round, of its own
 
     def __init__(
         self,
@@ -75,29 +61,31 @@ class ServerHalf:
         *,
         runtime: Runtime,
         server: Server,
-        update_of: Callable[[Any], Update],
-        updates: Sequence[ServerUpdate],
-        name: str,
+        update_of: Callable[[Any], Any],
+        updates: Sequence[ServerUpdate] | None = None,
+        uses_replies: bool = True,
     ) -> None:
-        self.program, self.runtime, self.server = program, runtime, server
+        super().__init__(runtime=runtime, server=server)
+        self.program = program
         # In which pushes are applied.
         self.rounds: RoundGate | None = server.rounds if program.schedule.in_rounds else None
-        self.update_of, self.updates = update_of, updates
-        self.job_id = runtime.job_id
+        self.update_of: Callable[[Any], Update] = update_of
+        if updates is None:
+            # What workers update themselves, no server does.
+            calls = program.optimizer_calls if program.schedule.local is None else ()
+            updates = [update_of(optimizer) for optimizer in optimizers_of(calls)]
+        self.updates, self._uses_replies = updates, uses_replies
         self.held = parts_of(shards_on(program.variables, server.device))
-        self.parameters, self.parameter_layout = self.held.variables, self.held.layout
+        self.parameter_layout = self.held.layout
         self.slots = self.slot_shards()
         self.slot_layout = self.slots.layout
         self.wires = [self.wire(number) for number in range(len(program.calls))]
         messages = [(wire.request, wire.reply) for wire in self.wires]
         tables = [[name_of(p) for p in shards_of(table)] for table in program.schedule.tables]
-        text = repr((name, self.parameter_layout, messages, tables)).encode()
-        self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
-        self.plan = PlanHeader(self.job_id, self.plan_id)
+        self.number_plan(self.parameter_layout, messages, tables)
         self._contributions: list[Contributions] = []  # kept, since servers find them by name
-        self._offers: dict[tuple[Kind, int], Offer] = {}
         self.offer_all()
-        self._install()
+        self.install()
 
     @property
     def asks_who(self) -> bool:
@@ -117,90 +105,51 @@ class ServerHalf:
         """Trace the functions: first the one that a worker begins with, then the pushes."""
         raise NotImplementedError
 
-    def offers(self, kind: Kind, call_number: int = 0) -> bool:
-        """Whether there is a function for a kind of requests."""
-        return (kind, call_number) in self._offers
+    def admission(self, number: int) -> Anyone:
+        """Whose pushes of an optimizer call count."""
+        raise NotImplementedError
 
-    def function(self, kind: Kind, call_number: int = 0) -> Any:
-        """The function that answers a kind of requests."""
-        return self._offers[kind, call_number].function
+    def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
+        """The sums of an optimizer call's rounds, and its id there; see `consistency.rounds`."""
+        raise NotImplementedError
 
-    def call(self, kind: Kind, message: Message, *, call_number: int = 0) -> ServerCall:
-        """A request for one of these functions.
+    def reply_with_rows(self, header: tf.Tensor, entries: Entries) -> ReplyHeader:
+        """The header of an answer with rows of a table."""
+        raise NotImplementedError
 
-        Args:
-            kind: of the request.
-            message: what it says.
-            call_number: which optimizer call, or which table.
-        """
-        entry, function, row_bytes = self._offers[kind, call_number]
-        return ServerCall(self.server.device, function, message, entry.reply_bytes, row_bytes)
+    def offer_pushes(self) -> None:
+        """Offer what answers the pushes of each optimizer call."""
+        for number, wire in enumerate(self.wires):
+            self.offer(
+                Kind.PUSH,
+                self.push(number).trace,
+                call_number=number,
+                request_bytes=wire.request.size_bytes,
+                reply_bytes=wire.reply.size_bytes,
+                row_bytes=sum(size_bytes_of(shard._value) for shard in wire.tables),
+            )
 
-    @property
-    def functions(self) -> list[Any]:
-        """The functions of the service, in its order."""
-        return [offer.function for offer in self._offers.values()]
+    def offer_look_ups(self) -> None:
+        """Offer rows of each table that the server has a part of."""
+        for number, table in enumerate(self.program.schedule.tables):
+            if shards := shards_on([table], self.server.device):
+                look_up = functools.partial(self._look_up, shards)
+                row_bytes = sum(size_bytes_of(shard._value) for shard in shards)
+                self.offer(Kind.LOOK_UP, look_up, call_number=number, row_bytes=row_bytes)
 
-    @property
-    def service(self) -> Service:
-        """These functions as the server lists them."""
-        entries = tuple(offer.entry for offer in self._offers.values())
-        return Service(self.job_id, self.plan_id, self.runtime.workers, entries)
-
-    def _install(self) -> None:
-        hot = min(1, len(self.functions) - 1)  # what every step asks for
-        plan = ServedPlan(self.service, tuple(self.functions), hot)
-        self.runtime.install(self.server, plan, owner=self)
-
-    def offer(
-        self,
-        kind: Kind,
-        request: RequestTrace,
-        *,
-        call_number: int = 0,
-        request_bytes: int = 0,
-        reply_bytes: int = 0,
-        row_bytes: int = 0,
-    ) -> None:
-        """Trace a function and offer it to workers.
-
-        Args:
-            kind: of the requests that it answers.
-            request: traces it.
-            call_number: which optimizer call, or which table.
-            request_bytes: of a request's payload.
-            reply_bytes: of a reply's payload.
-            row_bytes: of rows that may follow, at most: of a push in the request, else in the
-                reply.
-        """
-        function = server_function(
-            request.trace, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
-        )
-        pushed, found = (row_bytes, 0) if kind == Kind.PUSH else (0, row_bytes)
-        entry = Entry(kind, call_number, request_bytes, reply_bytes, row_bytes=pushed)
-        self._offers[kind, call_number] = Offer(entry, function, found)
-
-    def offer_push(self, number: int, push: Push) -> None:
-        """Offer what answers the pushes of an optimizer call."""
-        wire = self.wires[number]
-        self.offer(
-            Kind.PUSH,
-            push,
-            call_number=number,
-            request_bytes=wire.request.size_bytes,
-            reply_bytes=wire.reply.size_bytes,
-            row_bytes=sum(size_bytes_of(shard._value) for shard in wire.tables),
-        )
-
-    def offer_look_ups(self, reply: Callable[[tf.Tensor, Entries], tf.Tensor]) -> None:
-        """Offer rows of tables, with a header that is made from a request's and the ledger."""
-        device = self.server.device
-        found: dict[int, LookUp] = look_ups(
-            self.program.schedule.tables, device=device, ledger=self.server.ledger, reply=reply
-        )
-        for number, look_up in found.items():
-            row_bytes = table_bytes(self.program.schedule.tables[number], device=device)
-            self.offer(Kind.LOOK_UP, look_up, call_number=number, row_bytes=row_bytes)
+    def _look_up(
+        self, shards: Sequence[Any], header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor
+    ) -> list[tf.Tensor]:
+        ledger = self.server.ledger
+        with ledger.locked():
+            entries = ledger.entries()
+            reply, rows = self.reply_with_rows(header, entries), rows_of(shards, ids)
+            entries.count_traffic(
+                received_bytes=ID_BYTES * tf.size(ids, tf.int64),
+                sent_bytes=tf.size(rows, tf.int64),
+            )
+            ledger.post(entries)
+        return [reply.tensor(), ids[:0], rows]
 
     def offer_rounds(self, *, joins: bool, awaits: bool) -> None:
         """Offer agreement on rounds, where pushes are applied in them.
@@ -211,87 +160,61 @@ class ServerHalf:
         """
         if self.rounds is None:
             return
-        kinds = [Kind.ENTER_ROUND, Kind.AWAIT_ROUND] if awaits else [Kind.ENTER_ROUND]
-        for kind in kinds:
-            enters = kind == Kind.ENTER_ROUND
-            request = RoundPull(
-                self.server,
-                rounds=self.rounds,
-                plan=self.plan,
-                held=self.held,
-                enters=enters,
-                joins=joins and enters,
-            )
-            self.offer(kind, request, reply_bytes=self.parameter_layout.size_bytes)
+        where = (self.server, self.rounds, self.plan, self.held)
+        size = self.parameter_layout.size_bytes
+        enter = RoundPull(*where, enters=True, joins=joins)
+        self.offer(Kind.ENTER_ROUND, enter.trace, reply_bytes=size)
+        if awaits:
+            wait = RoundPull(*where, enters=False, joins=False)
+            self.offer(Kind.AWAIT_ROUND, wait.trace, reply_bytes=size)
 
     def offer_slots(self) -> None:
         """Offer what optimizers begin with, where workers run them."""
-        if self.program.schedule.local is None:
-            return
-        self.offer(
-            Kind.PULL, self.slot_pull(), call_number=SLOTS, reply_bytes=self.slot_layout.size_bytes
-        )
+        if self.program.schedule.local is not None:
+            pull = self.locked(self._pull_slots, held=self.slots, read=self.read_slot)
+            self.offer(Kind.PULL, pull, call_number=SLOTS, reply_bytes=self.slot_layout.size_bytes)
 
-    def slot_pull(self) -> SlotPull:
-        """What answers with them."""
-        return SlotPull(self.server, plan=self.plan, held=self.slots)
+    def _pull_slots(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+        ledger = self.server.ledger
+        entries = ledger.entries()
+        entries.count_traffic(received_bytes=0, sent_bytes=self.slot_layout.size_bytes)
+        ledger.post(entries)
+        return ReplyHeader(entries.read(ledger.layout.VERSION))
 
-    def optimizer_call(self, number: int, *, position: int, is_last: bool) -> ServerOptimizerCall:
-        """What the pushes of an optimizer call change.
+    def read_slot(self, native: Any, header: tf.Tensor) -> tf.Tensor:
+        """Trace what a worker begins with."""
+        value: tf.Tensor = native.read_value()
+        return value
 
-        Args:
-            number: of the call in the program.
-            position: of its pushes in a step.
-            is_last: whether a step ends with them.
-        """
-        kind = ServerOptimizerCall if self.program.schedule.local is None else DeltaCall
-        return kind(
+    def push(self, number: int) -> Push:
+        """What answers the pushes of an optimizer call: in the program's rounds, or at once."""
+        schedule, rounds = self.program.schedule, self.rounds
+        kind = ServerOptimizerCall if schedule.local is None else DeltaCall
+        call = kind(
             self.wires[number],
-            number=position,
-            is_last=is_last,
+            number=0 if self.ends_with_each_call else number,
+            is_last=self.ends_with_each_call or number == len(self.wires) - 1,
             optimizer=self.program.calls[number].optimizer,
             server=self.server,
             update_of=self.update_of,
         )
-
-    def push_of(
-        self,
-        call: ServerOptimizerCall,
-        admission: AdmissionPolicy,
-        *,
-        contributions: Callable[[], tuple[Contributions, int]],
-        reports: Reports | None = None,
-        quotas: Quotas | None = None,
-    ) -> Push:
-        """What answers a push: in the program's rounds if it has them, else at once.
-
-        Args:
-            call: what it changes.
-            admission: whose pushes count.
-            contributions: to the rounds of the call, and the optimizer call that they are of.
-            reports: where the step before is counted; None: not with this push.
-            quotas: how many tickets a worker gets next; None: one, or none with this push.
-        """
-        application: Application = AtOnce(call)
-        # A step ends with its last push.
-        is_bounded = self.program.schedule.is_bounded and call.is_last
-        clock = self.server.gate if is_bounded else OpenGate()
-        gate: PushGate = ClockGate(clock, self.server.ledger)
-        updates, rounds = self.updates if self.records_pushes else (), self.rounds
-        if rounds is not None:
-            sums, call_id = contributions()
+        admission, drop_above = self.admission(number), None
+        updates: Sequence[ServerUpdate] = ()
+        if rounds is None:
+            # A step ends with its last push.
+            is_bounded = schedule.is_bounded and call.is_last
+            clock = self.server.gate if is_bounded else OpenGate()
+            gate: PushGate = ClockGate(clock, self.server.ledger)
+            application: Application = call.apply_at_once
+            drop_above = drop_above_of(call.optimizer) if call.is_update else None
+            updates = self.updates if self._uses_replies else ()
+        else:  # a round's update asks nobody what it knew
+            sums, call_id = self.contributions(call, number)
             self._contributions.append(sums)
-            application = IntoRound(sums, weighs_examples=admission.has_keys)
-            gate = RoundBarrier(
-                rounds,
-                sums,
-                self.server.ledger,
-                number=call.number,
-                is_last=call.is_last,
-                call_id=call_id,
+            gate = barrier = RoundBarrier(
+                call, rounds, sums, call_id=call_id, weighs_examples=admission.has_keys
             )
-            updates = ()  # a round's update asks nobody what he knew
-        drops = call.is_update and rounds is None
+            application = barrier.contribute
         return Push(
             call=call,
             plan=self.plan,
@@ -299,13 +222,11 @@ class ServerHalf:
                 admission,
                 is_update=call.is_update,
                 in_rounds=rounds is not None,
-                drop_above=drop_above_of(call.optimizer) if drops else None,
+                drop_above=drop_above,
             ),
             application=application,
             gate=gate,
-            recorder=PullRecorder(
-                updates, natives=call.wire.values.natives, device=self.server.device
-            ),
-            reports=reports,
-            quotas=quotas,
+            updates=updates,
+            reports=self.reports if call.is_last else None,
+            quotas=self.quotas if call.is_last else None,
         )

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.server_variable import ServerVariable
-from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.wire import CallWire, Parts, gradient_of, name_of, shards_on
-from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.push import Push
-from tfps.runtime.server.requests import SlotPull
-from tfps.runtime.server.server_optimizer_call import timed_update, when_done
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, when_done
 from tfps.transport.message import Request
 
 
@@ -66,70 +63,22 @@ class WorkersMean:
         return self._differences.read_value() / tf.cast(workers, self._differences.dtype)
 
 
-@dataclass(frozen=True)
-class IntoMean:
-    """A push brings what the worker's own weights have changed by since the one before.
-
-    Args:
-        means: of the variables, by name.
-        wire: of the push.
-        server: the server.
-        calls: how often each worker has called optimizers; None: another server counts that.
-    """
-
-    means: Mapping[str, WorkersMean]
-    wire: CallWire
-    server: Server
-    calls: ServerVariable | None
-
-    def take(
-        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, sender: WorkerAt
-    ) -> tf.Tensor:
-        if self.calls is not None:
-            tf.raw_ops.ResourceScatterAdd(
-                resource=self.calls.handle,
-                indices=sender.worker,
-                updates=arrival.header[Request.CLOCK],
-            )
-
-        def change() -> None:
-            for shard in self.wire.gradients.variables:
-                difference = tensors[gradient_of(shard._value)]
-                self.means[name_of(shard)].add(difference, worker=sender.worker)
-
-        return timed_update(self.server, lambda: when_done(change))
-
-
-class MeanSlotPull(SlotPull):
-    """What a worker begins with.
-
-    Args:
-        means: of the variables, by name.
-        options: of a request.
-    """
-
-    def __init__(self, *arguments: Any, means: Mapping[str, WorkersMean], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._means = means
-
-    def read(self, native: Any, header: tf.Tensor) -> tf.Tensor:
-        mean = self._means.get(native.shared_name)
-        return super().read(native, header) if mean is None else mean.begin(header[Request.WORKER])
-
-
 class MeanHalf(FunctionHalf):
     """Of a function of the warm-up: the server keeps the mean of what workers make of weights."""
 
-    def __init__(
-        self, program: Program, *, runtime: Runtime, server: Server, **options: Any
-    ) -> None:
-        assert runtime.warm_up is not None
-        self._means = {
-            name_of(shard): WorkersMean(shard._value, runtime=runtime, server=server)
-            for shard in shards_on(program.calls[0].variables, server.device)
+    @functools.cached_property
+    def _means(self) -> dict[str, WorkersMean]:
+        """Of the variables, by name."""
+        return {
+            name_of(shard): WorkersMean(shard._value, runtime=self.runtime, server=self.server)
+            for shard in shards_on(self.program.calls[0].variables, self.server.device)
         }
-        self._calls = runtime.warm_up.calls() if server.hands_out_tickets else None
-        super().__init__(program, runtime=runtime, server=server, **options)
+
+    @functools.cached_property
+    def _calls(self) -> ServerVariable | None:
+        """How often each worker has called optimizers; None: another server counts that."""
+        assert self.runtime.warm_up is not None
+        return self.runtime.warm_up.calls() if self.server.hands_out_tickets else None
 
     @property
     def asks_who(self) -> bool:
@@ -140,14 +89,39 @@ class MeanHalf(FunctionHalf):
         parts = super().slot_shards()
         return Parts(parts.variables, tuple(shard._value for shard in parts.variables))
 
-    def slot_pull(self) -> SlotPull:
-        return MeanSlotPull(self.server, plan=self.plan, held=self.slots, means=self._means)
+    def read_slot(self, native: Any, header: tf.Tensor) -> tf.Tensor:
+        mean = self._means.get(native.shared_name)
+        if mean is None:
+            return super().read_slot(native, header)
+        return mean.begin(header[Request.WORKER])
 
     def wire(self, number: int) -> CallWire:
         wire = super().wire(number)
         return replace(wire, server_request=wire.request)
 
-    def push_of(self, *arguments: Any, **options: Any) -> Push:
-        push = super().push_of(*arguments, **options)
-        application = IntoMean(self._means, push.call.wire, self.server, self._calls)
-        return replace(push, application=application)
+    def push(self, number: int) -> Push:
+        push = super().push(number)
+        return replace(push, application=functools.partial(self._into_mean, push.call))
+
+    def _into_mean(
+        self,
+        call: ServerOptimizerCall,
+        tensors: Mapping[str, Any],
+        arrival: Arrival,
+        _: PushVerdict,
+    ) -> tf.Tensor:
+        """A push brings what the worker's own weights have changed by since the one before."""
+        worker = arrival.header[Request.WORKER]
+        if self._calls is not None:
+            tf.raw_ops.ResourceScatterAdd(
+                resource=self._calls.handle,
+                indices=worker,
+                updates=arrival.header[Request.CLOCK],
+            )
+
+        def change() -> None:
+            for shard in call.wire.gradients.variables:
+                difference = tensors[gradient_of(shard._value)]
+                self._means[name_of(shard)].add(difference, worker=worker)
+
+        return call.timed(True, lambda: when_done(change))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -12,50 +12,33 @@ import tensorflow as tf
 from tfps.consistency.gate import Gate
 from tfps.consistency.ledger import MAX_CALLS, NOTHING
 from tfps.consistency.round_gate import Contribution, RoundGate
-from tfps.consistency.rounds import Rounds
 from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.server.admission import PushVerdict
+from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.runtime.server.contributions import Contributions
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 from tfps.transport.message import Request
 
-Fields = Sequence[tf.Tensor]  # of a request's header
 # What a reply brings, from the version that goes with it: the version, then the values.
-Read = Callable[[tf.Tensor], list[tf.Tensor]]
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a push stands among the others; as `Arrival` says."""
-
-    in_time: Any = True
-    position: Any = None
-    contribution: Contribution | None = None
-    rounds: Rounds | None = None
+Read = Callable[[tf.Tensor], Sequence[tf.Tensor]]
 
 
 class PushGate(Protocol):
-    """Who has to wait before a push is answered."""
+    """Who has to wait before a push is answered; all but `wait` runs under the server's mutex."""
 
-    def arrive(self, header: Fields, alive: Any) -> Standing:
-        """Trace where a push stands, under the server's mutex."""
+    def arrive(self, arrival: Arrival) -> Arrival:
+        """The push, with what the gate knows of where it stands among the others."""
 
     def end_step(
-        self, header: Fields, place: Standing, verdict: PushVerdict, *, done: tf.Tensor
+        self, arrival: Arrival, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
-        """Trace what follows, under the mutex.
-
-        Args:
-            header: of the push.
-            place: of the push.
-            verdict: on the push.
-            done: when it was taken.
+        """Trace what follows when the push was taken.
 
         Returns:
             Whether its worker has to wait (None: never), and the version of what is read now.
         """
 
-    def wait(self, header: Fields, place: Standing, read: Read) -> list[tf.Tensor]:
-        """Trace waiting, not under the mutex; answers what is read then under it."""
+    def wait(self, arrival: Arrival, read: Read) -> list[tf.Tensor]:
+        """Trace waiting; answers what is read then under the mutex."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +53,23 @@ class ClockGate:
     gate: Gate
     ledger: ServerLedger
 
-    def arrive(self, header: Fields, alive: Any) -> Standing:
-        return Standing()
+    def arrive(self, arrival: Arrival) -> Arrival:
+        return arrival
 
     def end_step(
-        self, header: Fields, place: Standing, verdict: PushVerdict, *, done: tf.Tensor
+        self, arrival: Arrival, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
+        header = arrival.header
         has_to_wait = self.gate.end_step(
-            header[Request.WORKER], counts=verdict.alive, clock=header[Request.CLOCK] + 1
+            header[Request.WORKER], counts=arrival.alive, clock=header[Request.CLOCK] + 1
         )
         return has_to_wait, verdict.version
 
-    def wait(self, header: Fields, place: Standing, read: Read) -> list[tf.Tensor]:
-        def read_again() -> list[tf.Tensor]:
+    def wait(self, arrival: Arrival, read: Read) -> list[tf.Tensor]:
+        def read_again() -> Sequence[tf.Tensor]:
             return read(self.ledger.entries().read(self.ledger.layout.VERSION))
 
-        return list(self.gate.wait(header[Request.WORKER], read_again))
+        return list(self.gate.wait(arrival.header[Request.WORKER], read_again))
 
 
 @dataclass(frozen=True)
@@ -95,58 +79,70 @@ class RoundBarrier:
     The version that a worker hears of is the server's position when its parameters were read.
 
     Args:
+        call: of the pushes.
         rounds: of the server.
         contributions: to the rounds of one optimizer call.
-        ledger: of the server.
-        number: of the call in the step.
-        is_last: whether the step ends with it.
         call_id: see `consistency.rounds`.
+        weighs_examples: a push says how many examples its gradients come from; else all weigh the
+            same, as those of a scheduled function, whose batches are its own matter.
     """
 
+    call: ServerOptimizerCall
     rounds: RoundGate
     contributions: Contributions
-    ledger: ServerLedger
-    number: int
-    is_last: bool
-    call_id: int = 1
+    call_id: int
+    weighs_examples: bool
 
-    def arrive(self, header: Fields, alive: Any) -> Standing:
-        position = header[Request.BASE_VERSION]
-        following = (position // MAX_CALLS + 1) * MAX_CALLS if self.is_last else position + 1
+    def arrive(self, arrival: Arrival) -> Arrival:
+        header, position = arrival.header, arrival.header[Request.BASE_VERSION]
+        end_of_round = self.call.is_last
+        following = (position // MAX_CALLS + 1) * MAX_CALLS if end_of_round else position + 1
         # Who was late for a call has parameters of another one now, and is late for the next too.
-        fits = position % MAX_CALLS == self.number
+        fits = position % MAX_CALLS == self.call.number
         made = Contribution(
             worker=header[Request.WORKER],
             incarnation=header[Request.INCARNATION],
-            alive=alive,
+            alive=arrival.alive,
             position=tf.where(fits, position, NOTHING),
             next_position=following,
             call_id=self.call_id,
         )
         in_time, state = self.rounds.accepts(made)
-        return Standing(in_time, state.position, made, state)
+        return replace(
+            arrival, in_time=in_time, position=state.position, contribution=(made, state)
+        )
+
+    def contribute(
+        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict
+    ) -> tf.Tensor:
+        """An `Application`: pushes add up, and the round applies their mean when it is complete."""
+        one = tf.constant(1, tf.int64)
+        return self.contributions.add(
+            tensors,
+            examples=arrival.header[Request.STEP_EXAMPLES] if self.weighs_examples else one,
+            position=arrival.position,
+            condition=verdict.fresh,
+        )
 
     def end_step(
-        self, header: Fields, place: Standing, verdict: PushVerdict, *, done: tf.Tensor
+        self, arrival: Arrival, verdict: PushVerdict, *, done: tf.Tensor
     ) -> tuple[tf.Tensor | None, tf.Tensor]:
-        assert place.contribution is not None
-        assert place.rounds is not None
-        found = place.in_time, place.rounds
+        made, state = arrival.contribution
         with tf.control_dependencies([done]):
-            has_to_wait = self.rounds.push(place.contribution, found, apply=self._apply)
+            has_to_wait = self.rounds.push(made, (arrival.in_time, state), apply=self._apply)
         return has_to_wait, self.rounds.position()
 
-    def wait(self, header: Fields, place: Standing, read: Read) -> list[tf.Tensor]:
-        assert place.contribution is not None
+    def wait(self, arrival: Arrival, read: Read) -> list[tf.Tensor]:
+        made, _ = arrival.contribution
         # In a loop TensorFlow cannot take apart the conditions around an update that XLA compiles.
-        apply = functools.partial(self._apply, compiled=False)
-        end = self.rounds.wait(place.contribution, apply=apply)
-        with tf.control_dependencies([end]), self.ledger.locked():
-            return read(self.rounds.position())
+        end = self.rounds.wait(made, apply=functools.partial(self._apply, compiled=False))
+        with tf.control_dependencies([end]), self.call.server.ledger.locked():
+            return list(read(self.rounds.position()))
 
     def _apply(self, completes: tf.Tensor, *, compiled: bool = True) -> tf.Tensor:
         """The update of a complete round, which counts as one."""
         done = self.contributions.apply(completes, compiled=compiled)
-        if self.contributions.is_update:
-            self.ledger.add(self.ledger.layout.VERSION, tf.cast(completes, tf.int64))
+        ledger = self.call.server.ledger
+        if self.call.is_update:
+            ledger.add(ledger.layout.VERSION, tf.cast(completes, tf.int64))
         return done

@@ -9,13 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.server_variable import ServerVariable
-from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import Entries
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.wire import METRICS, OUTPUTS, report_layout
+from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.program import Program
-from tfps.transport.message import Request
 
 
 class Reports:
@@ -29,7 +26,6 @@ class Reports:
 
     def __init__(self, program: Program, *, runtime: Runtime, server: Server) -> None:
         self._program, self._server = program, server
-        self.layout = report_layout(program)
 
         def vector(name: str, items: int) -> ServerVariable:
             return runtime.create_variable(
@@ -42,25 +38,6 @@ class Reports:
 
         self._metrics = vector("metrics", program.metric_items)
         self._outputs = vector("outputs", program.output_items)
-
-    def close(
-        self,
-        entries: Entries,
-        alive: tf.Tensor,
-        header: tf.Tensor,
-        tensors: Mapping[str, tf.Tensor],
-    ) -> tf.Tensor:
-        """Close the ticket that a request names, and count its report; answers whether it did."""
-        closed = decide.close(
-            entries,
-            alive=alive,
-            worker=header[Request.WORKER],
-            ticket=header[Request.ACKED_TICKET],
-            steps=header[Request.CLOSED_STEPS],
-            examples=header[Request.EXAMPLES],
-        )
-        self.count(closed, tensors)
-        return closed
 
     def count(self, counts: Any, tensors: Mapping[str, tf.Tensor]) -> None:
         """Take a step's metric state into the totals, once per ticket."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tensorflow as tf
 
 from tfps.consistency.ledger import NOTHING
@@ -9,11 +11,11 @@ from tfps.consistency.round_gate import Contribution, RoundGate
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
 from tfps.runtime.message.wire import Parts
-from tfps.runtime.server.entry import enter_if_new
+from tfps.runtime.server.requests import enter_if_new, payload_of, values_of
 from tfps.transport.message import Request
-from tfps.transport.packing import pack
 
 
+@dataclass(frozen=True)
 class RoundPull:
     """Traces the answer to a pull that may have to wait for a round.
 
@@ -28,18 +30,12 @@ class RoundPull:
         joins: a new incarnation of the worker is let in by the same request.
     """
 
-    def __init__(
-        self,
-        server: Server,
-        *,
-        rounds: RoundGate,
-        plan: PlanHeader,
-        held: Parts,
-        enters: bool,
-        joins: bool,
-    ) -> None:
-        self.server, self.rounds, self.plan, self.held = server, rounds, plan, held
-        self.enters, self.joins = enters, joins
+    server: Server
+    rounds: RoundGate
+    plan: PlanHeader
+    held: Parts
+    enters: bool
+    joins: bool
 
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers such a request."""
@@ -57,23 +53,17 @@ class RoundPull:
                 ledger.post(entries)
             has_to_wait = ask(worker, alive, header[Request.BASE_VERSION])
             found = self._read()
-        waiting = Contribution(
-            worker=worker,
-            incarnation=incarnation,
-            alive=alive,
-            position=tf.constant(NOTHING, tf.int64),
-            next_position=tf.constant(NOTHING, tf.int64),
-        )
-        position, *values = tf.cond(has_to_wait, lambda: self._wait(waiting), lambda: found)
-        reply = ReplyHeader(position, self.plan.status(header, alive=alive))
-        names = [native.shared_name for native in self.held.natives]
-        named = dict(zip(names, values, strict=True))
-        return [reply.tensor(), ids, pack(self.held.server_layout, named)]
+        nothing = tf.constant(NOTHING, tf.int64)
+        waiting = Contribution(worker, incarnation, alive, nothing, nothing)
 
-    def _wait(self, waiting: Contribution) -> list[tf.Tensor]:
-        end = self.rounds.wait(waiting, lambda _: tf.constant(0), for_all=self.enters)
-        with tf.control_dependencies([end]), self.server.ledger.locked():
-            return self._read()
+        def wait() -> list[tf.Tensor]:
+            end = self.rounds.wait(waiting, lambda _: tf.constant(0), for_all=self.enters)
+            with tf.control_dependencies([end]), ledger.locked():
+                return self._read()
+
+        position, *values = tf.cond(has_to_wait, wait, lambda: found)
+        reply = ReplyHeader(position, self.plan.status(header, alive=alive))
+        return [reply.tensor(), ids, payload_of(self.held, values)]
 
     def _read(self) -> list[tf.Tensor]:
-        return [self.rounds.position(), *(native.read_value() for native in self.held.natives)]
+        return [self.rounds.position(), *values_of(self.held)]

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfps.bridge.server_function import stateful_operations
 from tfps.consistency.ledger import Entries
+from tfps.optimizers.server_update import UpdateContext
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.wire import CallWire, gradient_of, name_of
+from tfps.runtime.message.wire import CallWire, count_name, gradient_of, name_of
+from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.transport.message import Request
 
-# The ledger' histograms of durations; the first three lie in a request's header in this order.
+# The ledger's histograms of durations; the first three lie in a request's header in this order.
 PUSH, PULL, WAIT, UPDATE = range(4)
 DURATIONS = (Request.PUSH_MICROSECONDS, Request.PULL_MICROSECONDS, Request.WAIT_MICROSECONDS)
+
+# What becomes of the tensors of an admitted push: they change variables at once, or go into a round
+# or a mean. Traced under the server's mutex; answers when it is done.
+Application = Callable[[Mapping[str, Any], Arrival, PushVerdict], tf.Tensor]
 
 
 class Update(Protocol):
     """How a push changes the variables of a server: an optimizer, or a subtraction."""
 
-    def apply(
-        self,
-        gradients: Mapping[str, tf.Tensor],
-        *,
-        device: str,
-        staleness: tf.Tensor,
-        sender: WorkerAt | None = None,
-        compiled: bool = True,
-    ) -> None:
-        """Trace the update of a device's variables; gradients by name of a variable or slab."""
+    def apply(self, gradients: Mapping[str, tf.Tensor], context: UpdateContext) -> None:
+        """Trace it; gradients by name of a variable or slab."""
 
 
+@dataclass(frozen=True)
 class ServerOptimizerCall:
     """Traces the changes of one call on one server; all of it runs under the server's mutex.
 
@@ -46,27 +47,28 @@ class ServerOptimizerCall:
         update_of: the server-side update of an optimizer.
     """
 
-    def __init__(
-        self,
-        wire: CallWire,
-        *,
-        number: int,
-        is_last: bool,
-        optimizer: Any,
-        server: Server,
-        update_of: Callable[[Any], Update],
-    ) -> None:
-        self.wire, self.number, self.is_last = wire, number, is_last
-        self.optimizer, self.server, self._update_of = optimizer, server, update_of
+    wire: CallWire
+    number: int
+    is_last: bool
+    optimizer: Any
+    server: Server
+    update_of: Callable[[Any], Update]
 
     @property
     def is_update(self) -> bool:
         """Whether it carries gradients."""
         return self.optimizer is not None
 
-    def values(self) -> dict[str, tf.Tensor]:
-        """What a reply brings: the newest values, by name."""
-        return {native.shared_name: native.read_value() for native in self.wire.values.natives}
+    def apply_at_once(
+        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict
+    ) -> tf.Tensor:
+        """An `Application`: each push is an update of its own."""
+        header = arrival.header
+        sender = WorkerAt(header[Request.WORKER], header[Request.BASE_VERSION], arrival.is_worker)
+        context = UpdateContext(self.server.device, verdict.staleness, sender)
+        return self.timed(
+            verdict.fresh, lambda: self.change(tensors, context, workers=verdict.workers)
+        )
 
     def timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Do the work if the condition holds, and count its duration; answers when it is done.
@@ -77,66 +79,71 @@ class ServerOptimizerCall:
         """
 
         def timed() -> tf.Tensor:
-            return timed_update(self.server, work) if self.is_update else work()
+            begin = tf.timestamp()
+            with tf.control_dependencies([begin]):
+                done = work()
+            with tf.control_dependencies([done]):
+                self.server.ledger.count_seconds(UPDATE, tf.timestamp() - begin)
+            return tf.constant(0)
 
-        return timed() if condition is True else tf.cond(condition, timed, lambda: tf.constant(0))
+        traced = timed if self.is_update else work
+        return traced() if condition is True else tf.cond(condition, traced, lambda: tf.constant(0))
 
     def change(
-        self,
-        tensors: Mapping[str, Any],
-        *,
-        staleness: tf.Tensor,
-        workers: Any,
-        sender: WorkerAt | None = None,
-        compiled: bool = True,
+        self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any
     ) -> tf.Tensor:
         """Take over the state and apply the gradients; answers when it is done.
 
         Args:
             tensors: of a request, by name.
-            staleness: int64 scalar, in updates.
+            context: of the update.
             workers: an integer, of how many the state is one opinion.
-            sender: whose gradients they are; None: of several workers together.
-            compiled: whether XLA may compile the update.
         """
 
         def change() -> None:
             for variable in self.wire.state:
                 _take_state(variable, tensors[name_of(variable)], workers)
             if self.is_update:
-                self._update(
-                    tensors, workers, staleness=staleness, sender=sender, compiled=compiled
-                )
+                self._update(tensors, context, workers=workers)
 
         return when_done(change)
 
-    def _update(self, tensors: Mapping[str, tf.Tensor], workers: Any, **options: Any) -> None:
-        """Trace what the optimizer does with gradients of several workers."""
-        gradients = {n.shared_name: tensors[gradient_of(n)] for n in self.wire.updated}
-        optimizer, device = self.optimizer, self.server.device
-        if device in devices_of(optimizer):
-            self._update_of(optimizer).apply(gradients, device=device, **options)
+    def _update(self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any) -> None:
+        """Trace what the optimizer does with gradients."""
+        if self.server.device in devices_of(self.optimizer):
+            gradients = {n.shared_name: tensors[gradient_of(n)] for n in self.wire.updated}
+            self.update_of(self.optimizer).apply(gradients, context)
 
 
-def timed_update(server: Server, work: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """Do the work and count its duration as an update's; answers when it is done."""
-    begin = tf.timestamp()
-    with tf.control_dependencies([begin]):
-        done = work()
-    with tf.control_dependencies([done]):
-        server.ledger.count_seconds(UPDATE, tf.timestamp() - begin)
-    return tf.constant(0)
+class DeltaCall(ServerOptimizerCall):
+    """Takes a period's difference over; workers have run the optimizers.
+
+    Asynchronous differences are divided by the number of workers, as those all start from about
+    the same parameters; what a round has averaged comes as of one worker. Under elastic averaging
+    a worker sends its parameters, and the server moves towards them.
+
+    Source: for the division, Geo-SGD as in Paddle; for elastic averaging, Zhang, Choromanska and
+    LeCun, "Deep Learning with Elastic Averaging SGD", NeurIPS 2015.
+    """
+
+    def _update(self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any) -> None:
+        elasticity = self.optimizer.elasticity
+        for native in self.wire.gradients.natives:
+            sent = tensors[gradient_of(native)]
+            if elasticity is None:
+                change = sent / tf.cast(tf.maximum(workers, 1), sent.dtype)
+            else:
+                change = tf.cast(elasticity, sent.dtype) * (sent - native.read_value())
+            native.assign_add(change, read_value=False)
+        for count in self.wire.counts:
+            increase = tf.round(tensors[count_name(count)])
+            count._value.assign_add(tf.cast(increase, count._value.dtype), read_value=False)
 
 
 def when_done(trace: Callable[[], None]) -> tf.Tensor:
     """Trace changes of variables; answers when they are made."""
-    before = len(tf.compat.v1.get_default_graph().get_operations())
-    trace()
-    done = [
-        operation
-        for operation in tf.compat.v1.get_default_graph().get_operations()[before:]
-        if operation.op_def.is_stateful and operation.type != "VarHandleOp"
-    ]
+    with stateful_operations() as done:
+        trace()
     with tf.control_dependencies(done):
         return tf.constant(0)
 

@@ -6,15 +6,13 @@ and which ones, as places in the shard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.shards import row_bytes_of, size_bytes_of
-from tfps.consistency.ledger import Entries
-from tfps.consistency.server_ledger import ServerLedger
-from tfps.runtime.message.wire import CallWire, gradient_name, shards_on
+from tfps.bridge.shards import row_bytes_of
+from tfps.runtime.message.wire import CallWire, gradient_name
 from tfps.transport.packing import unpack
 
 ID_BYTES = tf.int64.size
@@ -86,56 +84,7 @@ def received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
     return tf.size(payload, tf.int64) + ID_BYTES * tf.size(ids, tf.int64)
 
 
-class LookUp:
-    """Traces how a server answers with rows of one table.
-
-    Args:
-        shards: of the table, on this server.
-        ledger: of the server.
-        reply: the header of the answer to a request's, from the ledger.
-    """
-
-    def __init__(
-        self,
-        shards: Sequence[Any],
-        *,
-        ledger: ServerLedger,
-        reply: Callable[[tf.Tensor, Entries], tf.Tensor],
-    ) -> None:
-        self._shards, self._ledger, self._reply = shards, ledger, reply
-
-    def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
-        """The function that answers such a request."""
-        with self._ledger.locked():
-            entries = self._ledger.entries()
-            reply = self._reply(header, entries)
-            rows = [
-                as_bytes(shard._value.sparse_read(places))
-                for shard, places in zip(self._shards, places_of(self._shards, ids), strict=True)
-            ]
-            found = tf.concat(rows, 0)
-            entries.count_traffic(
-                received_bytes=ID_BYTES * tf.size(ids, tf.int64),
-                sent_bytes=tf.size(found, tf.int64),
-            )
-            self._ledger.post(entries)
-        return [reply, ids[:0], found]
-
-
-def look_ups(
-    tables: Sequence[Any],
-    *,
-    device: str,
-    ledger: ServerLedger,
-    reply: Callable[[tf.Tensor, Entries], tf.Tensor],
-) -> dict[int, LookUp]:
-    """Of each table that a server has a part of, by its number."""
-    found = ((number, shards_on([table], device)) for number, table in enumerate(tables))
-    return {
-        number: LookUp(shards, ledger=ledger, reply=reply) for number, shards in found if shards
-    }
-
-
-def table_bytes(table: Any, *, device: str) -> int:
-    """What a server holds of a table."""
-    return sum(size_bytes_of(shard._value) for shard in shards_on([table], device))
+def rows_of(shards: Sequence[Any], ids: tf.Tensor) -> tf.Tensor:
+    """The rows that a look-up names, of all shards one after the other, as bytes."""
+    places = zip(shards, places_of(shards, ids), strict=True)
+    return tf.concat([as_bytes(shard._value.sparse_read(each)) for shard, each in places], 0)

@@ -55,7 +55,7 @@ def requests(
     if bodies is None:
         bodies = dict.fromkeys(range(len(servers)), Body(tf.zeros([0], tf.uint8)))
     calls = {}
-    for p, (payload, ids) in bodies.items():
+    for p, (payload, ids, segments) in bodies.items():
         own = {
             Request.JOB: servers[p].job_id,
             Request.PLAN: servers[p].plan_id,
@@ -64,7 +64,8 @@ def requests(
         }
         header = request_header(kind, {**own, **fields})
         message = Message.of(header, payload) if ids is None else Message(header, ids, payload)
-        calls[p] = servers[p].call(kind, message, call_number=call_number)
+        call = servers[p].call(kind, message, call_number=call_number)
+        calls[p] = call._replace(segments=segments)
     return calls
 
 
@@ -93,7 +94,7 @@ def timed_exchange(
     carrier: Carrier, calls: Mapping[int, ServerCall]
 ) -> tuple[dict[int, Message], tf.Tensor]:
     """Bring requests to servers; answers the replies, and the microseconds until the last."""
-    begin = timestamp_after([tensor for call in calls.values() for tensor in call.request])
+    begin = timestamp_after([tensor for call in calls.values() for tensor in call.tensors])
     sent = {}
     with tf.control_dependencies([begin]):
         for server, call in calls.items():

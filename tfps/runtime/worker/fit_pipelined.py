@@ -27,7 +27,7 @@ class PipelinedStep(FitStep):
     payloads: Sequence[tf.Tensor]  # of the step that was traced last
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        self.payloads = [body.payload for body in self.encode(call_number, tensors).values()]
+        self.payloads = [body.joined.payload for body in self.encode(call_number, tensors).values()]
 
     def send_pending(self, state: State) -> Answer:
         """Push what the step before this one has left, if there was one."""

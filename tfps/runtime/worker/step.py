@@ -137,10 +137,14 @@ class Step:
         gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
         tensors = {**tensors, **gradients, **self.beside(call_number)}
         rows = self.tables.to_push(called)
-        return {
+        bodies = {
             p: encode(server.wires[call_number], tensors, rows.get(p))
             for p, server in enumerate(self.servers)
         }
+        if self.program.devices.in_main_memory:
+            return bodies
+        # A GPU joins them at no cost, and one copy to main memory is cheaper than many.
+        return {p: body.joined for p, body in bodies.items()}
 
     def beside(self, call_number: int) -> Mapping[str, tf.Tensor]:
         """What a push carries beside gradients, by name."""

@@ -6,7 +6,8 @@ import contextlib
 import select
 import socket
 import threading
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ Bytes = npt.NDArray[np.uint8]
 PREFIX_BEGIN = ALIGNMENT_BYTES - PREFIX.size
 NO_IDS = np.empty(0, np.int64)
 NO_BYTES = np.empty(0, np.uint8)
+LINE = bytes(ALIGNMENT_BYTES)
 
 
 class ConnectionLost(ConnectionError):
@@ -75,14 +77,20 @@ class Connection:
         self._sending = threading.RLock()
         self._receiving = threading.RLock() if self._stream.duplex else self._sending
         self._closed = False
+        self._poll = select.poll()  # `select` refuses descriptors above 1024
+        self._poll.register(sock, select.POLLIN)
 
-    def send(self, header: Int64s, ids: Int64s, payload: Bytes) -> None:
+    def send(
+        self, header: Int64s, ids: Int64s, payload: Bytes, *segments: npt.NDArray[Any]
+    ) -> None:
         """Send one message; nothing is copied.
 
         Args:
             header: int64 vector.
             ids: int64 vector, may be empty.
             payload: uint8 vector, may be empty.
+            segments: arrays of any dtype and shape that the payload begins with, before the bytes
+                of ``payload``; each takes whole lines of 64 bytes, an empty one takes one.
 
         Raises:
             ValueError: an array of another dtype or rank, or with gaps; nothing was sent.
@@ -98,11 +106,12 @@ class Connection:
                     f"{name} of a message: received {array.dtype} of shape {array.shape} with"
                     f" strides {array.strides}, expected a contiguous {np.dtype(dtype)} vector"
                 )
-        prefix = Frame(len(header), len(ids), len(payload)).pack()
-        size_bytes = len(prefix) + header.nbytes + ids.nbytes + payload.nbytes
+        lines, lines_bytes = _on_lines(segments)
+        prefix = Frame(len(header), len(ids), lines_bytes + len(payload)).pack()
+        size_bytes = len(prefix) + header.nbytes + ids.nbytes + lines_bytes + payload.nbytes
         try:
             with self._sending:
-                self._stream.send((prefix, header, ids, payload), size_bytes)
+                self._stream.send((prefix, header, ids, *lines, payload), size_bytes)
         except OSError as error:
             raise self._lost(error) from error
         except BaseException:
@@ -153,11 +162,7 @@ class Connection:
 
         Anything to read on a connection at rest is the end of the stream, or nothing to rely on.
         """
-        if self._closed:
-            return True
-        poll = select.poll()  # `select` refuses descriptors above 1024
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
+        return self._closed or bool(self._poll.poll(0))
 
     @property
     def closed(self) -> bool:
@@ -179,3 +184,21 @@ class Connection:
         reason = "this side closed it" if self._closed else str(error)
         self.close()
         return ConnectionLost(f"lost the connection to {self.peer}: {reason}")
+
+
+def _on_lines(segments: Sequence[npt.NDArray[Any]]) -> tuple[list[Any], int]:
+    """Arrays, and what fills up their lines as `placement.slab.padded_items` says; their size."""
+    parts: list[Any] = []
+    size_bytes = 0
+    for array in segments:
+        if not array.flags.c_contiguous:
+            raise ValueError(
+                f"a segment of a message: received {array.dtype} of shape {array.shape} with"
+                f" strides {array.strides}, expected a contiguous array"
+            )
+        padding_bytes = -array.nbytes % ALIGNMENT_BYTES if array.nbytes else ALIGNMENT_BYTES
+        parts.append(array)
+        if padding_bytes:
+            parts.append(LINE[:padding_bytes])
+        size_bytes += array.nbytes + padding_bytes
+    return parts, size_bytes

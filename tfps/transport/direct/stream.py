@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
+
+import numpy as np
 
 from tfps.transport.chunk import CHUNK_BYTES
 
 # One TLS record; parts below it are joined, so that a small message is one record.
 RECORD_BYTES = 2**14
+# Linux refuses a call with more buffers than this.
+MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 
 
 class Stream(Protocol):
@@ -39,17 +46,30 @@ class SocketStream:
         self._chunk_bytes = chunk_bytes
 
     def send(self, parts: Sequence[Any], size_bytes: int) -> None:
-        sent = self._sendmsg(parts) if size_bytes <= self._chunk_bytes else 0
+        sent = 0
+        if size_bytes <= self._chunk_bytes and len(parts) <= MOST_BUFFERS:
+            sent = self._sendmsg(parts)
         if sent != size_bytes:
             self._send_rest(parts, sent)
 
     def _send_rest(self, parts: Sequence[Any], sent: int) -> None:
-        for part in parts:
-            view = as_bytes(part)
-            begin = min(sent, len(view))
-            sent -= begin
-            while begin < len(view):
-                begin += self._sendmsg([view[begin : begin + self._chunk_bytes]])
+        left = deque(as_bytes(part) for part in parts)
+        while left:
+            if sent >= len(left[0]):
+                sent -= len(left.popleft())
+                continue
+            left[0] = left[0][sent:]
+            sent = self._sendmsg(self._next(left))
+
+    def _next(self, left: deque[memoryview]) -> list[memoryview]:
+        """What goes with one call."""
+        views, room = [], self._chunk_bytes
+        for view in itertools.islice(left, MOST_BUFFERS):
+            views.append(view[:room])
+            room -= len(views[-1])
+            if not room:
+                break
+        return views
 
     def receive_some(self, view: memoryview) -> int:
         return self._recv_into(view) or _ended()
@@ -75,10 +95,18 @@ class TlsStream:
         if size_bytes <= RECORD_BYTES:
             self._sendall(b"".join(parts))
             return
+        small = bytearray()
         for part in parts:
             view = as_bytes(part)
+            if len(small) + len(view) > RECORD_BYTES:
+                self._sendall(small)
+                small.clear()
+            if len(view) <= RECORD_BYTES:
+                small += view
+                continue
             for begin in range(0, len(view), self._chunk_bytes):
                 self._sendall(view[begin : begin + self._chunk_bytes])
+        self._sendall(small)
 
     def receive_some(self, view: memoryview) -> int:
         return self._recv_into(view) or _ended()
@@ -97,8 +125,9 @@ def stream_of(sock: socket.socket, *, chunk_bytes: int = CHUNK_BYTES) -> Stream:
 
 
 def as_bytes(part: Any) -> memoryview:
-    """A buffer's bytes; an empty one cannot be cast."""
-    view = memoryview(part)
+    """A buffer's bytes; an empty one cannot be cast, nor one of a dtype that only NumPy knows."""
+    data: Any = part.reshape(-1).view(np.uint8) if isinstance(part, np.ndarray) else part
+    view = memoryview(data)
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 

@@ -24,10 +24,13 @@ from tests.unit.transport.direct.wire import (
     connected,
     encoded,
     message,
+    on_lines,
     reset,
+    segments,
 )
 from tfps.transport.direct.connection import Connection, ConnectionLost
 from tfps.transport.direct.frame import Frame, FrameError, FrameLimits
+from tfps.transport.direct.stream import SocketStream
 
 SMALL = encoded(message(2, 5))
 # More than the system buffers.
@@ -71,6 +74,47 @@ def test_the_bytes_are_those_of_the_format(pair: SocketPair) -> None:
     connection.send(*sent)
     connection.close()
     assert pair[1].recv(1000) == encoded(sent)
+
+
+@pytest.mark.parametrize("payload_bytes", [0, 17])
+def test_segments_are_the_beginning_of_the_payload(pair: SocketPair, payload_bytes: int) -> None:
+    """Each lies on lines of its own, an empty one too; what follows them is not filled up."""
+    connection = Connection(pair[0], peer="a peer")
+    header, ids, payload = message(3, payload_bytes)
+    connection.send(header, ids, payload, *segments())
+    connection.close()
+    whole = np.concatenate([on_lines(segments()), payload])
+    assert pair[1].recv(10_000) == encoded((header, ids, whole))
+
+
+@pytest.mark.parametrize("items", [1, 5_000, 100_000])
+def test_segments_of_every_size_arrive(ends: tuple[Connection, Connection], items: int) -> None:
+    """Some messages are larger than a chunk, some have more segments than a call takes buffers."""
+    left, right = ends
+    many = [np.arange(number, number + items % 9_973, dtype=np.int32) for number in range(700)]
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(left.send, *message(2, 9), *many)
+        received = right.receive(LIMITS)
+        sending.result()
+    header, ids, payload = message(2, 9)
+    assert_equal(received, (header, ids, np.concatenate([on_lines(many), payload])))
+
+
+def test_segments_are_not_copied(pair: SocketPair) -> None:
+    connection = Connection(pair[0], peer="a peer")
+    large = [np.zeros(1_000_003, np.float32) for _ in range(3)]
+    arrives = bytearray(encoded((*message()[:2], on_lines(large))))
+    with ThreadPoolExecutor(1) as pool:
+        received = pool.submit(SocketStream(pair[1]).receive_all, memoryview(arrives))
+        tracemalloc.start()
+        try:
+            connection.send(*message(), *large)
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        received.result()
+    connection.close()
+    assert peak_bytes < 10**5
 
 
 def test_messages_keep_their_order(ends: tuple[Connection, Connection]) -> None:
@@ -133,6 +177,22 @@ def test_an_end_at_any_byte_is_a_lost_connection(
         for use in (lambda c: c.receive(LIMITS), lambda c: c.send(*message())):
             with pytest.raises(ConnectionLost):
                 use(connection)
+
+
+def test_an_end_at_any_byte_of_segments_is_a_lost_connection(pair: SocketPair) -> None:
+    """Whatever of a push has arrived when its sender dies, there is no message."""
+    sender = Connection(pair[0], peer="a peer")
+    sender.send(*message(2, 5), *segments())
+    sender.close()
+    data = pair[1].recv(10_000)
+    for size in range(len(data)):
+        ours, theirs = socket.socketpair()
+        connection = Connection(ours, peer="worker 3")
+        theirs.sendall(data[:size])
+        theirs.close()
+        with pytest.raises(ConnectionLost):
+            connection.receive(LIMITS)
+        assert connection.closed
 
 
 def test_a_peer_that_ends_while_it_is_sent_to_is_a_lost_connection(pair: SocketPair) -> None:
@@ -243,13 +303,15 @@ def test_what_is_held_is_not_overwritten(ends: tuple[Connection, Connection]) ->
         (1, np.zeros((2, 2), np.int64)),
         (1, np.zeros(4, np.int64)[::2]),
         (2, np.zeros(4, np.float32)),
+        (3, np.zeros([4, 4], np.float32)[:, ::2]),
+        (4, np.zeros([4, 3], np.float32).T),
     ],
 )
 def test_arguments_that_do_not_fit_send_nothing(
     ends: tuple[Connection, Connection], place: int, wrong: Any
 ) -> None:
     left, right = ends
-    arrays: list[Any] = list(message(2, 5))
+    arrays: list[Any] = [*message(2, 5), np.ones(3), np.ones(5)]
     arrays[place] = wrong
     with pytest.raises(ValueError, match="received .* expected a contiguous"):
         left.send(*arrays)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import queue
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.unit.transport.direct.wire import LIMITS, assert_equal, message, read_to_the_end
+from tests.unit.transport.direct.certificates import made_tls, needs_openssl, openssl
+from tests.unit.transport.direct.wire import (
+    LIMITS,
+    assert_equal,
+    message,
+    on_lines,
+    read_to_the_end,
+    segments,
+)
 from tfps.errors import ConfigError
 from tfps.transport.direct.connection import Connection, ConnectionLost
 from tfps.transport.direct.connector import connect
@@ -24,36 +31,16 @@ from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.listener import Listener
 
 HELLO = Hello(job=1, worker=2, incarnation=3)
-needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command")
-
-
-def _openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-
-def _make(folder: Path) -> Tls:
-    """An authority and one certificate that it signed."""
-    folder.mkdir()
-    new = ("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    _openssl(
-        *new, "-x509", "-subj", "/CN=job", "-keyout", folder / "ca.key", "-out", folder / "ca.pem"
-    )
-    _openssl(*new, "-subj", "/CN=task", "-keyout", folder / "key.pem", "-out", folder / "request")
-    _openssl(
-        *("x509", "-req", "-in", folder / "request", "-CA", folder / "ca.pem"),
-        *("-CAkey", folder / "ca.key", "-set_serial", "2", "-out", folder / "certificate.pem"),
-    )
-    return Tls(*(str(folder / name) for name in ("certificate.pem", "key.pem", "ca.pem")))
 
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    return _make(tmp_path_factory.mktemp("tls") / "job")
+    return made_tls(tmp_path_factory.mktemp("tls") / "job")
 
 
 @pytest.fixture(scope="module")
 def other_tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    return _make(tmp_path_factory.mktemp("tls") / "other")
+    return made_tls(tmp_path_factory.mktemp("tls") / "other")
 
 
 class Meeting:
@@ -97,6 +84,20 @@ def test_messages_arrive_encrypted(tls: Tls, payload_bytes: int) -> None:
         client.close()
         with pytest.raises(ConnectionLost):
             server.receive(LIMITS)
+
+
+@needs_openssl
+def test_segments_arrive_encrypted(tls: Tls) -> None:
+    arrays = [*segments(), np.arange(50_000), *segments()]
+    with Meeting(tls) as meeting:
+        client = meeting.connect(tls)
+        server = meeting.arrived.get()
+        header, ids, payload = message(5, 100)
+        client.send(header, ids, payload, *arrays)
+        received = server.receive(LIMITS)
+        assert_equal(received, (header, ids, np.concatenate([on_lines(arrays), payload])))
+        client.close()
+        server.close()
 
 
 @needs_openssl
@@ -197,7 +198,7 @@ def test_without_settings_there_is_no_encryption() -> None:
 @needs_openssl
 def test_files_that_do_not_fit_are_refused(tls: Tls, other_tls: Tls, tmp_path: Path) -> None:
     locked = tmp_path / "locked.pem"
-    _openssl("ec", "-in", tls.key, "-aes128", "-passout", "pass:word", "-out", locked)
+    openssl("ec", "-in", tls.key, "-aes128", "-passout", "pass:word", "-out", locked)
     for wrong in (
         replace_file(tls, "certificate", "missing.pem"),
         replace_file(tls, "key", other_tls.key),

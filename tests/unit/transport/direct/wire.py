@@ -36,6 +36,25 @@ def message(ids: int = 0, payload_bytes: int = 0, *, first: int = 7) -> tuple[An
     )
 
 
+def segments() -> list[Any]:
+    """Arrays of several dtypes and shapes, two of them empty, one of exactly a line."""
+    return [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.zeros([0, 3], np.float32),
+        np.arange(100, dtype=np.int64),
+        np.ones([], np.float64),
+        np.array([True, False, True]),
+        np.arange(32, dtype=np.float16),
+        np.zeros([0], np.int8),
+    ]
+
+
+def on_lines(arrays: list[Any]) -> Any:
+    """The bytes of arrays, each filled up to whole lines of 64 bytes, at least one."""
+    lines = (array.tobytes().ljust(max(-(-array.nbytes // 64), 1) * 64, b"\0") for array in arrays)
+    return np.frombuffer(b"".join(lines), np.uint8)
+
+
 def encoded(arrays: tuple[Any, Any, Any]) -> bytes:
     """The bytes of a message, as the format says: little-endian, without gaps."""
     header, ids, payload = arrays

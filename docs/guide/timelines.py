@@ -1,0 +1,269 @@
+"""Draws a timeline of three workers for each mode: `python docs/guide/timelines.py`.
+
+The first two workers take 4 and 4.6 units for a step, the third one takes 9, an exchange takes 1.
+Who waits for whom is decided by the library's own functions, the ones that the servers trace.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from tfps.consistency import clock, extra_steps
+from tfps.consistency.clock import Clocks
+from tfps.consistency.extra_steps import Limits, Pace
+from tfps.consistency.quota import quota_of
+from tfps.consistency.vectors import ArrayVectors
+
+FOLDER = Path(__file__).parent / "pictures"
+STEPS = (4.0, 4.6, 9.0)  # units of time for one step of each worker
+EXCHANGE = 1.0
+END = 64.0
+VECTORS = ArrayVectors()
+COLORS = {"step": "#1f6fb4", "own": "#7fb2dc", "exchange": "#e07b22", "wait": "#e3e3e3"}
+LABELS = {
+    "step": "step",
+    "own": "step by itself",
+    "exchange": "exchange",
+    "wait": "waits",
+}
+INK, DROPPED = "#333333", "#b3261e"
+
+
+@dataclass
+class Timeline:
+    """What workers did when, and when a server has applied something."""
+
+    title: str
+    bars: list[tuple[int, float, float, str]] = field(default_factory=list)
+    updates: list[float] = field(default_factory=list)
+    dropped: list[tuple[int, float]] = field(default_factory=list)
+
+    def add(self, worker: int, kind: str, begin: float, end: float) -> float:
+        """Add what a worker did; answers when it ended."""
+        if end > begin:
+            self.bars.append((worker, begin, end, kind))
+        return end
+
+
+Ask = Callable[[int, float], Sequence[int]]  # a worker, at a time: who starts a step then
+
+
+def _mask(worker: int) -> Any:
+    return np.eye(len(STEPS), dtype=np.int64)[worker]
+
+
+class Open:
+    """Nobody waits."""
+
+    def __call__(self, worker: int, now: float) -> Sequence[int]:
+        return [worker]
+
+
+class Bounded:
+    """A bound, which may be passed by some extra steps; decided as on a server."""
+
+    def __init__(self, limits: Limits) -> None:
+        zeros = np.zeros(len(STEPS), np.int64)
+        self.limits, self.clocks = limits, Clocks(zeros, zeros + 1, zeros)
+        self.pace = Pace(zeros, zeros, zeros)
+        self.largest_gap = 0
+
+    def __call__(self, worker: int, now: float) -> Sequence[int]:
+        mask = _mask(worker)
+        self.clocks = self.clocks.ticked(mask, self.clocks.clocks + mask, vectors=VECTORS)
+        self.pace = self.pace.ticked(mask, int(1000 * now), vectors=VECTORS)
+        if self.limits.extra_steps:
+            decision, self.pace = extra_steps.decide(
+                self.clocks, self.pace, asking=mask, limits=self.limits, vectors=VECTORS
+            )
+        else:
+            decision = clock.decide(
+                self.clocks, asking=mask, bound_steps=self.limits.bound_steps, vectors=VECTORS
+            )
+        self.clocks, self.largest_gap = decision.after, max(self.largest_gap, int(decision.gap))
+        started = decision.released + mask * (1 - decision.blocked)
+        return [int(each) for each in np.flatnonzero(started)]
+
+
+def at_once(title: str, ask: Ask, *, period_steps: int = 1, begin: float = 0.0) -> Timeline:
+    """Each push is applied when it comes; a gate says who may start a step then."""
+    timeline = Timeline(title)
+    free = [begin] * len(STEPS)  # since when each worker has nothing to do
+    events: list[tuple[float, int]] = []
+
+    def start(worker: int, now: float) -> None:
+        timeline.add(worker, "wait", free[worker], now)
+        for _ in range(period_steps):
+            now = timeline.add(worker, "step", now, now + STEPS[worker])
+        heapq.heappush(events, (timeline.add(worker, "exchange", now, now + EXCHANGE), worker))
+
+    for worker in range(len(STEPS)):
+        start(worker, begin)
+    while events and events[0][0] < END:
+        now, worker = heapq.heappop(events)
+        timeline.updates.append(now - EXCHANGE / 2)
+        free[worker] = now
+        for each in ask(worker, now):
+            start(each, now)
+    for worker in {*range(len(STEPS))} - {each for _, each in events}:
+        timeline.add(worker, "wait", free[worker], END)
+    return timeline
+
+
+def pipelined(title: str) -> Timeline:
+    """An exchange goes on while the next step is computed."""
+    timeline = Timeline(title)
+    for worker, step in enumerate(STEPS):
+        for begin in np.arange(0, END, step):
+            end = timeline.add(worker, "step", float(begin), float(begin + step))
+            timeline.add(worker, "exchange", end, end + EXCHANGE)
+            timeline.updates.append(end + EXCHANGE / 2)
+    return timeline
+
+
+def in_rounds(
+    title: str,
+    *,
+    backup_workers: int = 0,
+    adaptive_batches: int = 1,
+    period_steps: int = 1,
+) -> Timeline:
+    """Servers apply one mean of what the first workers of a round have pushed."""
+    timeline, required = Timeline(title), len(STEPS) - backup_workers
+    number, contributors = 0, list[int]()
+    pushes: list[tuple[float, int, int]] = []  # when, who, computed from which round
+    paces = np.zeros(len(STEPS), np.int64)
+
+    def start(worker: int, now: float) -> None:
+        batches = period_steps
+        if adaptive_batches > 1:
+            batches = int(
+                quota_of(
+                    _mask(worker),
+                    paces=paces,
+                    takes_part=np.ones_like(paces),
+                    adaptive_batches=adaptive_batches,
+                    vectors=VECTORS,
+                )
+            )
+        for _ in range(batches):
+            now = timeline.add(worker, "step", now, now + STEPS[worker])
+        paces[worker] = int(1000 * STEPS[worker])
+        now = timeline.add(worker, "exchange", now, now + EXCHANGE / 2)
+        heapq.heappush(pushes, (now, worker, number))
+
+    for worker in range(len(STEPS)):
+        start(worker, 0.0)
+    arrived: dict[int, float] = {}
+    while pushes and pushes[0][0] < END:
+        now, worker, computed_from = heapq.heappop(pushes)
+        released = [worker]
+        if computed_from != number:
+            timeline.dropped.append((worker, now))
+        else:
+            contributors.append(worker)
+            arrived[worker], released = now, []
+            if len(contributors) == required:
+                timeline.updates.append(now)
+                released, contributors, number = contributors, [], number + 1
+        for each in released:
+            timeline.add(each, "wait", arrived.pop(each, now), now)
+            start(each, timeline.add(each, "exchange", now, now + EXCHANGE / 2))
+    for worker, since in arrived.items():
+        timeline.add(worker, "wait", since, END)
+    return timeline
+
+
+def warmed_up(title: str, steps: int) -> Timeline:
+    """Each worker takes some steps by itself; then all go on from the mean of the weights."""
+    begin = max(STEPS) * steps
+    timeline = at_once(title, Open(), begin=begin + EXCHANGE)
+    for worker, step in enumerate(STEPS):
+        end = 0.0
+        for _ in range(steps):
+            end = timeline.add(worker, "own", end, end + step)
+        timeline.add(worker, "wait", end, begin)
+        timeline.add(worker, "exchange", begin, begin + EXCHANGE)
+    timeline.updates.insert(0, begin + EXCHANGE / 2)
+    return timeline
+
+
+def timelines() -> Iterator[tuple[str, Timeline]]:
+    """One for each mode, by the name of its picture."""
+    yield "asynchronous", at_once("Asynchronous()", Open())
+    yield "pipelined", pipelined("Asynchronous(pipeline_steps=1)")
+    yield "bounded_staleness", at_once("BoundedStaleness(1)", Bounded(Limits(1, 0)))
+    dynamic = Bounded(Limits(1, 2))
+    yield "dynamic_bounded_staleness", at_once("DynamicBoundedStaleness(1, 3)", dynamic)
+    yield "synchronous", in_rounds("Synchronous()")
+    yield "backup_workers", in_rounds("Synchronous(backup_workers=1)", backup_workers=1)
+    yield "adaptive_batches", in_rounds("Synchronous(adaptive_batches=3)", adaptive_batches=3)
+    yield "local_steps", at_once("LocalSteps(3)", Open(), period_steps=3)
+    title = "LocalSteps(3, synchronous=True)"
+    yield "local_steps_synchronous", in_rounds(title, period_steps=3)
+    yield "warm_up", warmed_up("Asynchronous(warm_up_steps=2)", 2)
+
+
+def draw(timeline: Timeline) -> Figure:
+    """A row for each worker, and one for what the servers apply."""
+    figure = Figure(figsize=(8, 1.9), layout="constrained")
+    axes = figure.subplots()
+    for worker, begin, end, kind in timeline.bars:
+        beside = kind == "exchange" and (worker, begin) in _computing(timeline)
+        height, low = (0.3, -0.5) if beside else (0.6, -0.3)
+        axes.broken_barh(
+            [(begin, end - begin)],
+            (len(STEPS) - worker + low, height),
+            color=COLORS[kind],
+            edgecolor="white",
+            linewidth=0.6,
+        )
+    for now in timeline.updates:
+        axes.plot([now, now], [-0.3, 0.3], color=INK, linewidth=1.4)
+    for worker, now in timeline.dropped:
+        axes.plot(now, len(STEPS) - worker, marker="x", color=DROPPED, markersize=7)
+    rows = ["updates", *(f"worker {worker}" for worker in reversed(range(len(STEPS))))]
+    axes.set_yticks(range(len(rows)), rows, color=INK)
+    axes.set_xticks([])
+    axes.set_xlim(0, END)
+    axes.set_ylim(-0.6, len(STEPS) + 0.6)
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    kinds = [kind for kind in COLORS if any(bar[3] == kind for bar in timeline.bars)]
+    handles: list[Any] = [Patch(color=COLORS[kind], label=LABELS[kind]) for kind in kinds]
+    if timeline.dropped:
+        handles.append(
+            axes.plot([], [], marker="x", linestyle="", color=DROPPED, label="dropped")[0]
+        )
+    figure.legend(handles=handles, loc="outside upper right", ncols=5, frameon=False, fontsize=8)
+    figure.suptitle(timeline.title, x=0.01, ha="left", fontsize=10, color=INK)
+    return figure
+
+
+def _computing(timeline: Timeline) -> set[tuple[int, float]]:
+    """When workers begin a step: an exchange that begins then goes on beside it."""
+    return {(worker, begin) for worker, begin, _, kind in timeline.bars if kind == "step"}
+
+
+def main() -> None:
+    """Write all pictures into the folder that is given, or beside this file."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    for name, timeline in timelines():
+        figure = draw(timeline)
+        FigureCanvasAgg(figure)
+        figure.savefig(folder / f"{name}.png", dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The functions of one plan on one server, by what asks for them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge.server_function import server_function
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
+from tfps.runtime.coordinator.server_contents import ServedPlan
+from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
+from tfps.runtime.message.wire import Parts
+from tfps.runtime.server.requests import Trace, payload_of
+from tfps.transport.carrier import Message, ServerCall
+from tfps.transport.message import REQUEST_FIELDS, Kind
+from tfps.transport.service import Entry, Service
+
+_numbers = itertools.count()  # two programs of equal layout are two plans
+NO_VALUES = Parts((), ())
+
+
+class Offer(NamedTuple):
+    """A function that workers may ask for."""
+
+    entry: Entry
+    function: Any
+    row_bytes: int = 0  # of rows in the reply, at most
+
+
+class PlanFunctions:
+    """Functions that workers may ask a server for; they are there as long as this object.
+
+    Args:
+        runtime: the job.
+        server: the server whose functions these are.
+    """
+
+    def __init__(self, *, runtime: Runtime, server: Server) -> None:
+        self.runtime, self.server, self.job_id = runtime, server, runtime.job_id
+        self._offers: dict[tuple[Kind, int], Offer] = {}
+
+    def number_plan(self, *layouts: object) -> None:
+        """Before anything is offered; a request that was traced with other layouts is refused."""
+        text = repr((next(_numbers), layouts)).encode()
+        self.plan_id = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
+        self.plan = PlanHeader(self.job_id, self.plan_id)
+
+    def offers(self, kind: Kind, call_number: int = 0) -> bool:
+        """Whether there is a function for a kind of requests."""
+        return (kind, call_number) in self._offers
+
+    def call(self, kind: Kind, message: Message, *, call_number: int = 0) -> ServerCall:
+        """A request for one of these functions; ``call_number`` is of a look-up the table's."""
+        entry, function, row_bytes = self._offers[kind, call_number]
+        return ServerCall(self.server.device, function, message, entry.reply_bytes, row_bytes)
+
+    @property
+    def functions(self) -> list[Any]:
+        """The functions of the service, in its order."""
+        return [offer.function for offer in self._offers.values()]
+
+    def install(self) -> None:
+        """Let the server serve what is offered."""
+        entries = tuple(offer.entry for offer in self._offers.values())
+        service = Service(self.job_id, self.plan_id, self.runtime.workers, entries)
+        hot = min(1, len(entries) - 1)  # what every step asks for
+        self.runtime.install(
+            self.server, ServedPlan(service, tuple(self.functions), hot), owner=self
+        )
+
+    def offer(
+        self,
+        kind: Kind,
+        trace: Trace,
+        *,
+        call_number: int = 0,
+        request_bytes: int = 0,
+        reply_bytes: int = 0,
+        row_bytes: int = 0,
+    ) -> None:
+        """Trace what answers a kind of requests, and offer it to workers.
+
+        Behind a payload at most ``row_bytes`` of rows may follow: of a push in the request, else in
+        the reply.
+        """
+        function = server_function(
+            trace, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
+        )
+        pushed, found = (row_bytes, 0) if kind == Kind.PUSH else (0, row_bytes)
+        entry = Entry(kind, call_number, request_bytes, reply_bytes, row_bytes=pushed)
+        self._offers[kind, call_number] = Offer(entry, function, found)
+
+    def locked(
+        self,
+        decide: Callable[[tf.Tensor, tf.Tensor], ReplyHeader],
+        *,
+        held: Parts = NO_VALUES,
+        read: Callable[[Any, tf.Tensor], tf.Tensor] = lambda native, _: native.read_value(),
+    ) -> Trace:
+        """What answers a request at once: decided, read and counted under the server's mutex.
+
+        Args:
+            decide: traces what a request changes, from its header and its payload.
+            held: what the reply brings.
+            read: traces the value of a variable or slab, for a request's header.
+        """
+
+        def trace(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+            with self.server.ledger.locked():
+                reply = decide(header, payload)
+                values = [read(native, header) for native in held.natives]
+            return [reply.tensor(), ids, payload_of(held, values)]
+
+        return trace

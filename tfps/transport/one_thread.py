@@ -1,0 +1,81 @@
+"""Functions of a graph whose operations run one after the other, on the thread that calls them.
+
+After each asynchronous operation TensorFlow hands every operation that is ready to its pool of
+threads one by one: of a short function such hand-overs are most of the time.
+
+While such a function waits, so does its thread, and one more for each condition around the place
+where it does: conditions are run by calls that wait for a branch on another thread. A mutex is
+waited for by one thread, and under it nobody waits. At a gate all workers may wait at the same
+time, for long, inside of several conditions: more threads than a server has. So functions with a
+gate stay with TensorFlow's own executor, where waiting takes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+from tensorflow.core.framework.function_pb2 import FunctionDef
+
+# Otherwise TensorFlow spreads them out in the graph around, as operations that come and go; the
+# executor of one thread refuses those.
+CONTROL_FLOW = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
+GATES = {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
+
+
+class GraphFunction:
+    """A function in the library of a graph.
+
+    Args:
+        graph: changed in place.
+        name: of the function.
+
+    Raises:
+        ValueError: the graph has no such function, or nothing calls it.
+    """
+
+    def __init__(self, graph: tf.compat.v1.GraphDef, name: str) -> None:
+        self._functions = {each.signature.name: each for each in graph.library.function}
+        if name not in self._functions:
+            raise ValueError(
+                f"received the function {name!r}, expected one of {sorted(self._functions)}"
+            )
+        self._name = name
+        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+        self._calls = [
+            node
+            for node in nodes
+            if node.op in ("PartitionedCall", "StatefulPartitionedCall")
+            and node.attr["f"].func.name == name
+        ]
+        if not self._calls:
+            raise ValueError(f"received the function {name!r}, expected one that is called")
+
+    @property
+    def has_gate(self) -> bool:
+        """Whether it may wait for what another request does."""
+        return any(node.op in GATES for each in self._reached() for node in each.node_def)
+
+    def run_on_one_thread(self) -> None:
+        """Let every call of it in the graph do so."""
+        for call in self._calls:
+            call.attr["executor_type"].s = b"SINGLE_THREADED_EXECUTOR"
+        # Without a call there is no executor of its own.
+        self._functions[self._name].attr["_noinline"].b = True
+        for function in self._reached():
+            for node in function.node_def:
+                if node.op in CONTROL_FLOW:
+                    node.attr["_lower_using_switch_merge"].b = False
+
+    def _reached(self) -> Iterator[FunctionDef]:
+        """It, and all that it calls, in whatever way."""
+        names, known = [self._name], {self._name}
+        while names:
+            function = self._functions[names.pop()]
+            yield function
+            for node in function.node_def:
+                for value in node.attr.values():
+                    below = {value.func.name, *(each.name for each in value.list.func)}
+                    found = (below & self._functions.keys()) - known
+                    names += found
+                    known |= found
