@@ -3,13 +3,14 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from PIL import Image
 from rich.console import Console
 
-from tfps.bench.transport.benchmark import Transport
+from tfps.bench.transport.benchmark import Transport, _Site
 from tfps.bench.transport.plot import write_plot
 from tfps.bench.transport.results import CARRIERS, MLP_BYTES, TransportResults, size_text
 from tfps.bench.transport.table import tables
@@ -92,3 +93,14 @@ def test_the_plot_is_a_picture(results: TransportResults, tmp_path: Path) -> Non
     with Image.open(write_plot(results, tmp_path / "transport.png")) as picture:
         assert picture.width > 1500
         assert len(picture.convert("RGB").getcolors(maxcolors=2**24) or []) > 10
+
+
+def test_a_chief_understands_what_it_is_ordered() -> None:
+    from tfps.bench.transport.turn import TransportOrder
+
+    cluster: Any = SimpleNamespace(
+        spec=SimpleNamespace(tasks=lambda role: [(role, 0, "")]), pid=lambda *_: 7
+    )
+    order = TransportOrder(**_Site(False, {}, cluster).turn(Transport()).order)
+    assert order.ledger
+    assert order.groups == {"worker": [7], "ps": [7]}

@@ -49,7 +49,7 @@ class TransportOrder:
 
     carriers: Sequence[str]
     sizes_bytes: Sequence[int]
-    layout: bool
+    ledger: bool
     rounds: int
     measured_s: float
     groups: Mapping[str, Sequence[int]]
@@ -73,7 +73,7 @@ def measure(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
         for name, samples in _take_turns(runs, order, trial=TRIAL_EXCHANGES).items():
             found += [_entry("echo", name, size_bytes, sample) for sample in samples]
         echo.forget(order.carriers, size_bytes)
-    if order.layout:
+    if order.ledger:
         fits = {row: still_fit(strategy, updates=row == "adam") for row in ("ledger", "adam")}
         for row, samples in _take_turns(fits, order, trial=TRIAL_STEPS).items():
             found += [_entry(row, "unix", MODELS["mlp"].size_bytes, sample) for sample in samples]
