@@ -87,7 +87,7 @@ def run(
                         ways=wanted,
                         servers=processes(cluster, "ps"),
                     )
-                    module = "tfps.bench.checkpoint.turn"
+                    module = "tfps.bench.checkpoint.turn:measure"
                     turn = Turn(f"checkpoint_{ps}", module, asdict(order))
                     results.add(ps, turn.run(cluster, log_dir=log_dir))
             shutil.rmtree(folder)

@@ -106,8 +106,8 @@ class _Site:
             "groups": {role: processes(self.cluster, role) for role in ("worker", "ps")},
         }
         name = "transport_tls" if self.encrypts else "transport"
-        module = "tfps.bench.transport.turn"
-        return Turn(name=name, module=module, order=order, environment=self.environment)
+        module = "tfps.bench.transport.turn:measure"
+        return Turn(name=name, function=module, order=order, environment=self.environment)
 
 
 def _environments(folder: Path) -> dict[bool, dict[str, str]]:
