@@ -11,9 +11,11 @@ from typing import Any
 import click
 from rich.console import Console
 
+from tfps.bench.checkpoint import SavingBenchmark
 from tfps.bench.rows import Rows
 from tfps.bench.runner import Benchmark, run
 from tfps.bench.scaling import Scaling
+from tfps.bench.transport import Transport
 from tfps.errors import TfpsError
 
 MODELS = click.Choice(["mlp", "layers"])
@@ -79,22 +81,6 @@ def throughput(
         if (not models or shape.model in models) and (not workers or shape.workers in workers)
     ]
     results = _followed(run, replace(settings, shapes=shapes), output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
-
-
-@_benchmark
-def transport(*, quick: bool, output: Path, repetitions: int | None) -> None:
-    """Time and CPU of one exchange with a parameter server, by carrier, from 4 KB to 64 MB.
-
-    Says too what a server's ledger and its optimizer add to an exchange: about 5 minutes on two
-    cores. With the `openssl` command there are rows for encrypted connections.
-    """
-    from tfps.bench.transport.benchmark import Transport, run
-    from tfps.bench.transport.plot import write_plot
-    from tfps.bench.transport.table import tables
-
-    settings = _settings(Transport(), quick=quick, repetitions=repetitions)
-    results = _followed(run, settings, output=output)
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
@@ -214,23 +200,6 @@ def placement(*, quick: bool, output: Path, repetitions: int | None) -> None:
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
-@_benchmark
-@click.option("--mib", type=click.IntRange(min=1), help="Of the model's weights. [default: 1024]")
-def checkpoint(*, quick: bool, output: Path, repetitions: int | None, mib: int | None) -> None:
-    """Checkpoints: seconds, rest of training and memory, against tf.train.Checkpoint.
-
-    A model of 1 GiB with Adam's slots on two servers, restored into one and three as well: eight
-    minutes, 10 GB of disk and 12 GB of memory.
-    """
-    from tfps.bench.checkpoint.benchmark import SavingBenchmark, run
-    from tfps.bench.checkpoint.plot import write_plot
-    from tfps.bench.checkpoint.table import tables
-
-    settings = _settings(SavingBenchmark(), quick=quick, repetitions=repetitions, mib=mib)
-    results = _followed(run, settings, output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
-
-
 def command_of(kind: type[Benchmark]) -> click.Command:
     """Make the command of a benchmark: each of its fields that is an option is one."""
 
@@ -267,7 +236,7 @@ def command_of(kind: type[Benchmark]) -> click.Command:
     return _benchmark(call)
 
 
-for _kind in (Rows, Scaling):
+for _kind in (Rows, SavingBenchmark, Scaling, Transport):
     command_of(_kind)
 
 
