@@ -14,7 +14,7 @@ from tfps.consistency.server_ledger import ServerEntries
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
+from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, at_version
 from tfps.runtime.server.admission import Arrival, PushVerdict, Terms, judge
 from tfps.runtime.server.push_gate import PushGate
 from tfps.runtime.server.reports import Reports
@@ -26,10 +26,10 @@ from tfps.runtime.server.server_optimizer_call import (
     count_durations,
 )
 from tfps.runtime.server.server_tables import received_bytes, reply_ids, unpacked
-from tfps.transport.message import COORDINATOR, Request
+from tfps.transport.message import COORDINATOR, Reply, Request
 
-# What of an arrival the request says by itself.
-GIVEN = {"worker", "applied_key"}
+# What of an arrival and of a verdict is asked for outside of the kernel that has found it.
+ASKED_LATER = {"alive", "is_worker", "fresh", "closed", "remembered"}
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,37 @@ class PushRequest:
 
     Args:
         header: of the request.
-        fields: of the header.
         tensors: that it brings, by name.
         size: in bytes.
         applied_key: see `Arrival`.
     """
 
     header: tf.Tensor
-    fields: Sequence[tf.Tensor]
     tensors: Mapping[str, Any]
     size: Any
     applied_key: tf.Tensor | None
+
+    @functools.cached_property
+    def fields(self) -> list[tf.Tensor]:
+        """Of the header."""
+        return list(tf.unstack(self.header))
+
+
+@dataclass(frozen=True)
+class PushOutcome:
+    """What has become of a push.
+
+    Args:
+        arrival: of it.
+        verdict: on it.
+        reply: the header of the reply, if it is answered at once.
+        done: after all changes.
+    """
+
+    arrival: Arrival
+    verdict: PushVerdict
+    reply: tf.Tensor
+    done: tf.Tensor
 
 
 @dataclass(frozen=True)
@@ -78,27 +98,24 @@ class Push:
     def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         """The function that answers a push: gather, decide, apply, scatter; then wait, perhaps."""
         ledger, wire = self.call.server.ledger, self.call.wire
-        tensors, fields = unpacked(wire, ids, payload), tf.unstack(header)
-        cell = ledger.window_cell(fields[Request.TICKET])
-        size = received_bytes(wire, ids, payload)
+        cell = ledger.window_cell(header[Request.TICKET])
+        tensors, size = unpacked(wire, ids, payload), received_bytes(wire, ids, payload)
         with ledger.locked():
             applied_key = ledger.applied_key(cell) if self.terms.admission.has_keys else None
-            request = PushRequest(header, fields, tensors, size, applied_key)
-            answer = self._compiled if self._is_compiled else self._traced
-            arrival, verdict, done = answer(request)
+            request = PushRequest(header, tensors, size, applied_key)
+            outcome = self._compiled(request) if self._is_compiled else self._traced(request)
+            arrival, verdict, done = outcome.arrival, outcome.verdict, outcome.done
             if verdict.remembered is not None:
                 private.run_after(ledger.remember(cell=cell, key=verdict.remembered), done.op)
-            if self.reports is not None:
-                self.reports.count(verdict.closed, tensors)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
             counts = arrival.is_worker if arrival.alive is True else arrival.alive
-            found = self._read(fields[Request.WORKER], version, counts=counts)
+            found = self._read(header[Request.WORKER], version, counts=counts)
         if has_to_wait is not None:
-            read = functools.partial(self._read, fields[Request.WORKER])
+            read = functools.partial(self._read, header[Request.WORKER])
             found = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: found)
         version, *values = found
-        reply = ReplyHeader(version, verdict.status, verdict.staleness, verdict.grant)
-        return [reply.tensor(), reply_ids(wire, ids), payload_of(wire.values, values)]
+        reply = outcome.reply if version is verdict.version else at_version(outcome.reply, version)
+        return [reply, reply_ids(wire, ids), payload_of(wire.values, values)]
 
     @property
     def _is_compiled(self) -> bool:
@@ -106,50 +123,53 @@ class Push:
         at_once = self.application == self.call.apply_at_once
         return at_once and self.quotas is None and self.call.is_maskable
 
-    def _traced(self, request: PushRequest) -> tuple[Arrival, PushVerdict, tf.Tensor]:
-        """Decide and apply, operation by operation; answers when it is applied."""
+    def _traced(self, request: PushRequest) -> PushOutcome:
+        """Decide and apply, operation by operation."""
         ledger = self.call.server.ledger
         entries = ledger.entries()
-        arrival = self._arrival(entries, request)
-        verdict = self._judge(entries, request, arrival)
+        arrival, verdict = self._judge(entries, request)
         done = self.application(request.tensors, arrival, verdict)
         # The ledger says that it was applied when it was, and not if that failed.
         for operation in ledger.post(entries):
             private.run_after(operation, done.op)
-        return arrival, verdict, done
+        self._count(verdict, request)
+        return PushOutcome(arrival, verdict, _reply_of(verdict), done)
 
-    def _compiled(self, request: PushRequest) -> tuple[Arrival, PushVerdict, tf.Tensor]:
+    def _compiled(self, request: PushRequest) -> PushOutcome:
         """The same as one kernel of XLA, which writes all values, and old ones for a refused push.
 
         After each operation that runs elsewhere TensorFlow hands what follows from thread to
         thread, and a condition around an update is one as well: of a short push most of the time.
+        What users write stays outside: schedules, and how the states of their metrics merge.
         """
-        call, ledger, fields = self.call, self.call.server.ledger, request.fields
+        call, ledger = self.call, self.call.server.ledger
+        counts_inside = self.reports is None or self.reports.are_sums
         traced: list[tuple[Arrival, PushVerdict]] = []
         rate, begin = call.rate(), tf.timestamp()
 
         @tf.function(jit_compile=True, autograph=False)
-        def kernel(header: tf.Tensor, tensors: Any, applied_key: Any) -> list[dict[str, tf.Tensor]]:
-            inside = PushRequest(header, tf.unstack(header), tensors, request.size, applied_key)
+        def kernel(header: tf.Tensor, tensors: Any, applied_key: Any) -> list[Any]:
+            inside = PushRequest(header, tensors, request.size, applied_key)
             entries = ledger.entries()
-            arrival = self._arrival(entries, inside)
-            verdict = self._judge(entries, inside, arrival)
+            arrival, verdict = self._judge(entries, inside)
             call.apply_masked(tensors, arrival, verdict, rate=rate)
             ledger.assign(entries)
+            if counts_inside:
+                self._count(verdict, inside)
             traced.append((arrival, verdict))
-            return [_tensors_of(each) for each in (arrival, verdict, verdict.grant)]
+            return [_reply_of(verdict), _known_later(arrival), _known_later(verdict)]
 
         with tf.control_dependencies([begin]):
-            found, decided, granted = kernel(
-                request.header, call.gradients_in(request.tensors), request.applied_key
-            )
+            reply, arrived, decided = kernel(request.header, request.tensors, request.applied_key)
         arrival, verdict = traced[-1]
-        grant = replace(verdict.grant, **granted)
-        verdict = replace(verdict, **decided, grant=grant)
-        arrival = replace(arrival, **found, header=fields, worker=fields[Request.WORKER])
-        with tf.control_dependencies([verdict.version]):
+        fields = request.fields
+        arrival = replace(arrival, header=fields, worker=fields[Request.WORKER], **arrived)
+        verdict = replace(verdict, version=reply[Reply.VERSION], **decided)
+        with tf.control_dependencies([reply]):
             ledger.count_seconds(UPDATE, tf.timestamp() - begin, counts=verdict.fresh)
-        return arrival, verdict, verdict.version
+        if not counts_inside:
+            self._count(verdict, request)
+        return PushOutcome(arrival, verdict, reply, reply)
 
     def _arrival(self, entries: ServerEntries, request: PushRequest) -> Arrival:
         """What the ledger says of a push, its sender, and the others."""
@@ -168,14 +188,20 @@ class Push:
             Arrival(fields, account, is_ours, alive, applied_key=request.applied_key, quota=quota)
         )
 
-    def _judge(self, entries: ServerEntries, request: PushRequest, arrival: Arrival) -> PushVerdict:
+    def _judge(self, entries: ServerEntries, request: PushRequest) -> tuple[Arrival, PushVerdict]:
         """Decide, and count what has come."""
+        arrival = self._arrival(entries, request)
         verdict = judge(entries, self.terms, arrival)
         sent = self.call.wire.reply.size_bytes
         entries.count_traffic(received_bytes=request.size, sent_bytes=sent)
         if self.call.is_last:
             count_durations(self.call.server, entries, request.header)
-        return verdict
+        return arrival, verdict
+
+    def _count(self, verdict: PushVerdict, request: PushRequest) -> None:
+        """Take over what is reported of the step before."""
+        if self.reports is not None:
+            self.reports.count(verdict.closed, request.tensors)
 
     def _read(
         self, worker: tf.Tensor, version: tf.Tensor, *, counts: tf.Tensor | bool = True
@@ -186,7 +212,12 @@ class Push:
         return [version, *values_of(held)]
 
 
-def _tensors_of(found: Any) -> dict[str, tf.Tensor]:
-    """What is known of a push only when it comes, by the name of the field."""
-    fields = {name: value for name, value in vars(found).items() if tf.is_tensor(value)}
-    return {name: tf.identity(value) for name, value in fields.items() if name not in GIVEN}
+def _reply_of(verdict: PushVerdict) -> tf.Tensor:
+    reply = ReplyHeader(verdict.version, verdict.status, verdict.staleness, verdict.grant)
+    return reply.tensor()
+
+
+def _known_later(found: Arrival | PushVerdict) -> dict[str, tf.Tensor]:
+    """What is asked of a push after its kernel, unless it is known before it comes."""
+    known = ((name, value) for name, value in vars(found).items() if name in ASKED_LATER)
+    return {name: tf.identity(value) for name, value in known if tf.is_tensor(value)}

@@ -83,10 +83,6 @@ class ServerOptimizerCall:
         assert isinstance(update, ServerUpdate)
         return update.rate()
 
-    def gradients_in(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """What of a request the update is made from, by name."""
-        return {name: tensors[name] for name in map(gradient_of, self.wire.updated)}
-
     def apply_masked(
         self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, *, rate: tf.Tensor
     ) -> None:
