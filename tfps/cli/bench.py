@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from tfps.bench.checkpoint import SavingBenchmark
+from tfps.bench.placement import Placing
 from tfps.bench.rows import Rows
 from tfps.bench.runner import Benchmark, run
 from tfps.bench.scaling import Scaling
@@ -180,26 +181,6 @@ def batch(
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
-@_benchmark
-def placement(*, quick: bool, output: Path, repetitions: int | None) -> None:
-    """How evenly servers are filled, for four models and up to 64 servers; nothing is started.
-
-    Bytes and traffic of the fullest server over the mean, against TensorFlow's round-robin, and the
-    seconds that a plan takes: half a minute.
-    """
-    from tfps.bench.placement.benchmark import Placing, run
-    from tfps.bench.placement.plot import write_plot
-    from tfps.bench.placement.table import tables
-    from tfps.launch.noise import install_noise_filter
-
-    # Models are made in this process.
-    (output / "logs").mkdir(parents=True, exist_ok=True)
-    install_noise_filter(output / "logs" / "placement.log")
-    settings = _settings(Placing(), quick=quick, repetitions=repetitions)
-    results = _followed(run, settings, output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
-
-
 def command_of(kind: type[Benchmark]) -> click.Command:
     """Make the command of a benchmark: each of its fields that is an option is one."""
 
@@ -236,7 +217,7 @@ def command_of(kind: type[Benchmark]) -> click.Command:
     return _benchmark(call)
 
 
-for _kind in (Rows, SavingBenchmark, Scaling, Transport):
+for _kind in (Placing, Rows, SavingBenchmark, Scaling, Transport):
     command_of(_kind)
 
 
