@@ -137,10 +137,10 @@ class TaskNumbers:
 
     groups: Mapping[str, Sequence[int]]
 
-    def clock(self) -> EpochClock:
-        """Watch all tasks, and each role by itself."""
+    def clock(self, *, by_role: bool = True) -> EpochClock:
+        """Watch all tasks, and each role by itself if wanted."""
         every = [number for numbers in self.groups.values() for number in numbers]
-        return EpochClock(every, self.groups)
+        return EpochClock(every, self.groups if by_role else None)
 
 
 @dataclass(frozen=True)
@@ -240,15 +240,14 @@ class Option:
 
     kind: click.ParamType
     text: str
-    flag: str
-    is_repeated: bool
+    flag: str = ""
+    is_repeated: bool = False
 
 
-def images_option() -> Any:
-    """Make the field for the folder of images, of benchmarks that look at accuracy."""
-    return option(
-        None,
+# Of the field of benchmarks that look at accuracy.
+IMAGES = {
+    "option": Option(
         click.Path(exists=True, file_okay=False, path_type=Path),
-        "Folder with the four files of the full Fashion-MNIST.",
-        default_text="the shipped subset",
+        "Folder with the four files of the full Fashion-MNIST. [default: the shipped subset]",
     )
+}

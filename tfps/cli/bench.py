@@ -11,15 +11,15 @@ from typing import Any
 import click
 from rich.console import Console
 
+from tfps.bench.batch import Batch
 from tfps.bench.checkpoint import SavingBenchmark
 from tfps.bench.placement import Placing
 from tfps.bench.rows import Rows
 from tfps.bench.runner import Benchmark, run
 from tfps.bench.scaling import Scaling
+from tfps.bench.throughput import Throughput
 from tfps.bench.transport import Transport
 from tfps.errors import TfpsError
-
-MODELS = click.Choice(["mlp", "layers"])
 
 
 def _benchmark(command: Callable[..., None]) -> click.Command:
@@ -49,40 +49,6 @@ def _benchmark(command: Callable[..., None]) -> click.Command:
 @click.group()
 def bench() -> None:
     """Measure, and compare with TensorFlow's own strategy."""
-
-
-@_benchmark
-@click.option(
-    "--epoch-seconds", type=click.FloatRange(min=0.1), help="Length of an epoch. [default: 1.5]"
-)
-@click.option("--model", "models", type=MODELS, multiple=True, help="Only this model.")
-@click.option("--workers", type=click.IntRange(1, 2), multiple=True, help="Only so many workers.")
-def throughput(
-    *,
-    quick: bool,
-    output: Path,
-    repetitions: int | None,
-    epoch_seconds: float | None,
-    models: tuple[str, ...],
-    workers: tuple[int, ...],
-) -> None:
-    """Steps per second and CPU per step, against TensorFlow's strategy and a single process.
-
-    Trains a Fashion-MNIST classifier and a model of 60 variables in seven ways, which take turns
-    on one cluster: about half an hour on two cores, a few minutes with --quick.
-    """
-    from tfps.bench.throughput.benchmark import Throughput, run
-    from tfps.bench.throughput.plot import write_plot
-    from tfps.bench.throughput.table import tables
-
-    settings = _settings(Throughput(), quick=quick, repetitions=repetitions, epoch_s=epoch_seconds)
-    shapes = [
-        shape
-        for shape in settings.shapes
-        if (not models or shape.model in models) and (not workers or shape.workers in workers)
-    ]
-    results = _followed(run, replace(settings, shapes=shapes), output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
 IMAGES = click.option(
@@ -127,60 +93,6 @@ def staleness(*, quick: bool, output: Path, repetitions: int | None, images: Pat
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
-@_benchmark
-@IMAGES
-@click.option(
-    "--batch-size",
-    "batch_sizes",
-    type=click.IntRange(min=1),
-    multiple=True,
-    help="A worker's batch; may be repeated. [default: 16, 32, 64, 128, 256]",
-)
-@click.option(
-    "--local-steps",
-    "periods",
-    type=click.IntRange(min=1),
-    multiple=True,
-    help="Steps between two exchanges; may be repeated. [default: 1, 4, 16]",
-)
-@click.option(
-    "--rule",
-    type=click.Choice(["square_root", "linear"]),
-    help="How the learning rate follows the batch. [default: square_root]",
-)
-def batch(
-    *,
-    quick: bool,
-    output: Path,
-    repetitions: int | None,
-    images: Path | None,
-    batch_sizes: tuple[int, ...],
-    periods: tuple[int, ...],
-    rule: str | None,
-) -> None:
-    """Which batch per worker and how many local steps: speed, memory, time to an accuracy.
-
-    Trains a Fashion-MNIST classifier on two workers with each pair, and says which one to take:
-    about a quarter of an hour on two cores.
-    """
-    from tfps.bench.batch.benchmark import Batch, run
-    from tfps.bench.batch.plot import write_plot
-    from tfps.bench.batch.table import tables
-
-    settings = _settings(
-        Batch(),
-        quick=quick,
-        repetitions=repetitions,
-        images=images,
-        batch_sizes=sorted(set(batch_sizes)) or None,
-        periods=sorted(set(periods)) or None,
-    )
-    if rule is not None:
-        settings = replace(settings, rate=replace(settings.rate, rule=rule))
-    results = _followed(run, settings, output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
-
-
 def command_of(kind: type[Benchmark]) -> click.Command:
     """Make the command of a benchmark: each of its fields that is an option is one."""
 
@@ -217,7 +129,7 @@ def command_of(kind: type[Benchmark]) -> click.Command:
     return _benchmark(call)
 
 
-for _kind in (Placing, Rows, SavingBenchmark, Scaling, Transport):
+for _kind in (Batch, Placing, Rows, SavingBenchmark, Scaling, Throughput, Transport):
     command_of(_kind)
 
 

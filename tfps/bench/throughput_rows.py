@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tfps.bench.epochs import clock_callback, steps_way
 from tfps.bench.usage import EpochClock
 from tfps.bench.workload import Images, Model, split
 
@@ -116,8 +117,7 @@ class TfpsFit:
 
     def details(self) -> dict[str, Any]:
         """Say which way the steps took."""
-        stats = self._strategy.stats()
-        return {"fallback_steps": stats.fallback_steps, "carriers": stats.carriers}
+        return steps_way(self._strategy)
 
 
 class TfpsGrpcFit(TfpsFit):
@@ -170,10 +170,6 @@ ROWS = {
     "tfps_fit_pipelined": Row("tfps fit, pipelined", TfpsPipelinedFit, longest_only=True),
     "tfps_loop": Row("tfps custom loop", TfpsLoop),
 }
-TITLES = {name: row.title for name, row in ROWS.items()}
-LEGEND = (
-    "Single process and tfps: Keras 3. Stock: TensorFlow's own ParameterServerStrategy, tf_keras."
-)
 
 
 def _stock_strategy() -> Any:
@@ -206,15 +202,6 @@ def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool = False) -
         rounds, epoch_steps = split(steps)
         x, y = images.arrays(epoch_steps)
 
-        class ThroughputMeasure(keras.callbacks.Callback):
-            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-                if epoch % rounds == 0:
-                    clock.begin()
-
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                if epoch % rounds == rounds - 1:
-                    clock.end(rounds * epoch_steps)
-
         model.fit(
             x,
             y,
@@ -222,7 +209,7 @@ def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool = False) -
             epochs=epochs * rounds,
             steps_per_epoch=epoch_steps if names_steps else None,
             verbose=0,
-            callbacks=[ThroughputMeasure()],
+            callbacks=[clock_callback(keras, clock, epoch_steps, rounds=rounds)],
         )
 
     return run
