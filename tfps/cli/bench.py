@@ -17,6 +17,7 @@ from tfps.bench.placement import Placing
 from tfps.bench.rows import Rows
 from tfps.bench.runner import Benchmark, run
 from tfps.bench.scaling import Scaling
+from tfps.bench.staleness import Staleness
 from tfps.bench.throughput import Throughput
 from tfps.bench.transport import Transport
 from tfps.errors import TfpsError
@@ -76,23 +77,6 @@ def consistency(*, quick: bool, output: Path, repetitions: int | None, images: P
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
-@_benchmark
-@IMAGES
-def staleness(*, quick: bool, output: Path, repetitions: int | None, images: Path | None) -> None:
-    """Staleness-aware optimizers against plain ones where every gradient lacks 8 to 16 updates.
-
-    13 workers whose steps take 100 ms; each optimizer with the best learning rate of a grid. About
-    35 minutes on two cores.
-    """
-    from tfps.bench.staleness.benchmark import Staleness, run
-    from tfps.bench.staleness.plot import write_plot
-    from tfps.bench.staleness.table import tables
-
-    settings = _settings(Staleness(), quick=quick, repetitions=repetitions, images=images)
-    results = _followed(run, settings, output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
-
-
 def command_of(kind: type[Benchmark]) -> click.Command:
     """Make the command of a benchmark: each of its fields that is an option is one."""
 
@@ -129,7 +113,7 @@ def command_of(kind: type[Benchmark]) -> click.Command:
     return _benchmark(call)
 
 
-for _kind in (Batch, Placing, Rows, SavingBenchmark, Scaling, Throughput, Transport):
+for _kind in (Batch, Placing, Rows, SavingBenchmark, Scaling, Staleness, Throughput, Transport):
     command_of(_kind)
 
 
