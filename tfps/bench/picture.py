@@ -80,6 +80,7 @@ class Mark:
         value: where it ends.
         colour: of it.
         height: of a bar, as a share of a row; None: a dot, as on a logarithmic axis.
+        dot_size: of a dot, in points.
         label: in the legend.
         spread: drawn as a line; None: none.
         text: to the right of the spread.
@@ -90,6 +91,7 @@ class Mark:
     value: float
     colour: str
     height: float | None = None
+    dot_size: float = 8
     label: str | None = None
     spread: Spread | None = None
     text: str | None = None
@@ -101,7 +103,7 @@ def draw_marks(axis: Any, marks: Sequence[Mark]) -> None:
     for mark in marks:
         style = {"color": mark.colour, "label": mark.label}
         if mark.height is None:
-            axis.plot(mark.value, mark.row, "o", markersize=8, **style)
+            axis.plot(mark.value, mark.row, "o", markersize=mark.dot_size, **style)
         else:
             axis.barh(mark.row, mark.value, mark.height, **style)
         if mark.spread is not None:

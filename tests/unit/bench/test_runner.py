@@ -17,7 +17,7 @@ from tfps.bench.report import Bar
 from tfps.bench.results import Results
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
 from tfps.bench.table import case_table, spread_text
-from tfps.cli.bench import bench, command_of
+from tfps.cli.bench import command_of
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,7 @@ class Demo(Benchmark):
 
 
 @pytest.fixture
-def demo(monkeypatch: pytest.MonkeyPatch) -> click.Command:
-    # The group gets it as it gets all others, and has it for this test only.
-    monkeypatch.setattr(bench, "commands", dict(bench.commands))
+def demo() -> click.Command:
     return command_of(Demo)
 
 
