@@ -120,9 +120,15 @@ class Benchmark(ABC):
             *bar_lines(self.bars(results)),
         )
 
+    def order(self, groups: Mapping[str, Sequence[int]], case: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what a chief process needs to measure a case; its form is JSON."""
+        # Not a benchmark's form in the report, which may hold more or less than its fields.
+        settings = TypeAdapter(type(self)).dump_python(self, mode="json")
+        return {"settings": settings, "groups": groups, "case": case}
+
     @classmethod
     def answer(cls, order: Mapping[str, Any]) -> Any:
-        """Do in a chief process what `Bench.turn` ordered."""
+        """Do in a chief process what was ordered."""
         settings: Benchmark = TypeAdapter(cls).validate_python(order["settings"])
         return settings.measure(TaskNumbers(order["groups"]), **order["case"])
 
@@ -187,9 +193,7 @@ class Bench:
         """
         kind = type(self.benchmark)
         groups = {role: processes(cluster, role) for role in ("worker", "ps")}
-        # Without a benchmark's own form in the report, which may hold more or less than its fields.
-        settings = TypeAdapter(kind).dump_python(self.benchmark, mode="json")
-        order = {"settings": settings, "groups": groups, "case": case}
+        order = self.benchmark.order(groups, case)
         turn = Turn(name, f"{kind.__module__}:{kind.__name__}.answer", order, **options)
         return turn.run(cluster, log_dir=self.log_dir)
 
