@@ -12,7 +12,6 @@ a process has had does not shrink, and what workers keep between steps begins an
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from tfps.bench.batch_choice import Choice, Pair, choose, period_title
 from tfps.bench.case import Case
 from tfps.bench.epochs import steps_way
 from tfps.bench.goal import GOAL, NEVER_S, curves_json, ends_s, goal_s
-from tfps.bench.images import LabelledImages, write_images
+from tfps.bench.images import LabelledImages, image_files
 from tfps.bench.memory import peak_mib
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
@@ -116,10 +115,7 @@ class Batch(Benchmark):
 
     def run(self, bench: Bench) -> None:
         """Start a cluster for each training, train on it, and end it."""
-        with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
-            images_path = write_images(Path(folder), self.images)
-            pixels_path = LabelledImages.load(images_path).write_pixels(Path(folder))
-            paths = {"images_path": str(images_path), "pixels_path": str(pixels_path)}
+        with image_files(self.images) as paths:
             for seed in self.seeds:
                 for batch_size in self.batch_sizes:
                     for steps in self.periods:

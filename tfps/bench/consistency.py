@@ -14,7 +14,6 @@ accuracy. Those trainings end after a number of examples.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from tfps.bench.case import Case
 from tfps.bench.delay import Delay
 from tfps.bench.epochs import steps_way
 from tfps.bench.goal import GOAL, NEVER_S, curves_json, ends_s, final_accuracy, goal_s
-from tfps.bench.images import LabelledImages, write_images
+from tfps.bench.images import LabelledImages, image_files
 from tfps.bench.mode_comparison import (
     bytes_per_example,
     comparisons,
@@ -138,10 +137,7 @@ class Consistency(Benchmark):
             name: Training(scenario.delay, scenario.train_share * self.train_s, self.look_every_s)
             for name, scenario in SCENARIOS.items()
         }
-        with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
-            images_path = write_images(Path(folder), self.images)
-            pixels_path = LabelledImages.load(images_path).write_pixels(Path(folder))
-            paths = {"images_path": str(images_path), "pixels_path": str(pixels_path)}
+        with image_files(self.images) as paths:
             for workers, plan, delays in (
                 (self.workers, _turns(self.seeds, dict.fromkeys(MODES, delayed)), "with"),
                 (FREE_WORKERS, self._free_turns(), "without"),

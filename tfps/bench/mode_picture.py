@@ -6,7 +6,7 @@ and speed of the same examples with local steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from tfps.bench.modes import (
     LOCAL_MODES,
     SYNCHRONOUS,
 )
-from tfps.bench.picture import Mark, draw_marks, name_axis, name_rows, picture
+from tfps.bench.picture import draw_spread, name_axis, name_rows, picture
 from tfps.bench.report import Spread
 from tfps.bench.style import BETWEEN, BLUE, DEEP, GREY, INK
 
@@ -79,16 +79,8 @@ def _draw_rates(axis: Any, cases: Cases, even: Cases, *, title: str) -> None:
     for y, case in enumerate(cases):
         without = own.get(case["mode"], 0.0)
         axis.barh(y, without, 0.66, facecolor="none", edgecolor=GREY[0], linewidth=1)
-        spread = rate(case, "updates")
-        mark = Mark(
-            row=y,
-            value=spread.median,
-            colour=COLOURS[case["mode"]],
-            height=0.46,
-            spread=spread,
-            beside=without,
-        )
-        draw_marks(axis, [mark])
+        colour = COLOURS[case["mode"]]
+        draw_spread(axis, y, rate(case, "updates"), colour=colour, height=0.46, beside=without)
     name_rows(axis, _titles(cases), margin=0.15)
     axis.set_xlim(left=0)
     label = "updates/s; a synchronous one is a round\nframes: without stragglers"
@@ -128,45 +120,23 @@ def _draw_staleness(axis: Any, cases: Cases) -> None:
 
 
 def _draw_counted(axes: Sequence[Any], cases: Cases, *, title: str, batch_size: int) -> None:
-    def accuracy_percent(case: Case) -> Spread:
-        return Spread.of([100 * each for each in final_accuracy(case).values()])
-
     traffic, accuracies, speeds = axes
-    _draw_spreads(traffic, cases, bytes_per_example, text="{:.0f}", height=0.6)
+    for y, case in enumerate(cases):
+        colour = COLOURS[case["mode"]]
+        bar: dict[str, Any] = {"colour": colour, "height": 0.6, "text": "{:.0f}"}
+        draw_spread(traffic, y, bytes_per_example(case), **bar)
+        percent = Spread.of([100 * each for each in final_accuracy(case).values()])
+        draw_spread(accuracies, y, percent, colour=colour, text=" {:.1f}", markersize=7)
+        draw_spread(speeds, y, examples_per_s(case, batch_size), **bar)
     traffic.set_xscale("log")
     traffic.minorticks_off()
-    name_rows(traffic, _titles(cases), margin=0.18)
-    name_axis(traffic, title=title, label="bytes per example, pushed and pulled")
-    _draw_spreads(accuracies, cases, accuracy_percent, text=" {:.1f}", height=None)
-    name_rows(accuracies, [""] * len(cases), margin=0.18)
+    for axis, label in (
+        (traffic, "bytes per example, pushed and pulled"),
+        (accuracies, "test accuracy at the end, %"),
+        (speeds, "examples/s"),
+    ):
+        name_rows(axis, _titles(cases), margin=0.18)
+        name_axis(axis, title=title if axis is traffic else None, label=label)
     accuracies.set_yticks([])
-    name_axis(accuracies, label="test accuracy at the end, %")
-    _draw_spreads(
-        speeds, cases, lambda case: examples_per_s(case, batch_size), text="{:.0f}", height=0.6
-    )
-    name_rows(speeds, [""] * len(cases), margin=0.18)
     speeds.set_yticks([])
-    name_axis(speeds, label="examples/s")
     speeds.set_xlim(left=0)
-
-
-def _draw_spreads(
-    axis: Any,
-    cases: Cases,
-    spread_of: Callable[[Case], Spread],
-    *,
-    text: str,
-    height: float | None,
-) -> None:
-    for y, case in enumerate(cases):
-        spread = spread_of(case)
-        mark = Mark(
-            row=y,
-            value=spread.median,
-            colour=COLOURS[case["mode"]],
-            height=height,
-            dot_size=7,
-            spread=spread,
-            text=text.format(spread.median),
-        )
-        draw_marks(axis, [mark])

@@ -15,7 +15,6 @@ the plain optimizer too it would look better than it is.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,7 +39,7 @@ from tfps.bench.contest import (
 )
 from tfps.bench.contestants import BASES, CONTESTANTS
 from tfps.bench.delay import Delay
-from tfps.bench.images import LabelledImages, write_images
+from tfps.bench.images import LabelledImages, image_files
 from tfps.bench.interval import Interval
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
@@ -118,10 +117,7 @@ class Staleness(Benchmark):
         return 2 * len(self.bases)
 
     def run(self, bench: Bench) -> None:
-        with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
-            images_path = write_images(Path(folder), self.images)
-            pixels_path = LabelledImages.load(images_path).write_pixels(Path(folder))
-            paths = {"images_path": str(images_path), "pixels_path": str(pixels_path)}
+        with image_files(self.images) as paths:
             with bench.cluster(self.workers, 1) as cluster:
                 for base in self.bases:
                     for phase in (TUNE, COMPARE):

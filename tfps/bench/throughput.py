@@ -279,7 +279,7 @@ def _rounded(ratio: float | None) -> float | None:
 def _panel(
     axis: Any, cases: list[Case], rows: list[str], quantity: Callable[[Case], Spread]
 ) -> None:
-    from tfps.bench.picture import Mark, draw_marks, name_axis, name_rows
+    from tfps.bench.picture import draw_spread, name_axis, name_rows
 
     lengths = sorted({case["steps_per_execution"] for case in cases})
     for case in cases:
@@ -289,16 +289,10 @@ def _panel(
         # The longest execution is the upper bar of its row; one alone stands in the middle.
         measured = [c["steps_per_execution"] for c in cases if c["row"] == case["row"]]
         offset = (len(measured) - 1) / 2 - sorted(measured).index(length)
-        median = spread.median
-        mark = Mark(
-            row=rows.index(case["row"]) + offset * BAR_HEIGHT,
-            value=median,
-            colour=(BLUE if case["row"].startswith("tfps") else GREY)[shade],
-            height=BAR_HEIGHT,
-            spread=spread,
-            text=f"{median:,.0f}" if median >= 100 else f"{median:.3g}",
-        )
-        draw_marks(axis, [mark])
+        colour = (BLUE if case["row"].startswith("tfps") else GREY)[shade]
+        y = rows.index(case["row"]) + offset * BAR_HEIGHT
+        text = "{:,.0f}" if spread.median >= 100 else "{:.3g}"
+        draw_spread(axis, y, spread, colour=colour, height=BAR_HEIGHT, text=text)
     name_rows(axis, [ROWS[row].title for row in rows], margin=0.22)
     axis.set_xlim(left=0)
     axis.locator_params(axis="x", nbins=4)

@@ -9,6 +9,7 @@ loop takes no arrays: both of them get one dataset function that does what Keras
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,30 +40,36 @@ class Setting:
 Epochs = Callable[[int, int, EpochClock], None]
 
 
-class SingleProcessFit:
+class WayToTrain(ABC):
+    """A way to train, made in a process of its own."""
+
+    @abstractmethod
+    def prepare(self, setting: Setting) -> Epochs:
+        """Make a model in the strategy's scope, where there is one, and return what trains it."""
+
+    def details(self) -> dict[str, Any]:
+        """What the report says of it besides."""
+        return {}
+
+
+class SingleProcessFit(WayToTrain):
     """Keras 3 in one process, without a cluster."""
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Compile a model and return what trains it."""
         import keras
 
         model = setting.model.build(keras)
         _compile(keras, model, setting)
         return _fit(keras, model, setting.images)
 
-    def details(self) -> dict[str, Any]:
-        """Nothing to add."""
-        return {}
 
-
-class StockFit:
+class StockFit(WayToTrain):
     """TensorFlow's strategy with tf_keras, which is the only Keras that it trains."""
 
     def __init__(self) -> None:
         self._strategy = _stock_strategy()
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Compile a model in the strategy's scope and return what trains it."""
         import tf_keras
 
         with self._strategy.scope():
@@ -70,29 +77,20 @@ class StockFit:
             _compile(tf_keras, model, setting)
         return _fit(tf_keras, model, setting.images, names_steps=True)
 
-    def details(self) -> dict[str, Any]:
-        """Nothing to add."""
-        return {}
 
-
-class StockLoop:
+class StockLoop(WayToTrain):
     """TensorFlow's strategy with a loop of one's own, after TensorFlow's tutorial."""
 
     def __init__(self) -> None:
         self._strategy = _stock_strategy()
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Trace a step function and return what schedules it."""
         import tf_keras
 
         return _loop(tf_keras, self._strategy, setting)
 
-    def details(self) -> dict[str, Any]:
-        """Nothing to add."""
-        return {}
 
-
-class TfpsFit:
+class TfpsFit(WayToTrain):
     """This library's strategy with Keras 3, by the carrier that it chooses itself."""
 
     transport = "auto"
@@ -107,7 +105,6 @@ class TfpsFit:
         )
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Compile a model in the strategy's scope and return what trains it."""
         import keras
 
         with self._strategy.scope():
@@ -136,7 +133,6 @@ class TfpsLoop(TfpsFit):
     """The same loop of one's own as `StockLoop`, line by line, with Keras 3."""
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Trace a step function and return what schedules it."""
         import keras
 
         return _loop(keras, self._strategy, setting)
@@ -155,7 +151,7 @@ class Row:
     """
 
     title: str
-    kind: type[Any]
+    kind: type[WayToTrain]
     needs_tf_keras: bool = False
     longest_only: bool = False
 

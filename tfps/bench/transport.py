@@ -272,23 +272,17 @@ def _by_size(
 
 def _by_work(axis: Any, cases: Sequence[Case]) -> None:
     """Two bars a row: the clock, and the CPU with the server's part of it."""
-    from tfps.bench.picture import Mark, draw_marks, name_axis, name_rows
+    from tfps.bench.picture import draw_spread, name_axis, name_rows
 
     for row, case in enumerate(cases):
-        for offset, spread, drawn, colour, label in (
-            (-0.2, ms(case), True, BLUE[1], "time"),
-            (0.2, case.cpu_ms_per_step, True, GREY[0], "CPU, all processes"),
-            (0.2, group_cpu_ms(case, "ps"), False, GREY[1], "CPU, parameter server"),
-        ):
-            mark = Mark(
-                row=row + offset,
-                value=spread.median,
-                colour=colour,
-                height=0.36,
-                label=label if row == 0 else None,
-                spread=spread if drawn else None,
-            )
-            draw_marks(axis, [mark])
+        # One row is enough for the legend.
+        labels = ("time", "CPU, all processes", "CPU, parameter server")
+        time, cpu, server = labels if row == 0 else (None, None, None)
+        draw_spread(axis, row - 0.2, ms(case), colour=BLUE[1], height=0.36, label=time)
+        cpu_ms = case.cpu_ms_per_step
+        draw_spread(axis, row + 0.2, cpu_ms, colour=GREY[0], height=0.36, label=cpu)
+        server_ms = group_cpu_ms(case, "ps").median
+        axis.barh(row + 0.2, server_ms, 0.36, color=GREY[1], label=server)
     name_rows(axis, [WORK[case["row"]] for case in cases], margin=0.18)
     axis.set_xlim(left=0)
     title = f"A push of {size_text(MLP_BYTES)}, direct over unix: ms"

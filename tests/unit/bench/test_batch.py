@@ -158,8 +158,3 @@ def test_the_learning_rate_follows_the_batch() -> None:
     assert float(Batch().rate(256)(0)) == pytest.approx(2e-3)
     assert float(Batch(rule="linear").rate(256)(0)) == pytest.approx(4e-3)
     assert float(Batch().rate(64)(0)) == pytest.approx(1e-3)
-
-
-def test_a_turn_for_each_pair_and_seed() -> None:
-    assert Batch().turns == 3 * 5 * 3
-    assert Batch().quick().turns == 4
