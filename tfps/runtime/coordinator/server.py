@@ -34,11 +34,6 @@ class Server:
 
     Args:
         index: of the task; server 0 hands out tickets.
-        address: of the task, ``host:port``.
-        connections: open lines to it.
-        contents: what is made there.
-        workers: how many can take part.
-        mode: when it applies a gradient, and how far a worker may run ahead.
     """
 
     def __init__(
