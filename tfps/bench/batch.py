@@ -184,24 +184,24 @@ class Batch(Benchmark):
             "details": steps_way(strategy),
         }
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
+    def cases(self, results: Results) -> list[Case]:
+        return by_period(results)
+
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
         taken = choice(results).pair
-        return [
-            case.as_json(
-                learning_rate=round(learning_rate(case), 7),
-                is_chosen=pair_of(case) == taken,
-                examples_per_s=examples_per_s(case),
-                memory_mib=case.spread("memory_mib"),
-                seconds_to_goal={
-                    seed: None if at_s == NEVER_S else round(at_s, 2)
-                    for seed, at_s in goal_s(case).items()
-                },
-                cpu_ms_per_step=case.cpu_ms_per_step,
-                other_cores=round(case.other_cores, 2),
-                curves=curves_json(case),
-            )
-            for case in by_period(results)
-        ]
+        return {
+            "learning_rate": round(learning_rate(case), 7),
+            "is_chosen": pair_of(case) == taken,
+            "examples_per_s": examples_per_s(case),
+            "memory_mib": case.spread("memory_mib"),
+            "seconds_to_goal": {
+                seed: None if at_s == NEVER_S else round(at_s, 2)
+                for seed, at_s in goal_s(case).items()
+            },
+            "cpu_ms_per_step": case.cpu_ms_per_step,
+            "other_cores": round(case.other_cores, 2),
+            "curves": curves_json(case),
+        }
 
     def findings(self, results: Results) -> dict[str, Any]:
         taken = choice(results)

@@ -212,39 +212,35 @@ class Consistency(Benchmark):
             measured[scenario] = _answer(watch) | traffic
         return {"scenarios": measured, "details": steps_way(strategy)}
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
-        return [
-            self._entry(results, case)
-            for scenario in scenarios(results)
-            for case in of_scenario(results, scenario)
-        ]
+    def cases(self, results: Results) -> list[Case]:
+        return [case for name in scenarios(results) for case in of_scenario(results, name)]
 
-    def _entry(self, results: Results, case: Case) -> dict[str, Any]:
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
         scenario, mode = case["scenario"], case["mode"]
         others = [c["mode"] for c in of_scenario(results, scenario) if c is not case]
         gains = {other: gain(results, scenario, mode, other) for other in others}
-        return case.as_json(
-            updates_per_s=rate(case, "updates"),
-            examples_per_s=examples_per_s(case, self.batch_size),
-            bytes_per_example=bytes_per_example(case),
-            dropped_per_s=rate(case, "dropped"),
-            staleness_updates=staleness_updates(case),
-            largest_gap_steps=largest_gap_steps(case),
-            seconds_to_goal={
+        return {
+            "updates_per_s": rate(case, "updates"),
+            "examples_per_s": examples_per_s(case, self.batch_size),
+            "bytes_per_example": bytes_per_example(case),
+            "dropped_per_s": rate(case, "dropped"),
+            "staleness_updates": staleness_updates(case),
+            "largest_gap_steps": largest_gap_steps(case),
+            "seconds_to_goal": {
                 # Without a look before the end nobody knows.
                 seed: None if at_s == NEVER_S or scenario == COUNTED else round(at_s, 2)
                 for seed, at_s in goal_s(case).items()
             },
-            final_accuracy={seed: round(a, 4) for seed, a in final_accuracy(case).items()},
-            final_accuracy_minus={
+            "final_accuracy": {seed: round(a, 4) for seed, a in final_accuracy(case).items()},
+            "final_accuracy_minus": {
                 other: None if gained is None else gained.as_json()
                 for other, gained in gains.items()
             },
-            cpu_ms_per_step=case.cpu_ms_per_step,
-            other_cores=round(case.other_cores, 2),
-            worker_steps={seed: run["worker_steps"] for seed, run in case.runs.items()},
-            curves=curves_json(case),
-        )
+            "cpu_ms_per_step": case.cpu_ms_per_step,
+            "other_cores": round(case.other_cores, 2),
+            "worker_steps": {seed: run["worker_steps"] for seed, run in case.runs.items()},
+            "curves": curves_json(case),
+        }
 
     def bars(self, results: Results) -> list[Bar]:
         return comparisons(results)

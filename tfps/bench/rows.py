@@ -113,15 +113,12 @@ class Rows(Benchmark):
         )
         return epochs_answer(strategy, clock.samples[1:])  # the first one traces
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
-        return [
-            case.as_json(
-                steps_per_s=case.steps_per_s,
-                cpu_ms_per_step=case.cpu_ms_per_step,
-                other_cores=round(case.other_cores, 2),
-            )
-            for case in results.cases
-        ]
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        return {
+            "steps_per_s": case.steps_per_s,
+            "cpu_ms_per_step": case.cpu_ms_per_step,
+            "other_cores": round(case.other_cores, 2),
+        }
 
     def bars(self, results: Results) -> list[Bar]:
         bars = []

@@ -16,6 +16,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from tfps.bench.case import Case
 from tfps.bench.report import Bar, Report
 from tfps.bench.results import Results
 from tfps.bench.table import bar_lines, note
@@ -63,9 +64,17 @@ class Benchmark(ABC):
         """
         raise NotImplementedError
 
-    @abstractmethod
+    def cases(self, results: Results) -> list[Case]:
+        """The cases in the order of the report."""
+        return results.cases
+
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        """What the report says of a case beside its axes and samples, by its key."""
+        raise NotImplementedError
+
     def entries(self, results: Results) -> list[dict[str, Any]]:
         """The cases as they stand in the report."""
+        return [case.as_json(self.quantities(results, case)) for case in self.cases(results)]
 
     def bars(self, results: Results) -> list[Bar]:
         """Every comparison that has an aim."""

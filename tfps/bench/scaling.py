@@ -125,17 +125,17 @@ class Scaling(Benchmark):
 
         return dataset
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
-        return [
-            case.as_json(
-                steps_per_s=case.steps_per_s,
-                cpu_ms_per_step=case.cpu_ms_per_step,
-                server_cpu_ms_per_push=server_cpu_ms_per_push(case),
-                share_kept=share_kept(results, case),
-                other_cores=round(case.other_cores, 2),
-            )
-            for case in by_workers(results)
-        ]
+    def cases(self, results: Results) -> list[Case]:
+        return by_workers(results)
+
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        return {
+            "steps_per_s": case.steps_per_s,
+            "cpu_ms_per_step": case.cpu_ms_per_step,
+            "server_cpu_ms_per_push": server_cpu_ms_per_push(case),
+            "share_kept": share_kept(results, case),
+            "other_cores": round(case.other_cores, 2),
+        }
 
     def bars(self, results: Results) -> list[Bar]:
         case = by_workers(results)[-1]

@@ -175,19 +175,18 @@ class Throughput(Benchmark):
         train(1 + self.epochs, steps, clock)  # the first one fills the buffers of the input
         return clock.samples[1:]
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
-        return [
-            case.as_json(
-                batch_size=self.batch_size,
-                steps_per_s=case.steps_per_s,
-                cpu_ms_per_step=case.cpu_ms_per_step,
-                other_cores=round(case.other_cores, 2),
-                ratio_to_stock_fit=_rounded(ratio(results, case, BASELINE)),
-                ratio_to_single_fit=_rounded(ratio(results, case, SINGLE)),
-            )
-            for shape in shapes(results)
-            for case in of_shape(results, shape)
-        ]
+    def cases(self, results: Results) -> list[Case]:
+        return [case for shape in shapes(results) for case in of_shape(results, shape)]
+
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        return {
+            "batch_size": self.batch_size,
+            "steps_per_s": case.steps_per_s,
+            "cpu_ms_per_step": case.cpu_ms_per_step,
+            "other_cores": round(case.other_cores, 2),
+            "ratio_to_stock_fit": _rounded(ratio(results, case, BASELINE)),
+            "ratio_to_single_fit": _rounded(ratio(results, case, SINGLE)),
+        }
 
     def bars(self, results: Results) -> list[Bar]:
         return [_bar(results, shape, aim) for shape in SHAPES for aim in shape.aims]

@@ -161,17 +161,17 @@ class Transport(Benchmark):
                 run(counts[name], clocks[name])
         return {name: clock.samples for name, clock in clocks.items()}
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
-        return [
-            case.as_json(
-                ms_per_exchange=ms(case),
-                cpu_ms_per_exchange=case.cpu_ms_per_step,
-                worker_cpu_ms_per_exchange=group_cpu_ms(case, "worker"),
-                ps_cpu_ms_per_exchange=group_cpu_ms(case, "ps"),
-                other_cores=round(case.other_cores, 2),
-            )
-            for case in [*echoes(results), *(c for c in work(results) if c["row"] != "echo")]
-        ]
+    def cases(self, results: Results) -> list[Case]:
+        return [*echoes(results), *(case for case in work(results) if case["row"] != "echo")]
+
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        return {
+            "ms_per_exchange": ms(case),
+            "cpu_ms_per_exchange": case.cpu_ms_per_step,
+            "worker_cpu_ms_per_exchange": group_cpu_ms(case, "worker"),
+            "ps_cpu_ms_per_exchange": group_cpu_ms(case, "ps"),
+            "other_cores": round(case.other_cores, 2),
+        }
 
     def tables(self, results: Results) -> list[Table]:
         cases = echoes(results)
