@@ -177,7 +177,9 @@ class Bench:
         """What was measured up to now."""
         return Results()
 
-    def cluster(self, workers: int, ps: int, *, name: str = "cluster", **options: Any) -> Any:
+    def cluster(
+        self, workers: int, ps: int, *, name: str = "cluster", **options: Any
+    ) -> LocalCluster:
         """A cluster that goes on from turn to turn; use it in a ``with`` statement."""
         return LocalCluster(workers, ps, log_dir=self.log_dir / name, **options)
 

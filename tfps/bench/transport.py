@@ -31,6 +31,7 @@ from tfps.bench.style import BLUE, GREY, INK
 from tfps.bench.table import case_table, number_text, spread_text
 from tfps.bench.usage import EpochClock, Sample
 from tfps.bench.workload import MODELS
+from tfps.launch import LocalCluster
 from tfps.transport.direct.secret import SECRET_VARIABLE
 
 MLP_BYTES = MODELS["mlp"].size_bytes
@@ -228,7 +229,7 @@ def _environments(folder: Path) -> dict[bool, dict[str, str]]:
     return {False: plain, True: plain | make_certificates(folder)}
 
 
-def _cluster(bench: Bench, environment: Mapping[str, str]) -> Any:
+def _cluster(bench: Bench, environment: Mapping[str, str]) -> LocalCluster:
     name = "cluster-tls" if len(environment) > 1 else "cluster"
     return bench.cluster(1, 1, name=name, environment=environment)
 
