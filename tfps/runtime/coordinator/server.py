@@ -103,7 +103,7 @@ class Server:
         return self.index == 0
 
     def open_tickets(self, count: int) -> int:
-        """Start a round of tickets; answers the first."""
+        """Open the tickets of a run; answers the first."""
         return int(self._open(count)[0])
 
     def set_limit(self, limit: int) -> int:
