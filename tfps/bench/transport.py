@@ -140,7 +140,7 @@ class Transport(Benchmark):
             runs = {name: echo.loop(name, size_bytes) for name in carriers}
             for name, samples in self._take_turns(runs, tasks, trial=TRIAL_EXCHANGES).items():
                 found += [_entry("echo", name, size_bytes, sample) for sample in samples]
-            echo.forget(carriers, size_bytes)
+            echo.forget()
         if has_work:
             fits = {row: still_fit(strategy, updates=row == "adam") for row in ("ledger", "adam")}
             for row, samples in self._take_turns(fits, tasks, trial=TRIAL_STEPS).items():
