@@ -43,7 +43,7 @@ def _rows(page: str) -> dict[str, list[str]]:
 def _texts() -> Iterator[str]:
     """Every text in the library's code, docstrings and comments left out."""
     for path in (ROOT / "tfps").rglob("*.py"):
-        if "bench" in path.parts:
+        if "bench" in path.relative_to(ROOT).parts:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
