@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import pytest
 
+import pytest_tfps
 import tfps
 from tests.integration.project import pages
 from tests.integration.project.pages import ROOT
@@ -122,6 +123,25 @@ def test_each_public_name_is_listed_as_its_documentation_begins() -> None:
         for name, (sentence, link) in _rows("api").items()
     }
     assert shown == expected
+
+
+def test_each_fixture_and_marker_of_the_plugin_is_listed() -> None:
+    """Beside the names: they are asked for by their names, not imported."""
+    rows = re.findall(
+        r"^\| (fixture|marker) `(\w+)` \| (.*?) \| \[pytest_tfps.py\]\(../../pytest_tfps.py\) \|$",
+        pages.text_of(f"{FOLDER}/api.md"),
+        re.M,
+    )
+    fixtures = {name: value for name, value in vars(pytest_tfps).items() if name[:5] == "tfps_"}
+    expected = {
+        ("fixture", name, (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " "))
+        for name, value in fixtures.items()
+    }
+    for name, text in pytest_tfps.MARKERS.items():
+        call, _, meaning = text.partition(": ")
+        expected.add(("marker", name, f"`{call}`: {meaning}."))
+    assert len(expected) == 5
+    assert set(rows) == expected
 
 
 def _of_tfps(name: str) -> Any:
