@@ -1,16 +1,16 @@
 """A fresh chief process for one turn of a benchmark.
 
-usage: python -m tfps.bench.chief MODULE ORDER.json RESULT.json
+usage: python -m tfps.bench.chief MODULE:FUNCTION ORDER.json RESULT.json
 
-MODULE is one of `tfps.bench` with a function `measure` from the order to the result, both JSON. The
-cluster is the one of TF_CONFIG; it goes on when this process ends.
+The function is one of `tfps.bench` from the order to the result, both JSON. The cluster is the one
+of TF_CONFIG; it goes on when this process ends.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
+import pkgutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from typing import Any
 from tfps.launch.parent import end_with_parent
 
 
-def main(module: str, order_path: str, result_path: str) -> None:
+def main(function: str, order_path: str, result_path: str) -> None:
     """Read the order, measure, write the result."""
     end_with_parent()
     order = json.loads(Path(order_path).read_text())
-    result = importlib.import_module(module).measure(order)
+    result = pkgutil.resolve_name(function)(order)
     Path(result_path).write_text(json.dumps(result))
 
 

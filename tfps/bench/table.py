@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -30,6 +31,26 @@ def plain_table(title: str, columns: Sequence[str]) -> Table:
     table.add_column("", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def case_table(
+    title: str,
+    names: Sequence[str],
+    cases: Sequence[Any],
+    columns: Mapping[str, Callable[[Any], str]],
+) -> Table:
+    """A row for each case, whose cells its columns say.
+
+    Args:
+        title: of the table.
+        names: of the rows.
+        cases: one or several for a row, as the columns want them.
+        columns: by their headings.
+    """
+    table = plain_table(title, list(columns))
+    for name, case in zip(names, cases, strict=True):
+        table.add_row(name, *(cell(case) for cell in columns.values()))
     return table
 
 

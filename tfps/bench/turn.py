@@ -24,22 +24,22 @@ class Turn:
 
     Args:
         name: in messages, and of the log.
-        module: has `measure`, see `tfps.bench.chief`.
-        order: what `measure` gets.
+        function: of a module, see `tfps.bench.chief`.
+        order: what the function gets.
         needs_cluster: False for what trains in the chief alone.
         environment: further variables; decides Keras's flavour, before TensorFlow is imported.
         timeout_s: it fails when it takes longer.
     """
 
     name: str
-    module: str
+    function: str
     order: Mapping[str, Any]
     needs_cluster: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = TURN_TIMEOUT_S
 
     def run(self, cluster: LocalCluster, *, log_dir: Path) -> Any:
-        """Run it and return what `measure` answered.
+        """Run it and return what the function answered.
 
         Raises:
             TaskFailed: the process failed; the message has its last lines.
@@ -50,7 +50,7 @@ class Turn:
         with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
             order_path, result_path = Path(folder) / "order.json", Path(folder) / "result.json"
             order_path.write_text(json.dumps(dict(self.order)))
-            module = ["-P", "-m", "tfps.bench.chief", self.module]
+            module = ["-P", "-m", "tfps.bench.chief", self.function]
             chief = start_program(
                 name=f"chief for {self.name}",
                 command=[sys.executable, *module, str(order_path), str(result_path)],

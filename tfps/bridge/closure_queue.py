@@ -148,7 +148,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             with self._queue_lock:
                 self._joining -= 1
 
-    def rest(self, timeout_s: float) -> None:
+    def wait_until_idle(self, timeout_s: float) -> None:
         """Wait until no closure is left or one has failed, but at most so long.
 
         Unlike in `wait` more closures may be scheduled meanwhile, and no worker leaves for it.

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
+from tfps.bench.checkpoint import SavingBenchmark
+from tfps.bench.rows import Rows
+from tfps.bench.runner import Benchmark, run
+from tfps.bench.scaling import Scaling
+from tfps.bench.transport import Transport
 from tfps.errors import TfpsError
 
 MODELS = click.Choice(["mlp", "layers"])
@@ -75,61 +81,6 @@ def throughput(
         if (not models or shape.model in models) and (not workers or shape.workers in workers)
     ]
     results = _followed(run, replace(settings, shapes=shapes), output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
-
-
-@_benchmark
-def transport(*, quick: bool, output: Path, repetitions: int | None) -> None:
-    """Time and CPU of one exchange with a parameter server, by carrier, from 4 KB to 64 MB.
-
-    Says too what a server's ledger and its optimizer add to an exchange: about 5 minutes on two
-    cores. With the `openssl` command there are rows for encrypted connections.
-    """
-    from tfps.bench.transport.benchmark import Transport, run
-    from tfps.bench.transport.plot import write_plot
-    from tfps.bench.transport.table import tables
-
-    settings = _settings(Transport(), quick=quick, repetitions=repetitions)
-    results = _followed(run, settings, output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
-
-
-@_benchmark
-@click.option("--workers", type=click.IntRange(min=2), help="How many. [default: 16]")
-def scaling(*, quick: bool, output: Path, repetitions: int | None, workers: int | None) -> None:
-    """What many workers keep of one worker's rate, and the servers' CPU per push.
-
-    A step sleeps 50 ms, so workers of one machine do not fight for its cores: about 6 minutes on
-    two cores, with 21 processes of half a GB.
-    """
-    from tfps.bench.scaling.benchmark import Scaling, run
-    from tfps.bench.scaling.plot import write_plot
-    from tfps.bench.scaling.table import tables
-
-    settings = _settings(Scaling(), quick=quick, repetitions=repetitions, workers=workers)
-    results = _followed(run, settings, output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
-
-
-@_benchmark
-@click.option(
-    "--mib",
-    type=click.IntRange(min=1),
-    multiple=True,
-    help="Size of a table; may be repeated. [default: 64, 256]",
-)
-def rows(*, quick: bool, output: Path, repetitions: int | None, mib: tuple[int, ...]) -> None:
-    """Updates of a batch's rows of an embedding table, against those of all rows.
-
-    SGD and Adam on one worker and one server: about 5 minutes on two cores, and 3 GB of memory.
-    """
-    from tfps.bench.rows.benchmark import Rows, run
-    from tfps.bench.rows.plot import write_plot
-    from tfps.bench.rows.table import tables
-
-    sizes = tuple(sorted(set(mib))) or None
-    settings = _settings(Rows(), quick=quick, repetitions=repetitions, mib=sizes)
-    results = _followed(run, settings, output=output)
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
@@ -249,21 +200,44 @@ def placement(*, quick: bool, output: Path, repetitions: int | None) -> None:
     _present(results, settings, tables=tables, write_plot=write_plot, output=output)
 
 
-@_benchmark
-@click.option("--mib", type=click.IntRange(min=1), help="Of the model's weights. [default: 1024]")
-def checkpoint(*, quick: bool, output: Path, repetitions: int | None, mib: int | None) -> None:
-    """Checkpoints: seconds, rest of training and memory, against tf.train.Checkpoint.
+def command_of(kind: type[Benchmark]) -> click.Command:
+    """Make the command of a benchmark: each of its fields that is an option is one."""
 
-    A model of 1 GiB with Adam's slots on two servers, restored into one and three as well: eight
-    minutes, 10 GB of disk and 12 GB of memory.
-    """
-    from tfps.bench.checkpoint.benchmark import SavingBenchmark, run
-    from tfps.bench.checkpoint.plot import write_plot
-    from tfps.bench.checkpoint.table import tables
+    def call(*, quick: bool, output: Path, **given: Any) -> None:
+        # A tuple is an option that may be repeated.
+        named = {
+            name: tuple(sorted(set(value))) if isinstance(value, tuple) else value
+            for name, value in given.items()
+        }
+        settings = _settings(kind(), quick=quick, **{k: v for k, v in named.items() if v != ()})
+        results = _followed(run, settings, output=output)
+        report = settings.report(results).write(output)
+        picture = output / f"{report.stem}.png"
+        settings.draw(results, picture)
+        console = Console()
+        console.print(settings.present(results))
+        console.print(f"Written: {report}, {picture}")
 
-    settings = _settings(SavingBenchmark(), quick=quick, repetitions=repetitions, mib=mib)
-    results = _followed(run, settings, output=output)
-    _present(results, settings, tables=tables, write_plot=write_plot, output=output)
+    options = [
+        click.option(
+            choice.flag or f"--{field.name}",
+            field.name,
+            type=choice.kind,
+            multiple=choice.is_repeated,
+            help=choice.text,
+        )
+        for field in fields(kind)
+        for choice in (field.metadata.get("option"),)
+        if choice is not None
+    ]
+    for option in reversed(options):
+        call = option(call)
+    call.__name__, call.__doc__ = kind.name, kind.help()
+    return _benchmark(call)
+
+
+for _kind in (Rows, SavingBenchmark, Scaling, Transport):
+    command_of(_kind)
 
 
 def _settings(default: Any, *, quick: bool, **given: object) -> Any:
@@ -296,8 +270,6 @@ def _present(
     output: Path,
 ) -> None:
     """Print the tables, write the report and the picture, and say where."""
-    from rich.console import Console
-
     report = results.report(settings.as_json()).write(output)
     picture = write_plot(results, output / f"{report.stem}.png")
     console = Console()

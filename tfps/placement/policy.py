@@ -74,8 +74,8 @@ class ByRule:
     not meet.
 
     Args:
-        rules: a regular expression to the index of a server, or to a policy.
-        otherwise: for variables in whose path no pattern is found.
+        rules: a regular expression to the index of a server, to a policy or to a policy's name.
+        otherwise: a policy, or its name, for variables in whose path no pattern is found.
 
     Raises:
         ConfigError: no regular expressions, or neither an index nor a policy.
@@ -88,11 +88,13 @@ class ByRule:
     1
     """
 
-    rules: Mapping[str, int | Placement]
-    otherwise: Placement = LeastLoaded()
+    rules: Mapping[str, int | Placement | str]
+    otherwise: Placement | str = LeastLoaded()
 
     def __post_init__(self) -> None:
         problems = [p for rule in self.rules.items() for p in _rule_problems(*rule)]
+        if not _chooses(self.otherwise):
+            problems.append(f"otherwise: received {self.otherwise!r}, expected {EXPECTED}")
         if problems:
             raise ConfigError(problems, source="ByRule")
 
@@ -105,7 +107,7 @@ class ByRule:
         )
         if isinstance(target, int):
             return target
-        return target.choose(
+        return resolve(target).choose(
             newcomer, bytes_per_server=bytes_per_server, variables_placed=variables_placed
         )
 
@@ -117,14 +119,14 @@ def _rule_problems(rule: str, target: Any) -> list[str]:
     except re.error as error:
         problems.append(f"{rule!r}: received no regular expression ({error}), expected one")
     is_index = isinstance(target, int) and not isinstance(target, bool) and target >= 0
-    if not is_index and not _is_policy(target):
+    if not is_index and not _chooses(target):
         problems.append(
-            f"{rule!r}: received {target!r}, expected the index of a server, from 0, or a policy"
+            f"{rule!r}: received {target!r}, expected the index of a server, from 0, or {EXPECTED}"
         )
     return problems
 
 
-def server_problems(placement: Placement, *, servers: int, source: str = "") -> list[str]:
+def server_problems(placement: Placement | str, *, servers: int, source: str = "") -> list[str]:
     """Say which rules name servers that a cluster does not have.
 
     Args:
@@ -153,6 +155,7 @@ ALIASES: Mapping[str, Callable[[], Placement]] = {
     "least_loaded": LeastLoaded,
     "round_robin": RoundRobin,
 }
+EXPECTED = f"an object with a method choose() or one of {', '.join(map(repr, ALIASES))}"
 
 
 def resolve(placement: Placement | str | None) -> Placement:
@@ -168,10 +171,12 @@ def resolve(placement: Placement | str | None) -> Placement:
     if _is_policy(placement):
         assert isinstance(placement, Placement)
         return placement
-    raise ConfigError(
-        f"placement: received {placement!r}, expected an object with a method choose() or one of "
-        f"{', '.join(repr(alias) for alias in ALIASES)}"
-    )
+    raise ConfigError(f"placement: received {placement!r}, expected {EXPECTED}")
+
+
+def _chooses(value: Any) -> bool:
+    """Whether a value is a policy, or the name of one."""
+    return _is_policy(value) or (isinstance(value, str) and value in ALIASES)
 
 
 def _is_policy(value: Any) -> bool:

@@ -76,6 +76,7 @@ class TicketRun:
         self.metrics = np.zeros([compiled.program.metric_items])
         self.outputs = np.zeros([compiled.program.output_items])
         self.running = False
+        self._ended = False  # whether all closures had, when the latest sample was taken
         self._limit = self.first
         self._lost = LostWorkers(coordinator, lines=runtime.worker_lines)
         self._recalled = False
@@ -111,6 +112,7 @@ class TicketRun:
         self._schedule(self._runtime.workers)
 
     def _schedule(self, closures: int) -> None:
+        self._ended = False
         for _ in range(closures):
             private.schedule_callable(self._coordinator, self._closure)
 
@@ -126,12 +128,12 @@ class TicketRun:
         """
         while self.completed < steps:
             due_s = self._sampled_s + self._period_s(steps - self.completed)
-            self._queue.rest(max(0.0, due_s - time.monotonic()))
-            finished = self._coordinator.done()
+            self._queue.wait_until_idle(max(0.0, due_s - time.monotonic()))
+            self._ended = self._coordinator.done()
             self._invited.cancel(self._queue.barred)
             self.sample()
             meanwhile(self.completed)
-            if finished and self.completed < steps:
+            if self._ended and self.completed < steps:
                 if self._recalled:
                     self._recalled = False
                     self._send_out()
@@ -209,13 +211,14 @@ class TicketRun:
         All weights are of one version then. A worker that hangs is not waited for once it was let
         out on the servers.
         """
-        if self.running:
+        if self.running and not self._ended:
             self._runtime.ticket_server.halt()
             try:
                 self._coordinator.join()
             finally:
                 self.running = self._recalled = False
             self.sample()
+        self.running = self._recalled = False
 
     def drain_for_another_run(self) -> None:
         """Drain for another run; the next `run_to` goes on where this one has stopped."""

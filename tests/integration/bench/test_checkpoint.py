@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
-from tfps.bench.checkpoint.ways import BESIDE, RESTORE, SAVE, TFPS, WAYS
+from tfps.bench.checkpoint import BESIDE, RESTORE, SAVE, TFPS, WAYS
 
 
 @pytest.mark.timeout(240)

@@ -13,7 +13,7 @@ from tfps.bench.consistency.benchmark import Consistency
 from tfps.bench.consistency.modes import ALL_MODES, LOCAL_MODES
 from tfps.bench.consistency.plot import write_plot
 from tfps.bench.consistency.results import ConsistencyCase, ConsistencyResults
-from tfps.bench.consistency.scenarios import SCENARIOS
+from tfps.bench.consistency.scenarios import FREE_WORKERS, SCENARIOS
 from tfps.bench.consistency.table import tables
 from tfps.bench.delay import Delay
 from tfps.bench.goal import NEVER_S
@@ -137,7 +137,7 @@ def test_the_report_holds_histograms_curves_and_intervals(
 ) -> None:
     content = json.loads(results.report(Consistency().as_json()).write(tmp_path).read_text())
     cases = {(case["scenario"], case["mode"]): case for case in content["cases"]}
-    assert len(cases) == 6 + 6 + 3 + 2 + 7
+    assert len(cases) == 6 + 6 + 3 + 2 + 8
     backup = cases["constant", "backup"]
     assert backup["staleness_updates"] == {"0": 3, "2": 3 * 178, "16": 3}
     assert backup["seconds_to_goal"] == {"1": 6.0, "2": 6.0, "3": 6.0}
@@ -171,8 +171,10 @@ def test_a_turn_for_each_mode_and_fewer_for_local_steps() -> None:
     assert settings.turns == 5 * (6 + 2) + 3 * len(LOCAL_MODES)
     assert settings.local_seeds == [1, 2, 3]
     assert Consistency(repetitions=1).local_seeds == [1]
-    made = [row.make().period_steps for row in LOCAL_MODES.values()]
-    assert made == [1, 4, 16, 64, 16]
+    made = [row.make() for row in LOCAL_MODES.values()]
+    assert [mode.period_steps for mode in made] == [1, 4, 16, 64, 16, 16]
+    assert [mode.synchronous for mode in made] == [False] * 4 + [True, False]
+    assert [mode.elasticity for mode in made] == [None] * 5 + [0.9 / FREE_WORKERS]
 
 
 def test_stragglers_are_as_stated() -> None:

@@ -48,11 +48,11 @@ def test_a_recalled_closure_is_run_by_another_worker(cluster: Cluster) -> None:
 @pytest.mark.parametrize("error", [None, RuntimeError("of the user's")])
 def test_who_rests_is_woken_by_the_end(cluster: Cluster, error: Exception | None) -> None:
     first = cluster.put().next_run()
-    cluster.queue.rest(0.05)  # comes back although the closure goes on
+    cluster.queue.wait_until_idle(0.05)  # comes back although the closure goes on
     woken = threading.Event()
 
     def rest() -> None:
-        cluster.queue.rest(2 * DEADLINE_S)
+        cluster.queue.wait_until_idle(2 * DEADLINE_S)
         woken.set()
 
     threading.Thread(target=rest, daemon=True).start()

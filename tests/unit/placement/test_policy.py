@@ -93,6 +93,8 @@ def test_the_first_rule_that_is_found_in_the_path_decides() -> None:
     assert _by(placement, "tower_a/dense/kernel") == 0
     assert _by(placement, "tower_a/dense/bias") == 1  # the one that holds least
     assert _by(ByRule({}, otherwise=ByRule({"": 2})), "anything") == 2
+    assert _by(ByRule({"a": "round_robin"}, otherwise="least_loaded"), "table") == 0
+    assert _by(ByRule({"a": "round_robin"}, otherwise="least_loaded"), "query") == 1
     assert resolve(placement) is placement
 
 
@@ -100,8 +102,8 @@ def test_the_first_rule_that_is_found_in_the_path_decides() -> None:
     ("rules", "expected"),
     [
         ({"(": 0}, "'(': received no regular expression"),
-        ({"a": -1}, "'a': received -1, expected the index of a server, from 0, or a policy"),
-        ({"a": "least_loaded"}, "'a': received 'least_loaded', expected the index"),
+        ({"a": -1}, "'a': received -1, expected the index of a server, from 0, or an object"),
+        ({"a": "least_filled"}, "'a': received 'least_filled', expected the index"),
         ({"a": True}, "'a': received True"),
         ({"a": RoundRobin}, "'a': received <class"),
     ],
@@ -111,6 +113,14 @@ def test_a_rule_that_is_none(rules: Any, expected: str) -> None:
         ByRule(rules)
     (problem,) = caught.value.problems
     assert problem.startswith(expected)
+
+
+@pytest.mark.parametrize("wrong", ["least_filled", 1, RoundRobin, ["round_robin"]])
+def test_what_rules_leave_goes_to_a_policy(wrong: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ByRule({}, otherwise=wrong)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"otherwise: received {wrong!r}, expected an object with")
 
 
 def test_rules_for_servers_that_are_not_there() -> None:

@@ -120,4 +120,4 @@ def _turn(order: BatchOrder, *, workers: int, log_dir: Path) -> Any:
     with LocalCluster(workers, 1, log_dir=log_dir / name) as cluster:
         groups = {role: processes(cluster, role) for role in ("worker", "ps")}
         fields = asdict(replace(order, groups=groups))
-        return Turn(name, "tfps.bench.batch.turn", fields).run(cluster, log_dir=log_dir)
+        return Turn(name, "tfps.bench.batch.turn:measure", fields).run(cluster, log_dir=log_dir)

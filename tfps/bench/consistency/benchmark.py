@@ -132,7 +132,7 @@ def run(
                     progress(f"{workers} workers {delays} delays, seed {seed}: {title}")
                     fields = {name: asdict(training) for name, training in trainings.items()}
                     order = replace(shared, mode=mode, seed=seed, trainings=fields)
-                    turn = Turn(mode, "tfps.bench.consistency.turn", asdict(order))
+                    turn = Turn(mode, "tfps.bench.consistency.turn:measure", asdict(order))
                     results.add(mode, seed, turn.run(cluster, log_dir=log_dir))
     return results
 

@@ -54,6 +54,7 @@ MODES = {
 }
 PERIODS_STEPS = (1, 4, 16, 64)
 AVERAGED_STEPS = 16
+ELASTICITY = 0.45  # 0.9 divided by the number of workers, as in the paper
 LOCAL = {steps: f"local_{steps}" for steps in PERIODS_STEPS}
 # What an exchange for several steps saves, and what it costs in accuracy.
 LOCAL_MODES = {
@@ -65,6 +66,11 @@ LOCAL_MODES = {
         f"local steps {AVERAGED_STEPS}, averaged",
         "LocalSteps",
         {"period_steps": AVERAGED_STEPS, "synchronous": True},
+    ),
+    f"local_{AVERAGED_STEPS}_elastic": ModeRow(
+        f"local steps {AVERAGED_STEPS}, elastic",
+        "LocalSteps",
+        {"period_steps": AVERAGED_STEPS, "elasticity": ELASTICITY},
     ),
 }
 ALL_MODES = MODES | LOCAL_MODES

@@ -148,4 +148,4 @@ def _turn(
         images_path=images_path,
         pixels_path=pixels_path,
     )
-    return Turn(name, "tfps.bench.staleness.turn", asdict(order), timeout_s=TURN_TIMEOUT_S)
+    return Turn(name, "tfps.bench.staleness.turn:measure", asdict(order), timeout_s=TURN_TIMEOUT_S)

@@ -126,7 +126,7 @@ def _turn(order: ThroughputOrder) -> Turn:
     """One row, in a chief process of its own."""
     return Turn(
         name=order.row,
-        module="tfps.bench.throughput.turn",
+        function="tfps.bench.throughput.turn:measure",
         order=asdict(order),
         needs_cluster=order.row != SINGLE,
         environment={"TF_USE_LEGACY_KERAS": "1"} if ROWS[order.row].needs_tf_keras else {},

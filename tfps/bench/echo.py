@@ -1,4 +1,4 @@
-"""What the chief of one turn of `tfps bench transport` does.
+"""A server function that sends back what it gets: an exchange without a server's work.
 
 An exchange is measured where steps take place: in one function on the worker, a loop in which each
 request is the reply before it. What the chief adds, one call per loop, does not show.
@@ -7,18 +7,14 @@ request is the reply before it. What the chief adds, one call per loop, does not
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.bench.still_model import still_fit
-from tfps.bench.transport.results import CARRIERS
-from tfps.bench.usage import EpochClock, Sample
-from tfps.bench.workload import MODELS
+from tfps.bench.transport import CARRIERS
+from tfps.bench.usage import EpochClock
 from tfps.bridge.server_function import server_function
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport.carrier import Carrier, GrpcCarrier, Message, ServerCall
@@ -28,78 +24,6 @@ from tfps.transport.message import PROTOCOL, REPLY_FIELDS, REQUEST_FIELDS, Kind,
 from tfps.transport.service import Entry, Service
 
 WORKER = "/job:worker/replica:0/task:0/device:CPU:0"
-TRIAL_EXCHANGES = 4
-TRIAL_STEPS = 500
-# The first traces and connects, the next gives a rate, the last a better one.
-WARM_UPS = 3
-
-
-@dataclass(frozen=True)
-class TransportOrder:
-    """What a chief process is to measure.
-
-    Args:
-        carriers: keys of `CARRIERS`; all of one cluster.
-        sizes_bytes: of the payload, up and down.
-        ledger: measure whole steps that compute nothing, too.
-        rounds: of each case; carriers take turns within them.
-        measured_s: how long one measurement should take.
-        groups: the cluster's process numbers by role.
-    """
-
-    carriers: Sequence[str]
-    sizes_bytes: Sequence[int]
-    layout: bool
-    rounds: int
-    measured_s: float
-    groups: Mapping[str, Sequence[int]]
-
-    def clock(self) -> EpochClock:
-        """Watch all tasks, and each role by itself."""
-        every = [number for numbers in self.groups.values() for number in numbers]
-        return EpochClock(every, self.groups)
-
-
-def measure(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Exchange as ordered; answers one entry per case and round."""
-    import tfps
-
-    order = TransportOrder(**fields)
-    strategy = tfps.ParameterServerStrategy(transport="direct")
-    echo = Echo(strategy.runtime)
-    found: list[dict[str, Any]] = []
-    for size_bytes in order.sizes_bytes:
-        runs = {name: echo.loop(name, size_bytes) for name in order.carriers}
-        for name, samples in _take_turns(runs, order, trial=TRIAL_EXCHANGES).items():
-            found += [_entry("echo", name, size_bytes, sample) for sample in samples]
-        echo.forget(order.carriers, size_bytes)
-    if order.layout:
-        fits = {row: still_fit(strategy, updates=row == "adam") for row in ("ledger", "adam")}
-        for row, samples in _take_turns(fits, order, trial=TRIAL_STEPS).items():
-            found += [_entry(row, "unix", MODELS["mlp"].size_bytes, sample) for sample in samples]
-    return found
-
-
-def _entry(row: str, carrier: str, size_bytes: int, sample: Sample) -> dict[str, Any]:
-    return {"row": row, "carrier": carrier, "size_bytes": size_bytes, "sample": asdict(sample)}
-
-
-def _take_turns(
-    runs: Mapping[str, Callable[[int, EpochClock], None]], order: TransportOrder, *, trial: int
-) -> dict[str, list[Sample]]:
-    counts = {}
-    for name, run in runs.items():
-        clock = order.clock()
-        counts[name] = trial
-        for _ in range(WARM_UPS):
-            run(counts[name], clock)
-            wanted = clock.samples[-1].steps_per_s * order.measured_s
-            counts[name] = max(trial, math.ceil(wanted))
-    clocks = {name: order.clock() for name in runs}
-    for _ in range(order.rounds):
-        for name, run in runs.items():
-            run(counts[name], clocks[name])
-    return {name: clock.samples for name, clock in clocks.items()}
 
 
 class Echo:

@@ -1,1 +1,0 @@
-"""Saving and restoring, against TensorFlow's own checkpoints."""

@@ -1,0 +1,123 @@
+"""Pictures of results: a figure that is written, and the panels that several benchmarks have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # a picture is written; no window is opened
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+
+from tfps.bench.report import Spread
+from tfps.bench.style import INK, mark_spread, quiet_axis
+
+
+@contextmanager
+def picture(
+    path: Path, rows: int, columns: int, *, size: tuple[float, float], **options: Any
+) -> Iterator[tuple[Any, Any]]:
+    """Give a figure and the array of its axes; write the PNG when they are drawn on.
+
+    Args:
+        path: the file; its folder is made.
+        rows: of axes.
+        columns: likewise.
+        size: of the figure, in inches.
+        options: of `pyplot.subplots`.
+    """
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=size, squeeze=False, layout="constrained", **options
+    )
+    yield figure, axes
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def legend_below(
+    figure: Any, axis: Any, *, entries: int, columns: int, has_spreads: bool = False
+) -> None:
+    """Explain the first colours of an axis below all axes.
+
+    Args:
+        figure: of the axis.
+        axis: whose labels are taken.
+        entries: how many of them.
+        columns: of the legend.
+        has_spreads: lines from minimum to maximum are explained too.
+    """
+    handles, labels = axis.get_legend_handles_labels()
+    handles, labels = handles[:entries], labels[:entries]
+    if has_spreads:
+        handles.append(Line2D([], [], color=INK, linewidth=1))
+        labels.append("minimum to maximum")
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5
+    )
+
+
+def name_axis(axis: Any, *, title: str | None = None, label: str | None = None) -> None:
+    """Say above an axis what it shows, and below in what."""
+    if title is not None:
+        axis.set_title(title, fontsize=10, color=INK, fontweight="bold", loc="left")
+    if label is not None:
+        axis.set_xlabel(label, fontsize=8.5)
+    quiet_axis(axis)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A bar or a dot of a row.
+
+    Args:
+        row: its number from above; a part of one for several bars beside each other.
+        value: where it ends.
+        colour: of it.
+        height: of a bar, as a share of a row; None: a dot, as on a logarithmic axis.
+        label: in the legend.
+        spread: drawn as a line; None: none.
+        text: to the right of the spread.
+        beside: a value that the text stands to the right of as well.
+    """
+
+    row: float
+    value: float
+    colour: str
+    height: float | None = None
+    label: str | None = None
+    spread: Spread | None = None
+    text: str | None = None
+    beside: float = 0.0
+
+
+def draw_marks(axis: Any, marks: Sequence[Mark]) -> None:
+    """Draw bars and dots."""
+    for mark in marks:
+        style = {"color": mark.colour, "label": mark.label}
+        if mark.height is None:
+            axis.plot(mark.value, mark.row, "o", markersize=8, **style)
+        else:
+            axis.barh(mark.row, mark.value, mark.height, **style)
+        if mark.spread is not None:
+            text = f"{mark.value:.3g}" if mark.text is None else mark.text
+            mark_spread(axis, mark.spread, mark.row, text=text, beside=mark.beside)
+
+
+def name_rows(axis: Any, names: Sequence[str], *, above: float = 0.6, margin: float) -> None:
+    """Name the rows of an axis, the first one on top.
+
+    Args:
+        axis: of matplotlib.
+        names: of the rows.
+        above: the room above the middle of the first one.
+        margin: to the right, as a share of the axis.
+    """
+    axis.set_yticks(range(len(names)), names, fontsize=9)
+    axis.set_ylim(len(names) - 0.4, -above)
+    axis.margins(x=margin)

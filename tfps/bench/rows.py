@@ -1,0 +1,186 @@
+"""What servers save that update of an embedding table only the rows of a batch.
+
+One worker looks up 1,280 random rows in each step, on one server. With dense gradients an update
+is a pass over the table and the optimizer's slots; with `RowUpdates` it touches the rows alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from tfps.bench.case import Case
+from tfps.bench.epochs import clock_callback, epochs_answer
+from tfps.bench.report import Bar
+from tfps.bench.results import Results
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
+from tfps.bench.style import BLUE, GREY
+from tfps.bench.table import case_table, spread_text
+
+WIDTH = 64
+IDS_PER_EXAMPLE = 10
+# Rates of updates of rows over those of all: by optimizer and size of the table in MiB.
+AIMS = {("sgd", 64): 4.0, ("adam", 64): 10.0, ("sgd", 256): 15.0, ("adam", 256): 40.0}
+LARGEST_OVER_SMALLEST_AIM = 0.8  # with updates of rows the table's size makes no difference
+
+
+@dataclass(frozen=True)
+class Rows(Benchmark):
+    """Updates of a batch's rows of an embedding table, against those of all rows.
+
+    SGD and Adam on one worker and one server: about 5 minutes on two cores, and 3 GB of memory.
+
+    Args:
+        optimizers: names of Keras's.
+        mib: sizes of tables.
+        batch_size: examples in a step, each of ten ids.
+        repetitions: turns of each case; each is a fresh chief process.
+        epochs: measured epochs in a turn, after a warm-up epoch.
+        dense_steps: length of an epoch with dense gradients.
+        row_steps: length of an epoch with updates of rows.
+    """
+
+    name = "rows"
+
+    optimizers: tuple[str, ...] = ("sgd", "adam")
+    mib: tuple[int, ...] = option(
+        (64, 256), click.IntRange(min=1), "Size of a table; may be repeated."
+    )
+    batch_size: int = 128
+    repetitions: int = 3
+    epochs: int = 1
+    dense_steps: int = 15
+    row_steps: int = 400
+
+    def quick(self) -> Rows:
+        return replace(self, mib=(1, 4), repetitions=1, row_steps=40)
+
+    @property
+    def turns(self) -> int:
+        return 2 * len(self.optimizers) * len(self.mib) * self.repetitions
+
+    def run(self, bench: Bench) -> None:
+        with bench.cluster(1, 1) as cluster:
+            for _ in range(self.repetitions):
+                for optimizer, mib, by_rows in itertools.product(
+                    self.optimizers, self.mib, (False, True)
+                ):
+                    way = "rows of the batch" if by_rows else "all rows"
+                    bench.progress(f"{optimizer}, {mib} MiB, {way}")
+                    case: dict[str, Any] = {"optimizer": optimizer, "mib": mib, "by_rows": by_rows}
+                    name = f"{optimizer}_{mib}_{'rows' if by_rows else 'all'}"
+                    bench.results.add(bench.turn(cluster, name=name, case=case), **case)
+
+    def measure(self, tasks: TaskNumbers, *, optimizer: str, mib: int, by_rows: bool) -> Any:
+        """Train with one optimizer on one table."""
+        import keras
+
+        import tfps
+
+        rows = (mib << 20) // (4 * WIDTH)  # float32
+        strategy = tfps.ParameterServerStrategy()
+        with strategy.scope():
+            chosen: Any = keras.optimizers.get(optimizer)
+            if by_rows:
+                chosen = tfps.optimizers.RowUpdates(chosen)
+            model = keras.Sequential(
+                [
+                    keras.Input((IDS_PER_EXAMPLE,), dtype="int32"),
+                    keras.layers.Embedding(rows, WIDTH),
+                    keras.layers.GlobalAveragePooling1D(),
+                    keras.layers.Dense(1),
+                ]
+            )
+            model.compile(chosen, "mse")
+        clock = tasks.clock()
+        steps = self.row_steps if by_rows else self.dense_steps
+        examples = steps * self.batch_size
+        ids = np.random.default_rng(0).integers(0, rows, (examples, IDS_PER_EXAMPLE), np.int32)
+        model.fit(
+            ids,
+            np.ones(examples, np.float32),
+            batch_size=self.batch_size,
+            epochs=1 + self.epochs,
+            verbose=0,
+            callbacks=[clock_callback(keras, clock, steps)],
+        )
+        return epochs_answer(strategy, clock.samples[1:])  # the first one traces
+
+    def entries(self, results: Results) -> list[dict[str, Any]]:
+        return [
+            case.as_json(
+                steps_per_s=case.steps_per_s,
+                cpu_ms_per_step=case.cpu_ms_per_step,
+                other_cores=round(case.other_cores, 2),
+            )
+            for case in results.cases
+        ]
+
+    def bars(self, results: Results) -> list[Bar]:
+        bars = []
+        for dense, _rows in pairs(results):
+            place = dense["optimizer"], dense["mib"]
+            if place in AIMS:
+                name = "{}, {} MiB: rows of the batch over all rows".format(*place)
+                bars.append(Bar(name, results.ratio((*place, True), (*place, False)), AIMS[place]))
+        for optimizer in results.on("optimizer"):
+            own = results.of(optimizer=optimizer, by_rows=True)
+            if len(own) > 1:
+                small, *_, large = sorted(case["mib"] for case in own)
+                name = f"{optimizer}, rows of the batch: {large} MiB over {small} MiB"
+                ratio = results.ratio((optimizer, large, True), (optimizer, small, True))
+                bars.append(Bar(name, ratio, LARGEST_OVER_SMALLEST_AIM))
+        return bars
+
+    def tables(self, results: Results) -> list[Table]:
+        columns = {
+            "steps/s,\nall rows": lambda pair: spread_text(pair[0].steps_per_s),
+            "steps/s,\nrows of the batch": lambda pair: spread_text(pair[1].steps_per_s),
+            "CPU ms per step,\nrows": lambda pair: spread_text(pair[1].cpu_ms_per_step),
+        }
+        names = [f"{dense['optimizer']}, {dense['mib']} MiB" for dense, _ in pairs(results)]
+        title = "Updates of one embedding table on one server"
+        return [case_table(title, names, pairs(results), columns)]
+
+    def explanation(self, results: Results) -> str:
+        return "Medians (minimum-maximum)."
+
+    def draw(self, results: Results, path: Path) -> None:
+        """Draw steps/s with updates of all rows and of the batch's, on a logarithmic axis."""
+        from tfps.bench.picture import Mark, draw_marks, legend_below, name_axis, name_rows, picture
+
+        found = pairs(results)
+        with picture(path, 1, 1, size=(9, 1.8 + 0.6 * len(found))) as (figure, axes):
+            axis = axes[0, 0]
+            marks = [
+                Mark(
+                    row=row,
+                    value=case.steps_per_s.median,
+                    colour=BLUE[1] if case["by_rows"] else GREY[1],
+                    label="rows of the batch (RowUpdates)" if case["by_rows"] else "all rows",
+                    spread=case.steps_per_s,
+                    text=f"  {case.steps_per_s.median:.3g}",
+                )
+                for row, pair in enumerate(found)
+                for case in pair
+            ]
+            draw_marks(axis, marks)
+            name_rows(axis, [f"{d['optimizer']}\n{d['mib']} MiB" for d, _ in found], margin=0.15)
+            axis.set_xscale("log")
+            name_axis(axis, title="Steps per second", label="more is better; logarithmic")
+            legend_below(figure, axis, entries=2, columns=2)
+
+
+def pairs(results: Results) -> list[tuple[Case, Case]]:
+    """The cases of one optimizer and table: all rows, and those of the batch."""
+    found = [
+        (dense, results.find(dense["optimizer"], dense["mib"], True))
+        for dense in results.of(by_rows=False)
+    ]
+    return [(dense, rows) for dense, rows in found if rows is not None]

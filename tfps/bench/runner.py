@@ -1,0 +1,254 @@
+"""What all benchmarks share: settings that are options, turns, the report and the tables."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import click
+from pydantic import TypeAdapter
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from tfps.bench.report import Bar, Report
+from tfps.bench.results import Results
+from tfps.bench.table import bar_lines, note
+from tfps.bench.turn import Turn, processes
+from tfps.bench.usage import EpochClock
+from tfps.launch import LocalCluster
+
+
+@dataclass(frozen=True)
+class Benchmark(ABC):
+    """A benchmark: its fields are its settings, its docstring is what `--help` says.
+
+    A class is one file: what is measured, in a fresh chief process; in which order; what has an
+    aim; tables and a picture. Its module is imported to list its options, so it imports TensorFlow,
+    Keras and matplotlib only where it uses them.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def quick(self) -> Self:
+        """Give a version that shows whether everything works, with numbers of little worth."""
+
+    @property
+    @abstractmethod
+    def turns(self) -> int:
+        """How many turns a run has."""
+
+    @abstractmethod
+    def run(self, bench: Bench) -> None:
+        """Measure everything and add it to the results.
+
+        Raises:
+            DataError: images are missing.
+            TaskFailed: a chief process failed; the message has its last lines.
+        """
+
+    def measure(self, tasks: TaskNumbers, *args: Any, **case: Any) -> Any:
+        """Measure one case, in a chief process; the answer is JSON.
+
+        Args:
+            tasks: of the cluster.
+            args: none.
+            case: what the benchmark's `run` gives to `Bench.turn`.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def entries(self, results: Results) -> list[dict[str, Any]]:
+        """The cases as they stand in the report."""
+
+    def bars(self, results: Results) -> list[Bar]:
+        """Every comparison that has an aim."""
+        return []
+
+    def findings(self, results: Results) -> dict[str, Any]:
+        """What else the report says, by its key."""
+        return {}
+
+    @abstractmethod
+    def tables(self, results: Results) -> Sequence[Table]:
+        """The results for a terminal of 80 columns."""
+
+    @abstractmethod
+    def explanation(self, results: Results) -> str:
+        """What stands below the tables."""
+
+    def verdicts(self, results: Results) -> Sequence[Text]:
+        """What stands between the explanation and the aims."""
+        return ()
+
+    @abstractmethod
+    def draw(self, results: Results, path: Path) -> None:
+        """Write the picture."""
+
+    @classmethod
+    def help(cls) -> str:
+        """What the command line says of it."""
+        return (inspect.getdoc(cls) or "").partition("\n\nArgs:")[0]
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the settings in the form of the report."""
+        settings: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        return settings
+
+    def report(self, results: Results) -> Report:
+        """Put the results into the form that all benchmarks share."""
+        return Report(
+            self.name,
+            self.as_json(),
+            self.entries(results),
+            self.bars(results),
+            self.findings(results),
+        )
+
+    def present(self, results: Results) -> Group:
+        """Tables, what they mean, and what has an aim."""
+        return Group(
+            *self.tables(results),
+            note(self.explanation(results), other_cores=results.other_cores),
+            *self.verdicts(results),
+            *bar_lines(self.bars(results)),
+        )
+
+    @classmethod
+    def answer(cls, order: Mapping[str, Any]) -> Any:
+        """Do in a chief process what `Bench.turn` ordered."""
+        settings: Benchmark = TypeAdapter(cls).validate_python(order["settings"])
+        return settings.measure(TaskNumbers(order["groups"]), **order["case"])
+
+
+@dataclass(frozen=True)
+class TaskNumbers:
+    """The process numbers of a cluster's tasks, as a chief process gets them.
+
+    Args:
+        groups: by role.
+    """
+
+    groups: Mapping[str, Sequence[int]]
+
+    def clock(self) -> EpochClock:
+        """Watch all tasks, and each role by itself."""
+        every = [number for numbers in self.groups.values() for number in numbers]
+        return EpochClock(every, self.groups)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One run of a benchmark.
+
+    Args:
+        benchmark: with its settings.
+        progress: is called with the name of each turn when it starts.
+        log_dir: where the chiefs and the servers write what they have to say.
+    """
+
+    benchmark: Benchmark
+    progress: Callable[[str], None]
+    log_dir: Path
+
+    @cached_property
+    def results(self) -> Results:
+        """What was measured up to now."""
+        return Results()
+
+    def cluster(self, workers: int, ps: int, *, name: str = "cluster", **options: Any) -> Any:
+        """A cluster that goes on from turn to turn; use it in a ``with`` statement."""
+        return LocalCluster(workers, ps, log_dir=self.log_dir / name, **options)
+
+    def turn(
+        self,
+        cluster: LocalCluster,
+        *,
+        name: str,
+        case: Mapping[str, Any],
+        **options: Any,
+    ) -> Any:
+        """Measure a case in a fresh chief process on a cluster, and return what it answers.
+
+        Args:
+            cluster: that goes on.
+            name: of the process, in messages and of its log.
+            case: the arguments of `Benchmark.measure`.
+            options: of a `Turn`.
+
+        Raises:
+            TaskFailed: the process failed; the message has its last lines.
+        """
+        kind = type(self.benchmark)
+        groups = {role: processes(cluster, role) for role in ("worker", "ps")}
+        # Without a benchmark's own form in the report, which may hold more or less than its fields.
+        settings = TypeAdapter(kind).dump_python(self.benchmark, mode="json")
+        order = {"settings": settings, "groups": groups, "case": case}
+        turn = Turn(name, f"{kind.__module__}:{kind.__name__}.answer", order, **options)
+        return turn.run(cluster, log_dir=self.log_dir)
+
+
+def run(benchmark: Benchmark, *, progress: Callable[[str], None], log_dir: Path) -> Results:
+    """Measure everything."""
+    log_dir.mkdir(parents=True, exist_ok=True)
+    bench = Bench(benchmark, progress, log_dir)
+    benchmark.run(bench)
+    return bench.results
+
+
+def option(
+    default: Any,
+    kind: click.ParamType,
+    text: str,
+    *,
+    flag: str = "",
+    default_text: str | None = None,
+) -> Any:
+    """Make a field of settings that is an option too; of a tuple one that may be repeated.
+
+    Args:
+        default: of the field.
+        kind: what click makes of a word.
+        text: what `--help` says, without the default.
+        flag: how it is called; empty: as the field.
+        default_text: in brackets behind the text; empty: nothing, None: the default itself.
+    """
+    if default_text is None:
+        several = default if isinstance(default, tuple) else (default,)
+        default_text = ", ".join(map(str, several))
+    suffix = f" [default: {default_text}]" if default_text else ""
+    choice = Option(kind, text + suffix, flag, is_repeated=isinstance(default, tuple))
+    return field(default=default, metadata={"option": choice})
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a field of settings is given on the command line.
+
+    Args:
+        kind: what click makes of a word.
+        text: what `--help` says.
+        flag: how it is called; empty: as the field.
+        is_repeated: it may be given several times.
+    """
+
+    kind: click.ParamType
+    text: str
+    flag: str
+    is_repeated: bool
+
+
+def images_option() -> Any:
+    """Make the field for the folder of images, of benchmarks that look at accuracy."""
+    return option(
+        None,
+        click.Path(exists=True, file_okay=False, path_type=Path),
+        "Folder with the four files of the full Fashion-MNIST.",
+        default_text="the shipped subset",
+    )

@@ -1,0 +1,241 @@
+"""What many workers keep of one worker's rate when the machine's cores are not the limit.
+
+Each step of a real `fit` waits 50 ms for its batch before it computes and exchanges, so that
+workers on two cores behave like machines of their own: what grows with their number is the traffic
+to the servers, and the waiting for one another there. One worker and many take turns on two
+clusters that both run all the time, idle when it is not their turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tfps.bench.case import Case
+from tfps.bench.epochs import clock_callback, epochs_answer
+from tfps.bench.report import Bar, Spread
+from tfps.bench.results import Results
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
+from tfps.bench.style import BLUE, GREY
+from tfps.bench.table import case_table, ratio_text, spread_text
+from tfps.bench.workload import MODELS
+
+KEPT_AIM = 0.95  # of the sum of what the workers would do alone
+SERVER_CPU_AIM_MS = 0.4  # per push: one message to one server
+
+
+@dataclass(frozen=True)
+class Scaling(Benchmark):
+    """What many workers keep of one worker's rate, and the servers' CPU per push.
+
+    A step sleeps 50 ms, so workers of one machine do not fight for its cores: about 6 minutes on
+    two cores, with 21 processes of half a GB.
+
+    Args:
+        workers: the number whose rate is compared with one worker's.
+        ps: tasks that keep parameters.
+        sleep_ms: of each step.
+        batch_size: examples in one worker's step.
+        repetitions: turns of each cluster; each is a fresh chief process.
+        epochs: measured epochs in a turn, after a warm-up epoch.
+        steps_per_worker: length of an epoch.
+    """
+
+    name = "scaling"
+
+    workers: int = option(16, click.IntRange(min=2), "How many.")
+    ps: int = 2
+    sleep_ms: float = 50.0
+    batch_size: int = 64
+    repetitions: int = 3
+    epochs: int = 1
+    steps_per_worker: int = 200
+
+    def quick(self) -> Scaling:
+        return replace(self, workers=3, repetitions=1, steps_per_worker=20)
+
+    @property
+    def turns(self) -> int:
+        return 2 * self.repetitions
+
+    def run(self, bench: Bench) -> None:
+        with (
+            bench.cluster(1, self.ps, name="cluster-1") as one,
+            bench.cluster(self.workers, self.ps, name=f"cluster-{self.workers}") as many,
+        ):
+            for _ in range(self.repetitions):
+                for workers, cluster in ((1, one), (self.workers, many)):
+                    bench.progress(f"{_workers(workers)} + {self.ps} ps")
+                    answer = bench.turn(
+                        cluster, name=f"scaling_{workers}", case={"at_once": workers}
+                    )
+                    bench.results.add(answer, workers=workers, ps=self.ps)
+
+    def measure(self, tasks: TaskNumbers, *, at_once: int) -> Any:
+        """Train with so many workers."""
+        import keras
+
+        import tfps
+
+        strategy = tfps.ParameterServerStrategy()
+        with strategy.scope():
+            model = MODELS["mlp"].build(keras)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile("adam", loss, metrics=["accuracy"])
+        clock, steps = tasks.clock(), at_once * self.steps_per_worker
+        model.fit(
+            self._slow(),
+            epochs=1 + self.epochs,
+            steps_per_epoch=steps,
+            verbose=0,
+            callbacks=[clock_callback(keras, clock, steps)],
+        )
+        return epochs_answer(strategy, clock.samples[1:])  # the first one traces
+
+    def _slow(self) -> Any:
+        """A dataset function whose every batch takes a while without using a processor.
+
+        The sleep is one of TensorFlow's own operations, at the end of the pipeline with nothing to
+        fetch ahead: it comes after one step and before the next, on a thread of the worker that
+        runs no Python. The images are blank: what is in a dataset function's graph goes to every
+        worker once per worker, and real images would fill the machine's memory.
+        """
+
+        def dataset() -> Any:
+            import tensorflow as tf
+
+            images = tf.zeros([self.batch_size, 28, 28])
+            labels = tf.zeros([self.batch_size], tf.int32)
+            batches = tf.data.Dataset.from_tensors((images, labels)).repeat()
+            variant = tf.raw_ops.SleepDataset(
+                input_dataset=tf.data.experimental.to_variant(batches),
+                sleep_microseconds=tf.constant(int(1e3 * self.sleep_ms), tf.int64),
+                output_types=[tf.float32, tf.int32],
+                output_shapes=[images.shape, labels.shape],
+            )
+            slow = tf.data.experimental.from_variant(variant, batches.element_spec)
+            options = tf.data.Options()
+            # TensorFlow adds a prefetch by itself, and the sleep would pass beside the step.
+            options.experimental_optimization.inject_prefetch = False
+            return slow.with_options(options)
+
+        return dataset
+
+    def entries(self, results: Results) -> list[dict[str, Any]]:
+        return [
+            case.as_json(
+                steps_per_s=case.steps_per_s,
+                cpu_ms_per_step=case.cpu_ms_per_step,
+                server_cpu_ms_per_push=server_cpu_ms_per_push(case),
+                share_kept=share_kept(results, case),
+                other_cores=round(case.other_cores, 2),
+            )
+            for case in by_workers(results)
+        ]
+
+    def bars(self, results: Results) -> list[Bar]:
+        case = by_workers(results)[-1]
+        workers = case["workers"]
+        title = f"{workers} workers + {case['ps']} ps"
+        share = share_kept(results, case)
+        cpu_ms = server_cpu_ms_per_push(case).median
+        return [
+            Bar(f"{title}: share of {workers} times one worker", share, KEPT_AIM),
+            Bar(f"{title}: server CPU per push, ms", cpu_ms, SERVER_CPU_AIM_MS, is_cost=True),
+        ]
+
+    def tables(self, results: Results) -> list[Table]:
+        cases = by_workers(results)
+        columns = {
+            "steps/s": lambda case: spread_text(case.steps_per_s),
+            "share\nkept": lambda case: ratio_text(share_kept(results, case)),
+            "CPU ms\nper step": lambda case: spread_text(case.cpu_ms_per_step),
+            "server CPU ms\nper push": lambda case: spread_text(server_cpu_ms_per_push(case)),
+        }
+        title = f"Steps that sleep, {cases[-1]['ps']} parameter servers"
+        return [case_table(title, [_workers(c["workers"]) for c in cases], cases, columns)]
+
+    def explanation(self, results: Results) -> str:
+        return "Medians (minimum-maximum). A push is one message to one server."
+
+    def draw(self, results: Results, path: Path) -> None:
+        """Draw steps/s beside what the workers would do alone; CPU of a server per push."""
+        from tfps.bench.picture import Mark, draw_marks, legend_below, name_axis, name_rows, picture
+
+        cases = by_workers(results)
+        alone = cases[0].steps_per_s.median / cases[0]["workers"]
+        size = (11, 1.8 + 0.9 * len(cases))
+        with picture(path, 1, 2, size=size, sharey=True) as (figure, axes):
+            rates, costs = axes[0]
+            for row, case in enumerate(cases):
+                ideal, rate = case["workers"] * alone, case.steps_per_s
+                kept = share_kept(results, case)
+                share = "" if kept is None or case["workers"] == 1 else f"  ({kept:.1%} kept)"
+                expected = Mark(
+                    row=row,
+                    value=ideal,
+                    colour=GREY[0],
+                    height=0.62,
+                    label="workers times one worker's rate",
+                )
+                measured = Mark(
+                    row=row,
+                    value=rate.median,
+                    colour=BLUE[1],
+                    height=0.38,
+                    label="measured",
+                    spread=rate,
+                    text=f"{rate.median:.3g}{share}",
+                    beside=ideal,
+                )
+                draw_marks(rates, [expected, measured])
+                cpu_ms = server_cpu_ms_per_push(case)
+                cost = Mark(
+                    row=row, value=cpu_ms.median, colour=BLUE[1], height=0.38, spread=cpu_ms
+                )
+                draw_marks(costs, [cost])
+            costs.axvline(SERVER_CPU_AIM_MS, color=GREY[1], linestyle="--", linewidth=1.2)
+            costs.annotate(
+                f"aim: at most {SERVER_CPU_AIM_MS:g}",
+                (SERVER_CPU_AIM_MS, -0.62),
+                xytext=(4, -2),
+                textcoords="offset points",
+                va="top",
+                fontsize=8.5,
+                color=GREY[1],
+            )
+            names = [f"{_workers(case['workers'])}\n{cases[0]['ps']} ps" for case in cases]
+            for axis, title, label in (
+                (rates, "Steps per second", "more is better"),
+                (costs, "CPU of a server per push, ms", "less is better"),
+            ):
+                name_rows(axis, names, above=0.65, margin=0.25)
+                axis.set_xlim(left=0)
+                name_axis(axis, title=title, label=label)
+            legend_below(figure, rates, entries=2, columns=3, has_spreads=True)
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker" + ("s" if count > 1 else "")
+
+
+def by_workers(results: Results) -> list[Case]:
+    """The cases, the fewest workers first."""
+    return sorted(results.cases, key=lambda case: case["workers"])
+
+
+def server_cpu_ms_per_push(case: Case) -> Spread:
+    """Of one server for one push; a step pushes to every server."""
+    return case.spread_of_samples(lambda sample: sample.group_cpu_ms_per_step("ps") / case["ps"])
+
+
+def share_kept(results: Results, case: Case) -> float | None:
+    """The median rate over so many times that of one worker."""
+    alone = results.find(1, case["ps"])
+    if alone is None:
+        return None
+    return case.steps_per_s.median / (case["workers"] * alone.steps_per_s.median)

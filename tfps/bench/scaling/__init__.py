@@ -1,1 +1,0 @@
-"""`tfps bench scaling`: many workers against one."""

@@ -1,1 +1,0 @@
-"""`tfps bench transport`: one message to a parameter server and back."""
