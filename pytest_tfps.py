@@ -89,9 +89,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", description)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Called by pytest: a marker that says nothing sound is an error of what it stands in."""
+    report = yield
+    mistakes = _mistakes([item for item in report.result or () if isinstance(item, pytest.Item)])
+    if mistakes:
+        report.outcome, report.longrepr, report.result = "failed", mistakes, []
+    return report
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Called by pytest: check all markers, then let TensorFlow start with enough devices."""
-    _check_marks(session.items)
+    """Called by pytest: let TensorFlow start with enough devices for each selected test."""
     sizes = [
         _marked(item, "tfps_one_process")
         for item in session.items
@@ -146,14 +155,15 @@ def _marked(node: pytest.Item, name: str) -> dict[str, Any]:
     return options_of(name, *mark.args, **mark.kwargs) if mark else options_of(name)
 
 
-def _check_marks(items: list[pytest.Item]) -> None:
+def _mistakes(items: list[pytest.Item]) -> str:
+    """All that is wrong with the markers of tests."""
     marked: dict[str, tuple[pytest.Item, pytest.Mark]] = {}
     for item in items:
         for name in MARKERS:
             for mark in item.iter_markers(name):
                 marked.setdefault(repr(mark), (item, mark))  # one of a class is all of its tests'
     if not marked:
-        return
+        return ""
     from tfps.errors import ConfigError
     from tfps.testing.marks import options_of
 
@@ -163,8 +173,7 @@ def _check_marks(items: list[pytest.Item]) -> None:
             options_of(mark.name, *mark.args, **mark.kwargs)
         except ConfigError as error:
             mistakes.append(ConfigError(error.problems, source=f"{item.nodeid}: {error.source}"))
-    if mistakes:
-        raise pytest.UsageError(str(ConfigError.joined(mistakes)))
+    return str(ConfigError.joined(mistakes)) if mistakes else ""
 
 
 def _sections(folder: Path) -> list[tuple[str, str]]:

@@ -86,38 +86,45 @@ class TestSizes:
     def test_two(self, tfps_cluster):
         raise AssertionError("this ran")
 
+"""
+
+WRONG_TOO = """
+import pytest
+
 @pytest.mark.tfps_one_process(2, servers=1)
 def test_three(tfps_one_process):
     raise AssertionError("this ran")
 
-def test_sound():
-    pass
+@pytest.mark.parametrize("ps", [pytest.param(1, marks=pytest.mark.tfps_cluster(ps="many"))])
+def test_four(ps):
+    raise AssertionError("this ran")
 """
 
 
 def test_wrong_markers_are_all_named_before_anything_runs(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_sizes=WRONG)
+    pytester.makepyfile(test_sizes=WRONG, test_sizes_too=WRONG_TOO)
     result = pytester.runpytest_inprocess(*PLUGIN)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(
         [
-            "ERROR: test_sizes.py::TestSizes::test_one: @pytest.mark.tfps_cluster(workers=0): "
+            "*ERROR collecting test_sizes.py *",
+            "test_sizes.py::TestSizes::test_one: @pytest.mark.tfps_cluster(workers=0): "
             "workers: 0; expected a whole number from 1",
-            "test_sizes.py::test_three: @pytest.mark.tfps_one_process(2, servers=1) has 2 mis*:",
+        ]
+    )
+    result.stdout.fnmatch_lines(
+        [
+            "*ERROR collecting test_sizes_too.py *",
+            "test_sizes_too.py::test_three: @pytest.mark.tfps_one_process(2, servers=1) has 2 *:",
             "  - 2: an argument without a name; expected workers and ps, as in "
             "@pytest.mark.tfps_one_process(workers=2, ps=1)",
             "  - servers: unknown argument; *",
+            "test_sizes_too.py::test_four?1?: @pytest.mark.tfps_cluster(ps='many'): ps: 'many'; *",
         ]
     )
     assert "this ran" not in result.stdout.str()
-    assert "TestSizes::test_two" not in result.stderr.str()  # it is the same mark
-
-
-def test_a_wrong_marker_of_a_test_that_is_not_selected_is_nobodys_business(
-    pytester: pytest.Pytester,
-) -> None:
-    pytester.makepyfile(WRONG)
-    pytester.runpytest_inprocess(*PLUGIN, "-k", "sound").assert_outcomes(passed=1, deselected=3)
+    assert "TestSizes::test_two" not in result.stdout.str()  # it is the same mark
 
 
 ONE_PROCESS = """
