@@ -7,7 +7,8 @@ While such a function waits, so does its thread, and one more for each condition
 where it does: conditions are run by calls that wait for a branch on another thread. A mutex is
 waited for by one thread, and under it nobody waits. At a gate all workers may wait at the same
 time, for long, inside of several conditions: more threads than a server has. So functions with a
-gate stay with TensorFlow's own executor, where waiting takes none.
+gate stay with TensorFlow's own executor, where waiting takes none. So do functions that check what
+they compute: the executor of one thread does not say which operation has failed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tensorflow.core.framework.function_pb2 import FunctionDef
 # executor of one thread refuses those.
 CONTROL_FLOW = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 GATES = {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
+CHECKS = {"Assert", "CheckNumerics", "CheckNumericsV2"}
 
 
 class GraphFunction:
@@ -52,9 +54,10 @@ class GraphFunction:
             raise ValueError(f"received the function {name!r}, expected one that is called")
 
     @property
-    def has_gate(self) -> bool:
-        """Whether it may wait for what another request does."""
-        return any(node.op in GATES for each in self._reached() for node in each.node_def)
+    def suits_one_thread(self) -> bool:
+        """Whether it never waits for what another request does, and checks nothing."""
+        found = {node.op for each in self._reached() for node in each.node_def}
+        return not found & (GATES | CHECKS)
 
     def run_on_one_thread(self) -> None:
         """Let every call of it in the graph do so."""

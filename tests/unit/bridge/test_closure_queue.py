@@ -46,16 +46,16 @@ def test_a_recalled_closure_is_run_by_another_worker(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("of the user's")])
-def test_who_rests_is_woken_by_the_end(cluster: Cluster, error: Exception | None) -> None:
+def test_who_waits_is_woken_by_the_end(cluster: Cluster, error: Exception | None) -> None:
     first = cluster.put().next_run()
     cluster.queue.wait_until_idle(0.05)  # comes back although the closure goes on
     woken = threading.Event()
 
-    def rest() -> None:
+    def wait() -> None:
         cluster.queue.wait_until_idle(2 * DEADLINE_S)
         woken.set()
 
-    threading.Thread(target=rest, daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()
     assert not woken.wait(0.05)
     second = cluster.put().next_run()  # `wait` would keep it from being scheduled
     if error is None:

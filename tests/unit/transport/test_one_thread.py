@@ -44,7 +44,7 @@ def _gated(number: tf.Tensor) -> tf.Tensor:
 def test_it_and_what_it_calls_run_on_one_thread_and_nothing_else_does() -> None:
     graph, name = _graph(_conditional)
     function = GraphFunction(graph, name)
-    assert not function.has_gate
+    assert function.suits_one_thread
     function.run_on_one_thread()
     executors = {
         node.attr["f"].func.name: node.attr["executor_type"].s
@@ -69,8 +69,17 @@ def test_it_and_what_it_calls_run_on_one_thread_and_nothing_else_does() -> None:
         assert session.run(end) == 9
 
 
-def test_a_gate_is_found_in_a_branch() -> None:
-    assert GraphFunction(*_graph(_gated)).has_gate
+@tf.function(input_signature=NUMBER, autograph=False)
+def _checked(number: tf.Tensor) -> tf.Tensor:
+    def check() -> tf.Tensor:
+        return tf.cast(tf.debugging.check_numerics(tf.cast(number, tf.float32), "wrong"), tf.int64)
+
+    return tf.cond(number > 2, check, lambda: number)
+
+
+@pytest.mark.parametrize("function", [_gated, _checked])
+def test_a_gate_and_a_check_are_found_in_a_branch(function: Any) -> None:
+    assert not GraphFunction(*_graph(function)).suits_one_thread
 
 
 def test_a_function_that_is_not_there_is_named() -> None:

@@ -24,10 +24,7 @@ class CompiledProgram:
     """A program's two halves, and the batch source that its closure draws from.
 
     Args:
-        program: what the step touches.
-        runtime: the job.
         source: where batches come from.
-        update_of: the server-side update of an optimizer.
     """
 
     def __init__(

@@ -56,8 +56,6 @@ class ControlPlane:
     and works with any `tf.distribute.Server`.
 
     Args:
-        address: ``host:port`` of the server.
-        device: of the server.
         to_any_incarnation: a task that was started anew answers as well; for workers, which keep
             nothing that such a call could ask for.
         longest_attempt_s: attempts become longer up to this, for calls that take a server longer.

@@ -198,7 +198,7 @@ def _service_graph(plan: ServedPlan, *, device: str) -> bytes:
         tf.identity(loop(connection)[0], name="end")
     definition = graph.as_graph_def()
     step = GraphFunction(definition, plan.functions[plan.hot].function_def.signature.name)
-    if not step.has_gate:
+    if step.suits_one_thread:
         step.run_on_one_thread()
     return bytes(definition.SerializeToString())
 

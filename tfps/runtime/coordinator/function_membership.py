@@ -40,7 +40,7 @@ class FunctionMembership(ClosureMembership):
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._running: set[int] = set()  # those that run a function that trains
-        self._resting = False
+        self._is_drained = False
         self._members: dict[int, int] = {}  # worker -> incarnation
         self._there: set[int] = set()  # those who ask for closures again, whatever they run now
 
@@ -82,7 +82,7 @@ class FunctionMembership(ClosureMembership):
             self.on_error(worker)
             return
         with self._changed:
-            while self._resting:
+            while self._is_drained:
                 self._evict(worker)
                 self._changed.wait()
             if worker not in self._members:
@@ -117,13 +117,13 @@ class FunctionMembership(ClosureMembership):
         """
         self._wait_until(self._all_are_back)
         with self._changed:
-            self._resting = True
+            self._is_drained = True
         try:
             self._wait_until(lambda: not self._running)
             yield
         finally:
             with self._changed:
-                self._resting = False
+                self._is_drained = False
                 self._changed.notify_all()
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:

@@ -36,11 +36,6 @@ class Runtime(Storage):
 
     Args:
         job: names the container of all resources; two jobs on one cluster never meet.
-        cluster: its tasks.
-        connections: to them.
-        placement: chooses the server of a new variable.
-        transport: ``"auto"``, ``"direct"`` or ``"grpc"``; how requests reach servers.
-        mode: when servers apply gradients, and how far a worker may run ahead.
     """
 
     def __init__(

@@ -34,11 +34,6 @@ class Server:
 
     Args:
         index: of the task; server 0 hands out tickets.
-        address: of the task, ``host:port``.
-        connections: open lines to it.
-        contents: what is made there.
-        workers: how many can take part.
-        mode: when it applies a gradient, and how far a worker may run ahead.
     """
 
     def __init__(
@@ -108,7 +103,7 @@ class Server:
         return self.index == 0
 
     def open_tickets(self, count: int) -> int:
-        """Start a round of tickets; answers the first."""
+        """Open the tickets of a run; answers the first."""
         return int(self._open(count)[0])
 
     def set_limit(self, limit: int) -> int:

@@ -49,10 +49,6 @@ class ServerContents:
     Recovery makes them again on a server that was started anew, an observer opens them, and what
     ends a job frees them.
 
-    Args:
-        device: the server.
-        container: of the job.
-
     Attributes:
         records: the resources, the oldest first; of variables how they are made, None: others are
             made by whoever opens them.
@@ -70,12 +66,8 @@ class ServerContents:
     ) -> V:
         """Make a variable on the server.
 
-        Args:
-            kind: of variable.
-            initial_value: a tensor, an array or a callable that returns one.
-            in_checkpoints: its value is restored when it is made again, so how it began is nobody's
-                concern.
-            options: of the kind.
+        When one that is ``in_checkpoints`` is made again its value is restored, so how it began is
+        nobody's concern.
         """
         variable = kind(initial_value, device=self.device, container=self.container, **options)
         self.add_variable(variable, initial_value=None if in_checkpoints else initial_value)

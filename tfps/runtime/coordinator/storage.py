@@ -25,12 +25,7 @@ from tfps.transport.chunk import chunk_bytes_from_environment
 
 
 class Storage:
-    """Makes variables on servers and frees those that nothing refers to.
-
-    Args:
-        container: of all of the job's resources.
-        servers: the device of each parameter server.
-    """
+    """Makes variables on servers and frees those that nothing refers to."""
 
     def __init__(self, *, container: str, servers: Sequence[str]) -> None:
         self.container, self._servers = container, tuple(servers)
@@ -73,13 +68,8 @@ class Storage:
     ) -> ServerVariable:
         """A named variable on a server.
 
-        Args:
-            initial_value: a tensor, an array or a callable that returns one.
-            device: the server.
-            planned: enter it in the plan; what belongs to the transport is not.
-            path: by which the plan calls it and servers find it; None: its name.
-            replaces: a variable that has been freed, whose name this one takes over.
-            options: of `ServerVariable`.
+        The plan calls it by its ``path``, or else its name, if it is ``planned``: what belongs to
+        the transport is not. It takes over the name of a freed variable that it ``replaces``.
         """
         path = path or options.get("name") or "variable"
         is_ours = replaces is not None and replaces.container == self.container
@@ -156,12 +146,9 @@ class Storage:
     ) -> tuple[SlabVariable, list[ViewVariable]]:
         """Move variables of one server into a slab, with their values; what held them is freed.
 
-        Args:
-            variables: in the order of the layout; the views that are returned take their places.
-            layout: the slab.
-            name: of the slab, which says what lies in it.
-            filled: repeat a variable's first item in the gap behind it instead of zeros, for state
-                that an optimizer divides by.
+        They come in the order of the layout, and the views that are returned take their places. If
+        ``filled``, a variable's first item is repeated in the gap behind it instead of zeros, for
+        state that an optimizer divides by.
         """
         self.layouts += 1
         device = variables[0].device

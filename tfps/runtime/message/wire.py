@@ -143,11 +143,6 @@ def function_wire(program: Program, call_number: int, *, device: str) -> CallWir
 
     Under local steps the call is the end of a period: up go differences and counts, down come
     weights, counts and learning rates.
-
-    Args:
-        program: the function.
-        call_number: the call's number.
-        device: the server.
     """
     local = program.schedule.local
     if local is None:

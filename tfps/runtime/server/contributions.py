@@ -27,10 +27,6 @@ class Contributions:
 
     A round may go on without what was contributed to it, when those have gone who could apply it.
     So sums are of one position of the server, and what they hold of another one is forgotten.
-
-    Args:
-        call: whose contributions they are.
-        runtime: makes variables on servers.
     """
 
     def __init__(self, call: ServerOptimizerCall, *, runtime: Runtime) -> None:
@@ -71,11 +67,7 @@ class Contributions:
     ) -> tf.Tensor:
         """Add a worker's gradients and state if a condition holds; answers when it is done.
 
-        Args:
-            tensors: by name.
-            examples: that they come from.
-            position: of the server in its rounds.
-            condition: a bool scalar.
+        They come from so many ``examples``; the ``position`` is the server's in its rounds.
         """
 
         def add() -> tf.Tensor:

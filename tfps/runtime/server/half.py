@@ -43,10 +43,6 @@ class ServerHalf(PlanFunctions):
     """A program's functions on one server; they are there as long as this object.
 
     Args:
-        program: what the step touches.
-        runtime: the job.
-        server: the server whose functions these are.
-        update_of: the server-side update of an optimizer.
         updates: of optimizers that may ask what a worker was answered; None: of the program's own.
         uses_replies: whether workers go on with what a push is answered with.
     """

@@ -25,11 +25,6 @@ class WorkersMean:
     """Keeps a variable of a server at the mean of what workers have made of it.
 
     What somebody else writes to it moves them all.
-
-    Args:
-        native: the variable.
-        runtime: of the job.
-        server: the server.
     """
 
     def __init__(self, native: Any, *, runtime: Runtime, server: Server) -> None:

@@ -33,12 +33,7 @@ class Offer(NamedTuple):
 
 
 class PlanFunctions:
-    """Functions that workers may ask a server for; they are there as long as this object.
-
-    Args:
-        runtime: the job.
-        server: the server whose functions these are.
-    """
+    """Functions that workers may ask a server for; they are there as long as this object."""
 
     def __init__(self, *, runtime: Runtime, server: Server) -> None:
         self.runtime, self.server, self.job_id = runtime, server, runtime.job_id

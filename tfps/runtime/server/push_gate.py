@@ -43,12 +43,7 @@ class PushGate(Protocol):
 
 @dataclass(frozen=True)
 class ClockGate:
-    """A push ends a step of its worker's clock; a bound lets the fast wait for the slow.
-
-    Args:
-        gate: of the server.
-        ledger: of the server.
-    """
+    """A push ends a step of its worker's clock; a bound lets the fast wait for the slow."""
 
     gate: Gate
     ledger: ServerLedger
@@ -79,9 +74,6 @@ class RoundBarrier:
     The version that a worker hears of is the server's position when its parameters were read.
 
     Args:
-        call: of the pushes.
-        rounds: of the server.
-        contributions: to the rounds of one optimizer call.
         call_id: see `consistency.rounds`.
         weighs_examples: a push says how many examples its gradients come from; else all weigh the
             same, as those of a scheduled function, whose batches are its own matter.

@@ -16,13 +16,7 @@ from tfps.runtime.program.program import Program
 
 
 class Reports:
-    """The totals of one program on the ticket server.
-
-    Args:
-        program: what reports.
-        runtime: the job.
-        server: that hands out tickets.
-    """
+    """The totals of one program on the ticket server."""
 
     def __init__(self, program: Program, *, runtime: Runtime, server: Server) -> None:
         self._program, self._server = program, server

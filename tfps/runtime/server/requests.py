@@ -64,15 +64,8 @@ def record_pull(
 ) -> None:
     """Trace that a worker is handed a server's values; nothing for most optimizers.
 
-    Called under the mutex, where the values for the reply are read.
-
-    Args:
-        updates: of optimizers whose variables may be among them.
-        held: what the answer brings.
-        known: the worker, and the version of the values.
-        server: the server.
-        counts: whether it takes part; one that was let out gets an answer that nobody uses.
-        is_first: it holds nothing older.
+    Called under the mutex, where the values for the reply are read. A worker that was let out does
+    not count: nobody uses its answer. One for which it ``is_first`` holds nothing older.
     """
     names = frozenset(native.shared_name for native in held.natives)
     asked = [update for update in updates if update.asks_what_is_known]

@@ -22,10 +22,6 @@ class RoundPull:
     A worker asks all servers for the same round, and again until all of them are at its begin.
 
     Args:
-        server: whose function it is.
-        rounds: of the server.
-        plan: of the request.
-        held: the parameters.
         enters: the worker takes part from that round on; else it does so already.
         joins: a new incarnation of the worker is let in by the same request.
     """

@@ -39,12 +39,8 @@ class ServerOptimizerCall:
     """Traces the changes of one call on one server; all of it runs under the server's mutex.
 
     Args:
-        wire: the call's messages.
-        number: of the call in the step.
         is_last: whether the step ends with it.
         optimizer: that the step calls; None: the call carries only state.
-        server: the server.
-        update_of: the server-side update of an optimizer.
     """
 
     wire: CallWire
@@ -92,12 +88,9 @@ class ServerOptimizerCall:
     def change(
         self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any
     ) -> tf.Tensor:
-        """Take over the state and apply the gradients; answers when it is done.
+        """Take over the state, an opinion of one of so many ``workers``, and apply the gradients.
 
-        Args:
-            tensors: of a request, by name.
-            context: of the update.
-            workers: an integer, of how many the state is one opinion.
+        It answers when that is done.
         """
 
         def change() -> None:

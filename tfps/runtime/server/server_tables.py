@@ -31,13 +31,7 @@ def places_of(shards: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
 def gradients_of_rows(
     shards: Sequence[Any], ids: tf.Tensor, rows: tf.Tensor
 ) -> dict[str, tf.IndexedSlices]:
-    """Gradients of shards, which are zero where no row came.
-
-    Args:
-        shards: of tables.
-        ids: of the message.
-        rows: uint8, of all shards one after the other.
-    """
+    """Gradients of shards, which are zero where no row came."""
     gradients, begin = {}, tf.constant(0, tf.int64)
     for shard, places in zip(shards, places_of(shards, ids), strict=True):
         native = shard._value

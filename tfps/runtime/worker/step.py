@@ -29,10 +29,6 @@ class Step:
 
     What differs between the programs of `fit` and scheduled functions: where the state of a step
     lies between exchanges, how the worker knows who it is, and what follows from a reply.
-
-    Args:
-        servers: the program's functions on each server.
-        carrier: brings requests to them.
     """
 
     def __init__(self, servers: Sequence[ServerHalf], *, carrier: Carrier) -> None:
