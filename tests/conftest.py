@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-import pytest_tfps
+from tfps import pytest_plugin
 from tfps.testing import OneProcess
 
 # Before any test module is imported: some use TensorFlow while they are collected, which fixes what
@@ -89,8 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     It does not where tfps was installed before it had one, and where no plugin is to be found.
     """
-    if not config.pluginmanager.is_registered(pytest_tfps):
-        config.pluginmanager.register(pytest_tfps, "tfps")
+    if not config.pluginmanager.is_registered(pytest_plugin):
+        config.pluginmanager.register(pytest_plugin, "tfps")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

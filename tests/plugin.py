@@ -4,4 +4,4 @@ from __future__ import annotations
 
 # An installation may lack the entry point, or have the one of another checkout.
 NO_ENTRY_POINTS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-PLUGIN = ("-p", "pytest_tfps", "-p", "no:cacheprovider", "--strict-markers")
+PLUGIN = ("-p", "tfps.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers")

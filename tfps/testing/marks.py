@@ -1,4 +1,4 @@
-"""What the markers of the pytest plugin may say; `pytest_tfps` reads them."""
+"""What the markers of the pytest plugin may say; `tfps.pytest_plugin` reads them."""
 
 from __future__ import annotations
 

@@ -15,11 +15,10 @@ from typing import Any
 import keras
 import pytest
 
-import pytest_tfps
 import tfps
 from tests.integration.project import pages
 from tests.integration.project.pages import ROOT
-from tfps import errors
+from tfps import errors, pytest_plugin
 from tfps.bridge import keras_patches
 from tfps.config import JobConfig
 from tfps.strategy.stats import Stats
@@ -127,17 +126,18 @@ def test_each_public_name_is_listed_as_its_documentation_begins() -> None:
 
 def test_each_fixture_and_marker_of_the_plugin_is_listed() -> None:
     """Beside the names: they are asked for by their names, not imported."""
+    link = r"\[pytest_plugin.py\]\(../../tfps/pytest_plugin.py\)"
     rows = re.findall(
-        r"^\| (fixture|marker) `(\w+)` \| (.*?) \| \[pytest_tfps.py\]\(../../pytest_tfps.py\) \|$",
+        rf"^\| (fixture|marker) `(\w+)` \| (.*?) \| {link} \|$",
         pages.text_of(f"{FOLDER}/api.md"),
         re.M,
     )
-    fixtures = {name: value for name, value in vars(pytest_tfps).items() if name[:5] == "tfps_"}
+    fixtures = {name: value for name, value in vars(pytest_plugin).items() if name[:5] == "tfps_"}
     expected = {
         ("fixture", name, (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " "))
         for name, value in fixtures.items()
     }
-    for name, text in pytest_tfps.MARKERS.items():
+    for name, text in pytest_plugin.MARKERS.items():
         call, _, meaning = text.partition(": ")
         expected.add(("marker", name, f"`{call}`: {meaning}."))
     assert len(expected) == 5

@@ -66,7 +66,7 @@ def test_the_source_distribution_holds_the_pages(root: Path, tmp_path: Path) -> 
 
 def test_the_wheel_holds_no_tests_and_no_caches(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    at_top = {"tfps", "pytest_tfps.py", f"tfps-{tfps.__version__}.dist-info"}
+    at_top = {"tfps", f"tfps-{tfps.__version__}.dist-info"}
     assert {name.split("/")[0] for name in names} == at_top
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
@@ -107,12 +107,12 @@ def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) ->
 
 
 def test_pytest_finds_the_plugin_by_itself(installed: Path, run: Run) -> None:
-    """Also where a project has chosen a backend of Keras that `import tfps` refuses."""
+    """Also where a project has chosen another backend of Keras."""
     command = [installed / "python", "-m", "pytest", "--markers", "--trace-config"]
     answered = run(command, KERAS_BACKEND="jax")
     assert answered.returncode == 0, answered.stdout + answered.stderr
     assert "@pytest.mark.tfps_cluster(workers=2, ps=1, environment=None): " in answered.stdout
-    assert f"<module 'pytest_tfps' from '{installed.parent}" in answered.stdout
+    assert f"<module 'tfps.pytest_plugin' from '{installed.parent}" in answered.stdout
 
 
 def test_import_needs_no_tensorflow(installed: Path, run: Run) -> None:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-import pytest_tfps
 from tests.plugin import NO_ENTRY_POINTS, PLUGIN
+from tfps import pytest_plugin
 
 pytest_plugins = ["pytester"]
 
@@ -19,11 +19,12 @@ def _no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
 def test_a_project_without_tfps_pays_nothing(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    backend: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a project may use Keras on another backend, which `import tfps` refuses."""
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    """Such a project may use Keras on another backend."""
+    monkeypatch.setenv("KERAS_BACKEND", backend)
     pytester.makepyfile(
         """
         import sys
@@ -31,14 +32,48 @@ def test_a_project_without_tfps_pays_nothing(
 
         @pytest.mark.parametrize("number", range(3))
         def test_nothing_is_imported(number):
-            assert "pytest_tfps" in sys.modules
+            assert "tfps.pytest_plugin" in sys.modules
             assert number < 2
-            assert {"tfps", "tensorflow", "keras", "psutil"} & set(sys.modules) == set()
+            costly = {"tfps.testing", "tfps.launch", "tensorflow", "keras", "psutil", "numpy"}
+            assert costly & set(sys.modules) == set()
         """
     )
     result = pytester.runpytest_subprocess(*PLUGIN, timeout=60)
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*assert 2 < 2"])
+
+
+def test_a_fixture_says_that_keras_runs_on_another_backend(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before TensorFlow starts, and the project's other tests run."""
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    pytester.makepyfile(
+        """
+        import sys
+        import pytest
+
+        @pytest.mark.tfps_cluster(workers=1)
+        def test_of_processes(tfps_cluster):
+            raise AssertionError("this ran")
+
+        def test_of_a_module(tfps_cluster_factory):
+            raise AssertionError("this ran")
+
+        @pytest.mark.tfps_one_process(ps=2)
+        def test_in_this_process(tfps_one_process):
+            raise AssertionError("this ran")
+
+        def test_something_else():
+            assert {"tensorflow", "keras"} & set(sys.modules) == set()
+        """
+    )
+    result = pytester.runpytest_subprocess(*PLUGIN, timeout=60)
+    result.assert_outcomes(passed=1, errors=3)
+    refused = "E * tfps.errors.BackendError: tfps trains with Keras on TensorFlow, *"
+    for name in ("of_processes", "of_a_module", "in_this_process"):
+        result.stdout.fnmatch_lines([f"*ERROR at setup of test_{name} *", refused])
+    assert "this ran" not in result.stdout.str()
 
 
 def test_the_markers_do_not_start_tensorflow(pytester: pytest.Pytester) -> None:
@@ -65,7 +100,7 @@ def test_markers_are_described_and_no_option_is_added(pytester: pytest.Pytester)
             "@pytest.mark.tfps_one_process(workers=2, ps=1): *",
         ]
     )
-    assert not hasattr(pytest_tfps, "pytest_addoption")
+    assert not hasattr(pytest_plugin, "pytest_addoption")
 
 
 def test_fixtures_are_described(pytester: pytest.Pytester) -> None:

@@ -1,8 +1,7 @@
 """What pytest loads of tfps: fixtures with clusters, markers with their sizes.
 
-It lies beside the package: pytest imports it for every project of an environment, and ``import
-tfps`` takes time and refuses a backend of Keras that such a project may use. tfps is imported when
-a test asks for it, TensorFlow when a fixture needs it.
+pytest imports it for every project of an environment, also for those on another backend of Keras:
+what it needs of tfps is imported when a test asks for it, TensorFlow when a fixture needs it.
 """
 
 from __future__ import annotations
@@ -107,12 +106,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if "tfps_one_process" in getattr(item, "fixturenames", ())
     ]
     if sizes:
-        from tfps.errors import ConfigError
+        from tfps.errors import BackendError, ConfigError
         from tfps.testing import OneProcess
 
         most = {name: max(size[name] for size in sizes) for name in ("workers", "ps")}
-        # TensorFlow has started already: a test for which that is too small says so itself.
-        with contextlib.suppress(ConfigError):
+        # TensorFlow has started already, or Keras runs on something else: the fixture says so for
+        # each test that it concerns.
+        with contextlib.suppress(BackendError, ConfigError):
             OneProcess.reserve(**most)
 
 
