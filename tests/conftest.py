@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tfps import pytest_plugin
 from tfps.testing import OneProcess
 
 # Before any test module is imported: some use TensorFlow while they are collected, which fixes what
@@ -81,6 +82,15 @@ def _group(item: pytest.Item) -> str:
     """
     level = _level(item)
     return str(item.path) if level == "integration" else level
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the fixtures from this checkout where pytest did not find the plugin by itself.
+
+    It does not where tfps was installed before it had one, and where no plugin is to be found.
+    """
+    if not config.pluginmanager.is_registered(pytest_plugin):
+        config.pluginmanager.register(pytest_plugin, "tfps")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
