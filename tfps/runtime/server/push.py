@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,9 +27,6 @@ from tfps.runtime.server.server_optimizer_call import (
 )
 from tfps.runtime.server.server_tables import received_bytes, reply_ids, unpacked
 from tfps.transport.message import COORDINATOR, Reply, Request
-
-# What of an arrival and of a verdict is asked for outside of the kernel that has found it.
-ASKED_LATER = {"alive", "is_worker", "fresh", "closed", "remembered"}
 
 
 @dataclass(frozen=True)
@@ -140,10 +137,15 @@ class Push:
 
         After each operation that runs elsewhere TensorFlow hands what follows from thread to
         thread, and a condition around an update is one as well: of a short push most of the time.
-        What users write stays outside: schedules, and how the states of their metrics merge.
+        What users write stays outside: schedules, and how the states of their metrics merge. Of
+        what it has found out it answers no more than is asked for: each tensor more, and each
+        operation behind it, is handed over as well.
         """
         call, ledger = self.call, self.call.server.ledger
         counts_inside = self.reports is None or self.reports.are_sums
+        asked = {"fresh", "remembered"} | (set() if counts_inside else {"closed"})
+        if self.gate.may_wait or any(update.asks_what_is_known for update in self.updates):
+            asked |= {"alive", "is_worker"}
         traced: list[tuple[Arrival, PushVerdict]] = []
         rate, begin = call.rate(), tf.timestamp()
 
@@ -157,7 +159,7 @@ class Push:
             if counts_inside:
                 self._count(verdict, inside)
             traced.append((arrival, verdict))
-            return [_reply_of(verdict), _known_later(arrival), _known_later(verdict)]
+            return [_reply_of(verdict), _tensors_of(arrival, asked), _tensors_of(verdict, asked)]
 
         with tf.control_dependencies([begin]):
             reply, arrived, decided = kernel(request.header, request.tensors, request.applied_key)
@@ -217,7 +219,7 @@ def _reply_of(verdict: PushVerdict) -> tf.Tensor:
     return reply.tensor()
 
 
-def _known_later(found: Arrival | PushVerdict) -> dict[str, tf.Tensor]:
-    """What is asked of a push after its kernel, unless it is known before it comes."""
-    known = ((name, value) for name, value in vars(found).items() if name in ASKED_LATER)
-    return {name: tf.identity(value) for name, value in known if tf.is_tensor(value)}
+def _tensors_of(found: Arrival | PushVerdict, names: Collection[str]) -> dict[str, tf.Tensor]:
+    """What of it is known only when a push comes."""
+    values = {name: getattr(found, name) for name in names if hasattr(found, name)}
+    return {name: tf.identity(value) for name, value in values.items() if tf.is_tensor(value)}
