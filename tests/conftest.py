@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tfps import pytest_plugin
 from tfps.testing import OneProcess
 
 # Before any test module is imported: some use TensorFlow while they are collected, which fixes what
@@ -104,6 +105,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _place(item: pytest.Item, sizes: Counter[str]) -> tuple[int, int, str]:
     group = _group(item.path)
     return LEVELS.index(_level(item)), -sizes[group], group
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the fixtures from this checkout where pytest did not find the plugin by itself.
+
+    It does not where tfps was installed before it had one, and where no plugin is to be found.
+    """
+    if not config.pluginmanager.is_registered(pytest_plugin):
+        config.pluginmanager.register(pytest_plugin, "tfps")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

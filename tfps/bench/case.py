@@ -58,7 +58,7 @@ class Case:
         """Cores that something else kept busy meanwhile, in the median."""
         return self.spread_of_samples(lambda sample: sample.other_cores).median
 
-    def as_json(self, **quantities: Any) -> dict[str, Any]:
+    def as_json(self, quantities: Mapping[str, Any]) -> dict[str, Any]:
         """Give the form in the report: axes, quantities, and the samples that they come from."""
         spreads = {
             name: value.as_json() if isinstance(value, Spread) else value

@@ -23,18 +23,24 @@ from tfps.bench.case import Case
 from tfps.bench.report import Bar
 from tfps.bench.results import Results
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
+from tfps.bench.saving import (
+    BESIDE,
+    RESTORE,
+    SAVE,
+    STREAMED,
+    TENSORFLOW,
+    TFPS,
+    measure_saving,
+)
 from tfps.bench.style import BLUE, GREY
 from tfps.bench.table import case_table, number_text, spread_text
 
-TFPS, STREAMED, TENSORFLOW = "tfps", "streamed", "tensorflow"
-BESIDE = "beside"
 WAYS = {
     TFPS: "tfps",
     STREAMED: "tfps, streamed",
     TENSORFLOW: "tf.train.Checkpoint",
 }
 TITLES = {**WAYS, BESIDE: "tfps, beside training"}
-SAVE, RESTORE = "save", "restore"
 PAUSE_AIM_S = 0.2
 # Whatever the model's size: what the chief traces and reads of the manifest.
 CHIEF_AIM_MIB = 64.0
@@ -94,8 +100,6 @@ class SavingBenchmark(Benchmark):
 
     def measure(self, tasks: TaskNumbers, *, folder: str, ways: Sequence[str]) -> Any:
         """Save and restore in some ways, in their order; without any only restore."""
-        from tfps.bench.saving import measure_saving
-
         return measure_saving(self.mib, Path(folder), ways, servers=tasks.groups["ps"])
 
     def entries(self, results: Results) -> list[dict[str, Any]]:

@@ -7,13 +7,13 @@ request is the reply before it. What the chief adds, one call per loop, does not
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.bench.transport import CARRIERS
 from tfps.bench.usage import EpochClock
 from tfps.bridge.server_function import server_function
 from tfps.runtime.coordinator.server_contents import ServedPlan
@@ -35,6 +35,9 @@ class Echo:
 
     def __init__(self, runtime: Any) -> None:
         self._runtime, self._server = runtime, runtime.servers[0]
+        # One for each loop: a worker keeps connections by plan, not by how they were made.
+        self._plan_ids: list[int] = []
+        self._next_plan_id = itertools.count(1)
         self._function = server_function(
             lambda _header, *parts: [tf.zeros([REPLY_FIELDS], tf.int64), *parts],
             device=self._server.device,
@@ -48,7 +51,8 @@ class Echo:
             name: of the carrier.
             size_bytes: of the payload, up and down.
         """
-        plan_id = _plan_id(name, size_bytes)
+        plan_id = next(self._next_plan_id)
+        self._plan_ids.append(plan_id)
         header = self._header(plan_id)
         carrier = self._carrier(name)
         if isinstance(carrier, DirectCarrier):
@@ -82,10 +86,10 @@ class Echo:
 
         return run
 
-    def forget(self, names: Sequence[str], size_bytes: int) -> None:
-        """Let the server free what it has for a size."""
-        plans = [(self._server.index, _plan_id(name, size_bytes)) for name in names]
-        self._runtime.forget(plans)
+    def forget(self) -> None:
+        """Let the server free what it has for all loops."""
+        self._runtime.forget([(self._server.index, plan_id) for plan_id in self._plan_ids])
+        self._plan_ids.clear()
 
     def _carrier(self, name: str) -> Carrier:
         if name == "grpc":
@@ -104,8 +108,3 @@ class Echo:
             Request.KIND: Kind.PULL,
         }
         return np.array([fields.get(field, 0) for field in Request], np.int64)
-
-
-def _plan_id(name: str, size_bytes: int) -> int:
-    """Its own for each carrier: a worker keeps connections by plan, not by how they were made."""
-    return size_bytes * 4 + list(CARRIERS).index(name)

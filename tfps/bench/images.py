@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -59,6 +62,22 @@ class LabelledImages:
         path = folder / "pixels"
         self.images.tofile(path)
         return path
+
+
+@contextmanager
+def image_files(source: Path | None = None) -> Iterator[dict[str, str]]:
+    """Write what chief processes read, and give the paths of it as they get them.
+
+    Args:
+        source: a folder with the four original .gz files; None: the shipped subset.
+
+    Raises:
+        DataError: the installation lacks the subset, or the folder one of the files.
+    """
+    with tempfile.TemporaryDirectory(prefix="tfps-bench-") as name:
+        images_path = write_images(Path(name), source)
+        pixels_path = LabelledImages.load(images_path).write_pixels(Path(name))
+        yield {"images_path": str(images_path), "pixels_path": str(pixels_path)}
 
 
 def write_images(folder: Path, source: Path | None = None) -> Path:

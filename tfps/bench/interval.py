@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
@@ -45,6 +45,14 @@ class Interval:
         error = statistics.stdev(differences) / math.sqrt(len(differences))
         reach = error * student_quantile(0.5 + CONFIDENCE / 2, len(differences) - 1)
         return cls(mean, mean - reach, mean + reach)
+
+    @classmethod
+    def of_seeds(cls, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
+        """As `of_differences`, of the seeds that both have; None of less than two."""
+        seeds = sorted(set(ours) & set(theirs))
+        if len(seeds) < 2:
+            return None
+        return cls.of_differences([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
 
     def as_json(self) -> dict[str, float]:
         """Give the form in the report."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,42 +70,34 @@ def name_axis(axis: Any, *, title: str | None = None, label: str | None = None) 
     quiet_axis(axis)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """A bar or a dot of a row.
+def draw_spread(
+    axis: Any,
+    row: float,
+    spread: Spread,
+    *,
+    colour: str,
+    height: float | None = None,
+    text: str = "{:.3g}",
+    beside: float = 0.0,
+    **style: Any,
+) -> None:
+    """Draw a bar to the median, the line from minimum to maximum, and what the median is.
 
     Args:
+        axis: of matplotlib.
         row: its number from above; a part of one for several bars beside each other.
-        value: where it ends.
-        colour: of it.
-        height: of a bar, as a share of a row; None: a dot, as on a logarithmic axis.
-        label: in the legend.
-        spread: drawn as a line; None: none.
-        text: to the right of the spread.
+        spread: of what was measured.
+        colour: of the bar.
+        height: of the bar, as a share of a row; None: a dot, as on a logarithmic axis.
+        text: how the median is written to the right of the line.
         beside: a value that the text stands to the right of as well.
+        style: of the bar or the dot, such as its label in the legend.
     """
-
-    row: float
-    value: float
-    colour: str
-    height: float | None = None
-    label: str | None = None
-    spread: Spread | None = None
-    text: str | None = None
-    beside: float = 0.0
-
-
-def draw_marks(axis: Any, marks: Sequence[Mark]) -> None:
-    """Draw bars and dots."""
-    for mark in marks:
-        style = {"color": mark.colour, "label": mark.label}
-        if mark.height is None:
-            axis.plot(mark.value, mark.row, "o", markersize=8, **style)
-        else:
-            axis.barh(mark.row, mark.value, mark.height, **style)
-        if mark.spread is not None:
-            text = f"{mark.value:.3g}" if mark.text is None else mark.text
-            mark_spread(axis, mark.spread, mark.row, text=text, beside=mark.beside)
+    if height is None:
+        axis.plot(spread.median, row, "o", color=colour, **style)
+    else:
+        axis.barh(row, spread.median, height, color=colour, **style)
+    mark_spread(axis, spread, row, text=text.format(spread.median), beside=beside)
 
 
 def name_rows(axis: Any, names: Sequence[str], *, above: float = 0.6, margin: float) -> None:

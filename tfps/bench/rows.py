@@ -27,6 +27,7 @@ WIDTH = 64
 IDS_PER_EXAMPLE = 10
 # Rates of updates of rows over those of all: by optimizer and size of the table in MiB.
 AIMS = {("sgd", 64): 4.0, ("adam", 64): 10.0, ("sgd", 256): 15.0, ("adam", 256): 40.0}
+WAYS = ("all rows", "rows of the batch (RowUpdates)")
 LARGEST_OVER_SMALLEST_AIM = 0.8  # with updates of rows the table's size makes no difference
 
 
@@ -112,15 +113,12 @@ class Rows(Benchmark):
         )
         return epochs_answer(strategy, clock.samples[1:])  # the first one traces
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
-        return [
-            case.as_json(
-                steps_per_s=case.steps_per_s,
-                cpu_ms_per_step=case.cpu_ms_per_step,
-                other_cores=round(case.other_cores, 2),
-            )
-            for case in results.cases
-        ]
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        return {
+            "steps_per_s": case.steps_per_s,
+            "cpu_ms_per_step": case.cpu_ms_per_step,
+            "other_cores": round(case.other_cores, 2),
+        }
 
     def bars(self, results: Results) -> list[Bar]:
         bars = []
@@ -153,24 +151,15 @@ class Rows(Benchmark):
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw steps/s with updates of all rows and of the batch's, on a logarithmic axis."""
-        from tfps.bench.picture import Mark, draw_marks, legend_below, name_axis, name_rows, picture
+        from tfps.bench.picture import draw_spread, legend_below, name_axis, name_rows, picture
 
         found = pairs(results)
         with picture(path, 1, 1, size=(9, 1.8 + 0.6 * len(found))) as (figure, axes):
             axis = axes[0, 0]
-            marks = [
-                Mark(
-                    row=row,
-                    value=case.steps_per_s.median,
-                    colour=BLUE[1] if case["by_rows"] else GREY[1],
-                    label="rows of the batch (RowUpdates)" if case["by_rows"] else "all rows",
-                    spread=case.steps_per_s,
-                    text=f"  {case.steps_per_s.median:.3g}",
-                )
-                for row, pair in enumerate(found)
-                for case in pair
-            ]
-            draw_marks(axis, marks)
+            for row, pair in enumerate(found):
+                for case, colour, label in zip(pair, (GREY[1], BLUE[1]), WAYS, strict=True):
+                    style: dict[str, Any] = {"colour": colour, "label": label, "markersize": 8}
+                    draw_spread(axis, row, case.steps_per_s, text="  {:.3g}", **style)
             name_rows(axis, [f"{d['optimizer']}\n{d['mib']} MiB" for d, _ in found], margin=0.15)
             axis.set_xscale("log")
             name_axis(axis, title="Steps per second", label="more is better; logarithmic")

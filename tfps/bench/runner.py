@@ -16,6 +16,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from tfps.bench.case import Case
 from tfps.bench.report import Bar, Report
 from tfps.bench.results import Results
 from tfps.bench.table import bar_lines, note
@@ -63,9 +64,17 @@ class Benchmark(ABC):
         """
         raise NotImplementedError
 
-    @abstractmethod
+    def cases(self, results: Results) -> list[Case]:
+        """The cases in the order of the report."""
+        return results.cases
+
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        """What the report says of a case beside its axes and samples, by its key."""
+        raise NotImplementedError
+
     def entries(self, results: Results) -> list[dict[str, Any]]:
         """The cases as they stand in the report."""
+        return [case.as_json(self.quantities(results, case)) for case in self.cases(results)]
 
     def bars(self, results: Results) -> list[Bar]:
         """Every comparison that has an aim."""
@@ -120,9 +129,15 @@ class Benchmark(ABC):
             *bar_lines(self.bars(results)),
         )
 
+    def order(self, groups: Mapping[str, Sequence[int]], case: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what a chief process needs to measure a case; its form is JSON."""
+        # Not a benchmark's form in the report, which may hold more or less than its fields.
+        settings = TypeAdapter(type(self)).dump_python(self, mode="json")
+        return {"settings": settings, "groups": groups, "case": case}
+
     @classmethod
     def answer(cls, order: Mapping[str, Any]) -> Any:
-        """Do in a chief process what `Bench.turn` ordered."""
+        """Do in a chief process what was ordered."""
         settings: Benchmark = TypeAdapter(cls).validate_python(order["settings"])
         return settings.measure(TaskNumbers(order["groups"]), **order["case"])
 
@@ -137,10 +152,10 @@ class TaskNumbers:
 
     groups: Mapping[str, Sequence[int]]
 
-    def clock(self) -> EpochClock:
-        """Watch all tasks, and each role by itself."""
+    def clock(self, *, by_role: bool = True) -> EpochClock:
+        """Watch all tasks, and each role by itself if wanted."""
         every = [number for numbers in self.groups.values() for number in numbers]
-        return EpochClock(every, self.groups)
+        return EpochClock(every, self.groups if by_role else None)
 
 
 @dataclass(frozen=True)
@@ -162,7 +177,9 @@ class Bench:
         """What was measured up to now."""
         return Results()
 
-    def cluster(self, workers: int, ps: int, *, name: str = "cluster", **options: Any) -> Any:
+    def cluster(
+        self, workers: int, ps: int, *, name: str = "cluster", **options: Any
+    ) -> LocalCluster:
         """A cluster that goes on from turn to turn; use it in a ``with`` statement."""
         return LocalCluster(workers, ps, log_dir=self.log_dir / name, **options)
 
@@ -187,9 +204,7 @@ class Bench:
         """
         kind = type(self.benchmark)
         groups = {role: processes(cluster, role) for role in ("worker", "ps")}
-        # Without a benchmark's own form in the report, which may hold more or less than its fields.
-        settings = TypeAdapter(kind).dump_python(self.benchmark, mode="json")
-        order = {"settings": settings, "groups": groups, "case": case}
+        order = self.benchmark.order(groups, case)
         turn = Turn(name, f"{kind.__module__}:{kind.__name__}.answer", order, **options)
         return turn.run(cluster, log_dir=self.log_dir)
 
@@ -240,15 +255,14 @@ class Option:
 
     kind: click.ParamType
     text: str
-    flag: str
-    is_repeated: bool
+    flag: str = ""
+    is_repeated: bool = False
 
 
-def images_option() -> Any:
-    """Make the field for the folder of images, of benchmarks that look at accuracy."""
-    return option(
-        None,
+# Of the field of benchmarks that look at accuracy.
+IMAGES = {
+    "option": Option(
         click.Path(exists=True, file_okay=False, path_type=Path),
-        "Folder with the four files of the full Fashion-MNIST.",
-        default_text="the shipped subset",
+        "Folder with the four files of the full Fashion-MNIST. [default: the shipped subset]",
     )
+}

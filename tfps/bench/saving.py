@@ -16,8 +16,11 @@ from typing import Any
 
 import psutil
 
-from tfps.bench.checkpoint import BESIDE, RESTORE, SAVE, STREAMED, TENSORFLOW, TFPS
 from tfps.bench.memory import peak_mib
+
+TFPS, STREAMED, TENSORFLOW = "tfps", "streamed", "tensorflow"
+BESIDE = "beside"
+SAVE, RESTORE = "save", "restore"
 
 VARIABLES, COLUMNS = 8, 256
 # Beside training: a save of 3 GB takes 8 s, and 5,000 steps more than half a minute.

@@ -125,17 +125,17 @@ class Scaling(Benchmark):
 
         return dataset
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
-        return [
-            case.as_json(
-                steps_per_s=case.steps_per_s,
-                cpu_ms_per_step=case.cpu_ms_per_step,
-                server_cpu_ms_per_push=server_cpu_ms_per_push(case),
-                share_kept=share_kept(results, case),
-                other_cores=round(case.other_cores, 2),
-            )
-            for case in by_workers(results)
-        ]
+    def cases(self, results: Results) -> list[Case]:
+        return by_workers(results)
+
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        return {
+            "steps_per_s": case.steps_per_s,
+            "cpu_ms_per_step": case.cpu_ms_per_step,
+            "server_cpu_ms_per_push": server_cpu_ms_per_push(case),
+            "share_kept": share_kept(results, case),
+            "other_cores": round(case.other_cores, 2),
+        }
 
     def bars(self, results: Results) -> list[Bar]:
         case = by_workers(results)[-1]
@@ -164,7 +164,7 @@ class Scaling(Benchmark):
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw steps/s beside what the workers would do alone; CPU of a server per push."""
-        from tfps.bench.picture import Mark, draw_marks, legend_below, name_axis, name_rows, picture
+        from tfps.bench.picture import draw_spread, legend_below, name_axis, name_rows, picture
 
         cases = by_workers(results)
         alone = cases[0].steps_per_s.median / cases[0]["workers"]
@@ -175,29 +175,11 @@ class Scaling(Benchmark):
                 ideal, rate = case["workers"] * alone, case.steps_per_s
                 kept = share_kept(results, case)
                 share = "" if kept is None or case["workers"] == 1 else f"  ({kept:.1%} kept)"
-                expected = Mark(
-                    row=row,
-                    value=ideal,
-                    colour=GREY[0],
-                    height=0.62,
-                    label="workers times one worker's rate",
-                )
-                measured = Mark(
-                    row=row,
-                    value=rate.median,
-                    colour=BLUE[1],
-                    height=0.38,
-                    label="measured",
-                    spread=rate,
-                    text=f"{rate.median:.3g}{share}",
-                    beside=ideal,
-                )
-                draw_marks(rates, [expected, measured])
-                cpu_ms = server_cpu_ms_per_push(case)
-                cost = Mark(
-                    row=row, value=cpu_ms.median, colour=BLUE[1], height=0.38, spread=cpu_ms
-                )
-                draw_marks(costs, [cost])
+                rates.barh(row, ideal, 0.62, color=GREY[0], label="workers times one worker's rate")
+                style: dict[str, Any] = {"colour": BLUE[1], "height": 0.38}
+                text = "{:.3g}" + share
+                draw_spread(rates, row, rate, text=text, beside=ideal, label="measured", **style)
+                draw_spread(costs, row, server_cpu_ms_per_push(case), **style)
             costs.axvline(SERVER_CPU_AIM_MS, color=GREY[1], linestyle="--", linewidth=1.2)
             costs.annotate(
                 f"aim: at most {SERVER_CPU_AIM_MS:g}",

@@ -31,6 +31,7 @@ from tfps.bench.style import BLUE, GREY, INK
 from tfps.bench.table import case_table, number_text, spread_text
 from tfps.bench.usage import EpochClock, Sample
 from tfps.bench.workload import MODELS
+from tfps.launch import LocalCluster
 from tfps.transport.direct.secret import SECRET_VARIABLE
 
 MLP_BYTES = MODELS["mlp"].size_bytes
@@ -139,7 +140,7 @@ class Transport(Benchmark):
             runs = {name: echo.loop(name, size_bytes) for name in carriers}
             for name, samples in self._take_turns(runs, tasks, trial=TRIAL_EXCHANGES).items():
                 found += [_entry("echo", name, size_bytes, sample) for sample in samples]
-            echo.forget(carriers, size_bytes)
+            echo.forget()
         if has_work:
             fits = {row: still_fit(strategy, updates=row == "adam") for row in ("ledger", "adam")}
             for row, samples in self._take_turns(fits, tasks, trial=TRIAL_STEPS).items():
@@ -161,17 +162,17 @@ class Transport(Benchmark):
                 run(counts[name], clocks[name])
         return {name: clock.samples for name, clock in clocks.items()}
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
-        return [
-            case.as_json(
-                ms_per_exchange=ms(case),
-                cpu_ms_per_exchange=case.cpu_ms_per_step,
-                worker_cpu_ms_per_exchange=group_cpu_ms(case, "worker"),
-                ps_cpu_ms_per_exchange=group_cpu_ms(case, "ps"),
-                other_cores=round(case.other_cores, 2),
-            )
-            for case in [*echoes(results), *(c for c in work(results) if c["row"] != "echo")]
-        ]
+    def cases(self, results: Results) -> list[Case]:
+        return [*echoes(results), *(case for case in work(results) if case["row"] != "echo")]
+
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        return {
+            "ms_per_exchange": ms(case),
+            "cpu_ms_per_exchange": case.cpu_ms_per_step,
+            "worker_cpu_ms_per_exchange": group_cpu_ms(case, "worker"),
+            "ps_cpu_ms_per_exchange": group_cpu_ms(case, "ps"),
+            "other_cores": round(case.other_cores, 2),
+        }
 
     def tables(self, results: Results) -> list[Table]:
         cases = echoes(results)
@@ -228,7 +229,7 @@ def _environments(folder: Path) -> dict[bool, dict[str, str]]:
     return {False: plain, True: plain | make_certificates(folder)}
 
 
-def _cluster(bench: Bench, environment: Mapping[str, str]) -> Any:
+def _cluster(bench: Bench, environment: Mapping[str, str]) -> LocalCluster:
     name = "cluster-tls" if len(environment) > 1 else "cluster"
     return bench.cluster(1, 1, name=name, environment=environment)
 
@@ -272,23 +273,17 @@ def _by_size(
 
 def _by_work(axis: Any, cases: Sequence[Case]) -> None:
     """Two bars a row: the clock, and the CPU with the server's part of it."""
-    from tfps.bench.picture import Mark, draw_marks, name_axis, name_rows
+    from tfps.bench.picture import draw_spread, name_axis, name_rows
 
     for row, case in enumerate(cases):
-        for offset, spread, drawn, colour, label in (
-            (-0.2, ms(case), True, BLUE[1], "time"),
-            (0.2, case.cpu_ms_per_step, True, GREY[0], "CPU, all processes"),
-            (0.2, group_cpu_ms(case, "ps"), False, GREY[1], "CPU, parameter server"),
-        ):
-            mark = Mark(
-                row=row + offset,
-                value=spread.median,
-                colour=colour,
-                height=0.36,
-                label=label if row == 0 else None,
-                spread=spread if drawn else None,
-            )
-            draw_marks(axis, [mark])
+        # One row is enough for the legend.
+        labels = ("time", "CPU, all processes", "CPU, parameter server")
+        time, cpu, server = labels if row == 0 else (None, None, None)
+        draw_spread(axis, row - 0.2, ms(case), colour=BLUE[1], height=0.36, label=time)
+        cpu_ms = case.cpu_ms_per_step
+        draw_spread(axis, row + 0.2, cpu_ms, colour=GREY[0], height=0.36, label=cpu)
+        server_ms = group_cpu_ms(case, "ps").median
+        axis.barh(row + 0.2, server_ms, 0.36, color=GREY[1], label=server)
     name_rows(axis, [WORK[case["row"]] for case in cases], margin=0.18)
     axis.set_xlim(left=0)
     title = f"A push of {size_text(MLP_BYTES)}, direct over unix: ms"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
-from tfps.bench.consistency.benchmark import FREE_MODES
-from tfps.bench.consistency.modes import (
+from tfps.bench.modes import (
     BOUND_RANGE_STEPS,
     BOUND_STEPS,
     BOUNDED,
     DYNAMIC,
+    FREE_MODES,
     LOCAL_MODES,
     MODES,
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.bench.command import run_benchmark
-from tfps.bench.placement.shapes import MODELS
-from tfps.bench.placement.ways import WAYS
+from tfps.bench.model_shapes import MODELS
+from tfps.bench.placement import WAYS
 
 
 @pytest.mark.timeout(120)

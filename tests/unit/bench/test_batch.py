@@ -1,24 +1,17 @@
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
-from rich.console import Console
 
-from tfps.bench.batch.benchmark import Batch
-from tfps.bench.batch.choice import Pair, choose
-from tfps.bench.batch.plot import write_plot
-from tfps.bench.batch.results import BatchResults
-from tfps.bench.batch.table import tables
-from tfps.bench.batch.turn import Rate
+from tests.unit.bench.outputs import answer, outputs, sample
+from tfps.bench.batch import Batch
+from tfps.bench.batch_choice import Pair, choose
 from tfps.bench.goal import NEVER_S
 from tfps.bench.report import Spread
+from tfps.bench.results import Results
 
 SPREADS = st.lists(st.one_of(st.floats(0.1, 20.0), st.just(NEVER_S)), min_size=1, max_size=5).map(
     Spread.of
@@ -92,90 +85,76 @@ def test_the_choice_is_nearly_the_fastest_and_the_order_of_rows_decides_nothing(
         assert choice.pair.memory_mib.median <= fastest.memory_mib.median
 
 
-def answer(batch_size: int, steps_per_s: float, goal_s: float | None, seed: int) -> dict[str, Any]:
+def add(
+    results: Results,
+    batch_size: int,
+    period_steps: int,
+    seed: int,
+    *,
+    steps_per_s: float,
+    arrives_s: float | None,
+) -> None:
     """What a chief answers about one training of 10 s."""
-    steps = int(10 * (steps_per_s + seed))
-    sample = {
-        "steps": steps,
-        "seconds": 10.0,
-        "cpu_seconds": 1.0,
-        "other_cpu_seconds": 0.0,
-        "group_cpu_seconds": {},
-    }
-    reached = [] if goal_s is None else [(goal_s + 0.1 * seed, 0.86)]
-    return {
+    epoch = sample(steps_per_s + seed, steps=int(10 * (steps_per_s + seed)))
+    reached = [] if arrives_s is None else [(arrives_s + 0.1 * seed, 0.86)]
+    measured = {
+        **answer(epoch),
         "learning_rate": 1e-3 * (batch_size / 64) ** 0.5,
-        "samples": [sample],
         "curve": [(0.0, 0.1), *reached, (10.0, 0.84)],
         "memory_mib": 512.3 + batch_size / 16,
-        "details": {"fallback_steps": 0, "carriers": ["direct"]},
     }
+    results.add(measured, seed=seed, batch_size=batch_size, period_steps=period_steps)
 
 
 @pytest.fixture
-def results() -> BatchResults:
-    measured = BatchResults(usual=(64, 1))
+def results() -> Results:
+    measured = Results()
     for seed in (1, 2, 3):
-        for batch_size, goal_s in ((16, 6.0), (64, 4.0), (256, None)):
+        for batch_size, arrives_s in ((16, 6.0), (64, 4.0), (256, None)):
             for steps in (1, 4, 16):
                 rate = 32000 / batch_size * (1 + steps / 10)
-                later_s = None if goal_s is None else goal_s - steps / 8
-                measured.add(batch_size, steps, seed, answer(batch_size, rate, later_s, seed))
+                later_s = None if arrives_s is None else arrives_s - steps / 8
+                add(measured, batch_size, steps, seed, steps_per_s=rate, arrives_s=later_s)
     return measured
 
 
-def test_bars_compare_with_what_is_usual(results: BatchResults) -> None:
-    gain, speed = results.bars()
+def test_bars_compare_with_what_is_usual(results: Results) -> None:
+    gain, speed = Batch().bars(results)
     assert gain.value == pytest.approx((4.0 - 2.0 + 0.2) / (4.0 - 0.125 + 0.2))
     assert speed.value == pytest.approx(2.6 / 1.1, rel=1e-2)
     assert gain.holds
     assert speed.holds
-    alone = BatchResults(usual=(64, 1))
-    alone.add(16, 4, 1, answer(16, 100, None, 1))
-    assert [bar.value for bar in alone.bars()] == [None, None]
+    alone = Results()
+    add(alone, 16, 4, 1, steps_per_s=100, arrives_s=None)
+    assert [bar.value for bar in Batch().bars(alone)] == [None, None]
 
 
-def test_the_report_holds_every_training_and_the_choice(
-    results: BatchResults, tmp_path: Path
-) -> None:
-    content = json.loads(results.report(Batch().as_json()).write(tmp_path).read_text())
+def test_every_training_and_the_choice_are_written(results: Results, tmp_path: Path) -> None:
+    written = outputs(Batch(), results, tmp_path)
+    content, text = written.content, written.text
     assert len(content["cases"]) == 9
     assert (content["choice"]["batch_size"], content["choice"]["period_steps"]) == (64, 16)
     (chosen,) = [case for case in content["cases"] if case["is_chosen"]]
     assert chosen["seconds_to_goal"] == {"1": 2.1, "2": 2.2, "3": 2.3}
     assert chosen["memory_mib"]["median"] == 516.3
     assert content["cases"][2]["seconds_to_goal"] == {"1": None, "2": None, "3": None}
-    assert content["settings"]["rate"]["rule"] == "square_root"
+    rate = {"base": 1e-3, "base_batch_size": 64, "rule": "square_root"}
+    assert content["settings"]["rate"] == rate
     assert content["settings"]["seeds"] == [1, 2, 3]
-
-
-def test_the_tables_fit_an_ordinary_terminal_and_name_the_pair(results: BatchResults) -> None:
-    output = io.StringIO()
-    Console(file=output, width=80).print(tables(results))
-    text = output.getvalue()
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= 80
     assert "Take batch 64, 16 local steps: 2.20 s to 0.85" in " ".join(text.split())
     assert text.count("<-") == 1
     assert text.count("> 10, 0 of 3") == 3
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_the_plot_is_a_picture(results: BatchResults, tmp_path: Path, arrives: bool) -> None:
-    if not arrives:
-        results = BatchResults(usual=(64, 1))
-        results.add(64, 1, 1, answer(64, 100, None, 1))
-    with Image.open(write_plot(results, tmp_path / "batch.png")) as picture:
-        assert picture.width > 1000
-        assert len(picture.convert("RGB").getcolors(maxcolors=2**24) or []) > 10
+def test_where_nobody_arrives_no_pair_is_taken(tmp_path: Path) -> None:
+    results = Results()
+    add(results, 64, 1, 1, steps_per_s=100, arrives_s=None)
+    written = outputs(Batch(), results, tmp_path)
+    assert written.content["choice"]["batch_size"] is None
+    assert "Take no pair: none reached 0.85" in written.text
 
 
 def test_the_learning_rate_follows_the_batch() -> None:
-    assert float(Rate().scaled(256)(0)) == pytest.approx(2e-3)
-    assert float(Rate(rule="linear").scaled(256)(0)) == pytest.approx(4e-3)
-    assert float(Rate().scaled(64)(0)) == pytest.approx(1e-3)
-
-
-def test_a_turn_for_each_pair_and_seed() -> None:
-    assert Batch().turns == 3 * 5 * 3
-    assert Batch().quick().turns == 4
+    assert float(Batch().rate(256)(0)) == pytest.approx(2e-3)
+    assert float(Batch(rule="linear").rate(256)(0)) == pytest.approx(4e-3)
+    assert float(Batch().rate(64)(0)) == pytest.approx(1e-3)

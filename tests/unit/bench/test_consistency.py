@@ -1,22 +1,18 @@
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
-from rich.console import Console
 
-from tfps.bench.consistency.benchmark import Consistency
-from tfps.bench.consistency.modes import ALL_MODES, LOCAL_MODES
-from tfps.bench.consistency.plot import write_plot
-from tfps.bench.consistency.results import ConsistencyCase, ConsistencyResults
-from tfps.bench.consistency.scenarios import FREE_WORKERS, SCENARIOS
-from tfps.bench.consistency.table import tables
+from tests.unit.bench.outputs import outputs
+from tfps.bench.case import Case
+from tfps.bench.consistency import Consistency, add
 from tfps.bench.delay import Delay
-from tfps.bench.goal import NEVER_S
+from tfps.bench.goal import NEVER_S, ends_s, goal_s
+from tfps.bench.mode_comparison import comparisons, examples_per_s, gain, rate
+from tfps.bench.modes import ALL_MODES, FREE_WORKERS, LOCAL_MODES, SCENARIOS
+from tfps.bench.results import Results
 
 
 def run(
@@ -57,11 +53,12 @@ def answer(**scenarios: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def results() -> ConsistencyResults:
-    measured = ConsistencyResults(batch_size=64)
+def results() -> Results:
+    measured = Results()
     for seed in (1, 2, 3):
         late = 0.001 * seed
-        measured.add(
+        add(
+            measured,
             "backup",
             seed,
             answer(
@@ -70,72 +67,74 @@ def results() -> ConsistencyResults:
                 transient=run(9),
             ),
         )
-        measured.add(
+        add(
+            measured,
             "asynchronous",
             seed,
             answer(constant=run(44, goal_s=8.0, accuracy=0.86 + late), transient=run(30)),
         )
-        measured.add(
+        add(
+            measured,
             "synchronous",
             seed,
             answer(constant=run(4, accuracy=0.8), transient=run(5), even=run(19)),
         )
-        measured.add("adaptive", seed, answer(constant=run(14), transient=run(6), even=run(20)))
-        measured.add("bounded", seed, answer(transient=run(27, gap=4), constant=run(12, gap=4)))
-        measured.add("dynamic", seed, answer(transient=run(24, gap=7), constant=run(12, gap=8)))
-        measured.add("synchronous", seed, answer(free=run(400), counted=run(400)))
-        measured.add("asynchronous", seed, answer(free=run(500), counted=run(500)))
+        add(measured, "adaptive", seed, answer(constant=run(14), transient=run(6), even=run(20)))
+        add(measured, "bounded", seed, answer(transient=run(27, gap=4), constant=run(12, gap=4)))
+        add(measured, "dynamic", seed, answer(transient=run(24, gap=7), constant=run(12, gap=8)))
+        add(measured, "synchronous", seed, answer(free=run(400), counted=run(400)))
+        add(measured, "asynchronous", seed, answer(free=run(500), counted=run(500)))
         for mode, row in LOCAL_MODES.items():
             steps = row.arguments["period_steps"]
-            measured.add(mode, seed, answer(counted=run(640, period_steps=steps)))
+            add(measured, mode, seed, answer(counted=run(640, period_steps=steps)))
     return measured
 
 
-def case(results: ConsistencyResults, scenario: str, mode: str) -> ConsistencyCase:
-    (found,) = [case for case in results.of_scenario(scenario) if case.mode == mode]
+def case(results: Results, scenario: str, mode: str) -> Case:
+    found = results.find(scenario, mode)
+    assert found is not None
     return found
 
 
-def test_examples_are_those_of_gradients_that_were_applied(results: ConsistencyResults) -> None:
+def test_examples_are_those_of_gradients_that_were_applied(results: Results) -> None:
     backup = case(results, "constant", "backup")
-    assert backup.per_second("updates").median == 18
-    assert backup.examples_per_s.median == 64 * 18
-    assert backup.per_second("dropped").median == 3
+    assert rate(backup, "updates").median == 18
+    assert examples_per_s(backup, 64).median == 64 * 18
+    assert rate(backup, "dropped").median == 3
 
 
-def test_bars_compare_what_was_measured(results: ConsistencyResults) -> None:
-    values = [bar.value for bar in results.bars()]
+def test_bars_compare_what_was_measured(results: Results) -> None:
+    values = [bar.value for bar in comparisons(results)]
     gains = values[5:7]
     assert values[:5] == pytest.approx([0.9, 1.0, 0.7, 0.75, 0.6])
     assert values[7:] == pytest.approx([0.9, 4, 0.8, 7, 0.8, 1 / 16])
     # Differences of 1.1, 1.2 and 1.3 points, and a rising lead over the other.
     assert gains[0] == pytest.approx(1.2 - 4.30265 * 0.1 / 3**0.5, abs=1e-3)
     assert gains[1] is not None
-    assert all(bar.holds for bar in results.bars())
+    assert all(bar.holds for bar in comparisons(results))
 
 
-def test_who_does_not_arrive_is_later_than_who_does(results: ConsistencyResults) -> None:
+def test_who_does_not_arrive_is_later_than_who_does(results: Results) -> None:
     plain = case(results, "constant", "synchronous")
-    assert set(plain.goal_s.values()) == {NEVER_S}
-    assert set(plain.ends_s.values()) == {10.0}
-    other = ConsistencyResults(batch_size=64)
-    other.add("backup", 1, answer(constant=run(18)))
-    other.add("asynchronous", 1, answer(constant=run(44)))
-    (ratio,) = [bar for bar in other.bars() if "time to" in bar.name and "asynch" in bar.name]
+    assert set(goal_s(plain).values()) == {NEVER_S}
+    assert set(ends_s(plain).values()) == {10.0}
+    other = Results()
+    add(other, "backup", 1, answer(constant=run(18)))
+    add(other, "asynchronous", 1, answer(constant=run(44)))
+    (ratio,) = [bar for bar in comparisons(other) if "time to" in bar.name and "asynch" in bar.name]
     assert ratio.value == pytest.approx(1.0)  # both arrive with their last look
 
 
 def test_what_was_not_measured_has_no_value() -> None:
-    results = ConsistencyResults(batch_size=64)
-    results.add("asynchronous", 1, answer(constant=run(44), even=run(55)))
-    assert {bar.value for bar in results.bars()} == {None}
-    assert results.gain("constant", "asynchronous", "bounded") is None
+    results = Results()
+    add(results, "asynchronous", 1, answer(constant=run(44), even=run(55)))
+    assert {bar.value for bar in comparisons(results)} == {None}
+    assert gain(results, "constant", "asynchronous", "bounded") is None
 
 
-def test_the_report_holds_histograms_curves_and_intervals(
-    results: ConsistencyResults, tmp_path: Path
-) -> None:
-    content = json.loads(results.report(Consistency().as_json()).write(tmp_path).read_text())
+def test_histograms_curves_and_intervals_are_written(results: Results, tmp_path: Path) -> None:
+    written = outputs(Consistency(), results, tmp_path)
+    content = written.content
     cases = {(case["scenario"], case["mode"]): case for case in content["cases"]}
     assert len(cases) == 6 + 6 + 3 + 2 + 8
     backup = cases["constant", "backup"]
@@ -148,22 +147,7 @@ def test_the_report_holds_histograms_curves_and_intervals(
     assert local["seconds_to_goal"]["1"] is None  # nobody looked before the end
     assert content["settings"]["seeds"] == [1, 2, 3, 4, 5]
     assert content["settings"]["delays"]["constant"]["slow_factor"] == 5
-
-
-def test_the_tables_fit_an_ordinary_terminal(results: ConsistencyResults) -> None:
-    output = io.StringIO()
-    Console(file=output, width=80).print(tables(results))
-    text = output.getvalue()
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= 80
-    for row in ALL_MODES.values():
-        assert row.title in text
-
-
-def test_the_plot_is_a_picture(results: ConsistencyResults, tmp_path: Path) -> None:
-    with Image.open(write_plot(results, tmp_path / "consistency.png")) as picture:
-        assert picture.width > 1000
-        assert len(picture.convert("RGB").getcolors(maxcolors=2**24) or []) > 10
+    assert all(row.title in written.text for row in ALL_MODES.values())
 
 
 def test_a_turn_for_each_mode_and_fewer_for_local_steps() -> None:

@@ -43,8 +43,3 @@ def test_other_sizes_have_no_aim() -> None:
     results = results_of({("sgd", 3, False): 20, ("sgd", 3, True): 100})
     assert Rows().bars(results) == []
     assert len(pairs(results)) == 1
-
-
-def test_a_quick_run_has_small_tables() -> None:
-    assert Rows().turns == 24
-    assert Rows().quick().turns == 8

@@ -13,11 +13,12 @@ from click.testing import CliRunner
 from rich.table import Table
 
 from tests.unit.bench.outputs import answer, sample
+from tfps.bench.case import Case
 from tfps.bench.report import Bar
 from tfps.bench.results import Results
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
 from tfps.bench.table import case_table, spread_text
-from tfps.cli.bench import bench, command_of
+from tfps.cli.bench import command_of
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Demo(Benchmark):
     def measure(self, tasks: TaskNumbers, *, size: int) -> Any:
         return [size, self.seconds, self.sizes, str(self.folder), len(tasks.groups["ps"])]
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
-        return [case.as_json(steps_per_s=case.steps_per_s) for case in results.cases]
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        return {"steps_per_s": case.steps_per_s}
 
     def bars(self, results: Results) -> list[Bar]:
         return [Bar("4 over 2", results.ratio((4,), (2,)), 1.5)]
@@ -72,9 +73,7 @@ class Demo(Benchmark):
 
 
 @pytest.fixture
-def demo(monkeypatch: pytest.MonkeyPatch) -> click.Command:
-    # The group gets it as it gets all others, and has it for this test only.
-    monkeypatch.setattr(bench, "commands", dict(bench.commands))
+def demo() -> click.Command:
     return command_of(Demo)
 
 

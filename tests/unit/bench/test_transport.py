@@ -13,7 +13,6 @@ from tfps.bench.transport import (
     echoes,
     group_cpu_ms,
     ms,
-    size_text,
     work,
 )
 from tfps.bench.workload import MODELS
@@ -45,11 +44,6 @@ def test_the_size_of_the_model_is_that_of_its_variables() -> None:
     assert MODELS["mlp"].shapes == [(784, 128), (128,), (128, 10), (10,)]
     assert MLP_BYTES == 4 * (784 * 128 + 128 + 128 * 10 + 10)
     assert len(MODELS["layers"].shapes) == 60
-
-
-def test_sizes_are_in_powers_of_ten() -> None:
-    sizes = [size_text(size) for size in (4_000, MLP_BYTES, 16_000_000)]
-    assert sizes == ["4 KB", "407 KB", "16 MB"]
 
 
 def test_measurements_of_a_case_are_samples_of_one_exchange(results: Results) -> None:

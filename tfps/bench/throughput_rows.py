@@ -9,10 +9,12 @@ loop takes no arrays: both of them get one dataset function that does what Keras
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tfps.bench.epochs import clock_callback, steps_way
 from tfps.bench.usage import EpochClock
 from tfps.bench.workload import Images, Model, split
 
@@ -38,30 +40,36 @@ class Setting:
 Epochs = Callable[[int, int, EpochClock], None]
 
 
-class SingleProcessFit:
+class WayToTrain(ABC):
+    """A way to train, made in a process of its own."""
+
+    @abstractmethod
+    def prepare(self, setting: Setting) -> Epochs:
+        """Make a model in the strategy's scope, where there is one, and return what trains it."""
+
+    def details(self) -> dict[str, Any]:
+        """What the report says of it besides."""
+        return {}
+
+
+class SingleProcessFit(WayToTrain):
     """Keras 3 in one process, without a cluster."""
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Compile a model and return what trains it."""
         import keras
 
         model = setting.model.build(keras)
         _compile(keras, model, setting)
         return _fit(keras, model, setting.images)
 
-    def details(self) -> dict[str, Any]:
-        """Nothing to add."""
-        return {}
 
-
-class StockFit:
+class StockFit(WayToTrain):
     """TensorFlow's strategy with tf_keras, which is the only Keras that it trains."""
 
     def __init__(self) -> None:
         self._strategy = _stock_strategy()
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Compile a model in the strategy's scope and return what trains it."""
         import tf_keras
 
         with self._strategy.scope():
@@ -69,29 +77,20 @@ class StockFit:
             _compile(tf_keras, model, setting)
         return _fit(tf_keras, model, setting.images, names_steps=True)
 
-    def details(self) -> dict[str, Any]:
-        """Nothing to add."""
-        return {}
 
-
-class StockLoop:
+class StockLoop(WayToTrain):
     """TensorFlow's strategy with a loop of one's own, after TensorFlow's tutorial."""
 
     def __init__(self) -> None:
         self._strategy = _stock_strategy()
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Trace a step function and return what schedules it."""
         import tf_keras
 
         return _loop(tf_keras, self._strategy, setting)
 
-    def details(self) -> dict[str, Any]:
-        """Nothing to add."""
-        return {}
 
-
-class TfpsFit:
+class TfpsFit(WayToTrain):
     """This library's strategy with Keras 3, by the carrier that it chooses itself."""
 
     transport = "auto"
@@ -106,7 +105,6 @@ class TfpsFit:
         )
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Compile a model in the strategy's scope and return what trains it."""
         import keras
 
         with self._strategy.scope():
@@ -116,8 +114,7 @@ class TfpsFit:
 
     def details(self) -> dict[str, Any]:
         """Say which way the steps took."""
-        stats = self._strategy.stats()
-        return {"fallback_steps": stats.fallback_steps, "carriers": stats.carriers}
+        return steps_way(self._strategy)
 
 
 class TfpsGrpcFit(TfpsFit):
@@ -136,7 +133,6 @@ class TfpsLoop(TfpsFit):
     """The same loop of one's own as `StockLoop`, line by line, with Keras 3."""
 
     def prepare(self, setting: Setting) -> Epochs:
-        """Trace a step function and return what schedules it."""
         import keras
 
         return _loop(keras, self._strategy, setting)
@@ -155,7 +151,7 @@ class Row:
     """
 
     title: str
-    kind: type[Any]
+    kind: type[WayToTrain]
     needs_tf_keras: bool = False
     longest_only: bool = False
 
@@ -170,10 +166,6 @@ ROWS = {
     "tfps_fit_pipelined": Row("tfps fit, pipelined", TfpsPipelinedFit, longest_only=True),
     "tfps_loop": Row("tfps custom loop", TfpsLoop),
 }
-TITLES = {name: row.title for name, row in ROWS.items()}
-LEGEND = (
-    "Single process and tfps: Keras 3. Stock: TensorFlow's own ParameterServerStrategy, tf_keras."
-)
 
 
 def _stock_strategy() -> Any:
@@ -206,15 +198,6 @@ def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool = False) -
         rounds, epoch_steps = split(steps)
         x, y = images.arrays(epoch_steps)
 
-        class ThroughputMeasure(keras.callbacks.Callback):
-            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-                if epoch % rounds == 0:
-                    clock.begin()
-
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                if epoch % rounds == rounds - 1:
-                    clock.end(rounds * epoch_steps)
-
         model.fit(
             x,
             y,
@@ -222,7 +205,7 @@ def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool = False) -
             epochs=epochs * rounds,
             steps_per_epoch=epoch_steps if names_steps else None,
             verbose=0,
-            callbacks=[ThroughputMeasure()],
+            callbacks=[clock_callback(keras, clock, epoch_steps, rounds=rounds)],
         )
 
     return run

@@ -1,1 +1,0 @@
-"""`tfps bench consistency`: the modes against each other, with workers that are slow."""

@@ -1,1 +1,0 @@
-"""`tfps bench placement`: how evenly servers are filled, planned and not started."""

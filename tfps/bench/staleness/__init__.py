@@ -1,1 +1,0 @@
-"""`tfps bench staleness`: which optimizer helps where every gradient is stale."""

@@ -1,1 +1,0 @@
-"""`tfps bench throughput`: whole trainings, against TensorFlow's own strategy and one process."""
