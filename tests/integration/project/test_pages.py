@@ -296,7 +296,9 @@ def test_every_feature_names_a_test_that_exists() -> None:
     rows = re.findall(r"^\|.*\| (.*?) \|$", pages.text_of("docs/reference/what-works.md"), re.M)
     named = [name for row in rows for name in re.findall(r"`([\w/]+)`", row)]
     assert len(named) > 20
-    homes = [ROOT / "tests" / home for home in ("", "cluster", "cluster/keras")]
+    homes = [
+        ROOT / "tests" / home for home in ("", "cluster", "unit/numbers", "unit/numbers/keras")
+    ]
     found = {
         name
         for name in named
