@@ -25,7 +25,7 @@ from tfps.bench.table import case_table, ratio_text, spread_text
 from tfps.bench.workload import MODELS
 
 KEPT_AIM = 0.95  # of the sum of what the workers would do alone
-SERVER_CPU_AIM_MS = 0.4  # per push: one message to one server
+SERVER_CPU_AIM_MS = 0.5  # per push: one message to one server
 
 
 @dataclass(frozen=True)
