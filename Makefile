@@ -15,7 +15,7 @@ export PYTHON
 
 BIN := .venv/bin
 # A cluster leaves half of two cores idle: other tests run beside it.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --hypothesis-seed=$(SEED)
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --hypothesis-seed=$(SEED)
 # ARGS within a title in single quotes.
 SHOWN = $(subst ','\'',$(ARGS))
 

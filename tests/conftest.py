@@ -8,14 +8,17 @@ all do, but for the one on the second carrier.
 
 from __future__ import annotations
 
+import gc
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from tfps import pytest_plugin
 from tfps.testing import OneProcess
 
 # Before any test module is imported: some use TensorFlow while they are collected, which fixes what
@@ -73,19 +76,57 @@ def _leave_variants_to_test_all(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{test}: quick({pattern!r}) names none of its variants.")
 
 
-def _group(item: pytest.Item) -> str:
+def _group(path: Path) -> str:
     """What stays in one process of pytest-xdist where there are several, in its order.
 
-    A unit test fails in a process that has connected to a cluster, and a cluster costs seconds to
-    start; commands are processes of their own, and a file of them shares what it has run.
+    A folder of tests shares a cluster of one process, or module by module one of several; commands
+    are processes of their own, and a file of them shares what it has run.
     """
-    level = _level(item)
-    return str(item.path) if level == "integration" else level
+    parts = path.relative_to(TESTS).parts
+    return "/".join(parts if parts[0] == "integration" else parts[:2])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole groups in the order of the collection, so unit tests in each process first.
+
+    They fail in a process that has connected to a cluster. The marks of ``--dist loadgroup`` do
+    not work: pytest-xdist 3.8 writes them to an attribute that pytest 9.2 does not read.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(config.rootpath / nodeid.partition("::")[0])
+
+    return Groups(config, log)
+
+
+def _place(item: pytest.Item, sizes: Counter[str]) -> tuple[int, int, str]:
+    group = _group(item.path)
+    return LEVELS.index(_level(item)), -sizes[group], group
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the fixtures from this checkout where pytest did not find the plugin by itself.
+
+    It does not where tfps was installed before it had one, and where no plugin is to be found.
+    """
+    if not config.pluginmanager.is_registered(pytest_plugin):
+        config.pluginmanager.register(pytest_plugin, "tfps")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    sizes = Counter(_group(item.path) for item in items)
     for item in items:
         item.add_marker(_level(item))
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     _leave_variants_to_test_all(items)
-    items.sort(key=lambda item: LEVELS.index(_level(item)))
+    # Large folders first, so that no process is left with one while the others have ended.
+    items.sort(key=lambda item: _place(item, sizes))
+
+
+def pytest_collection_finish() -> None:
+    """A sixth of the time would go into looking through the libraries' objects for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)

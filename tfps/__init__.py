@@ -53,6 +53,8 @@ _MODULES = (
     "placement",
     "testing",
 )
+# What a project on another backend of Keras may use: pytest has the plugin in all of them.
+_ON_ANY_BACKEND = ("errors", "testing")
 
 __all__ = [
     "Asynchronous",
@@ -77,16 +79,17 @@ __all__ = [
     "testing",
 ]
 
-check_backend()
 show_own_records()
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'tfps' has no attribute {name!r}")
+    if name not in _ON_ANY_BACKEND:
+        check_backend()
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _MODULES:
-        return importlib.import_module(f"tfps.{name}")
-    raise AttributeError(f"module 'tfps' has no attribute {name!r}")
+    return importlib.import_module(f"tfps.{name}")
 
 
 def __dir__() -> list[str]:

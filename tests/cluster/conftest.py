@@ -1,11 +1,10 @@
-"""Clusters for tests: one per module and size, with their logs in every failure's report."""
+"""Clusters for tests: one per module and size, from the plugin that other projects use as well."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,14 +12,9 @@ import pytest
 import tfps
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
-from tfps.launch.process import last_lines
 from tfps.launch.starter import starter
 from tfps.testing import watch_leftovers
 from tfps.transport.setting import TRANSPORT_VARIABLE
-
-SHOWN_LINES = 40
-
-_open_clusters: list[LocalCluster] = []
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,31 +25,18 @@ def _kept_fork_server() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalCluster]]:
+def cluster(tfps_cluster_factory: Callable[..., LocalCluster]) -> Callable[..., LocalCluster]:
     """Return a function that starts a cluster, or hands out the module's one of that size.
 
     Starting a cluster costs seconds, so tests of a module share it; a test that ends a task
     starts it again.
     """
-    clusters: dict[tuple[int, int, int], LocalCluster] = {}
 
     def get(*, workers: int = 2, ps: int = 1, logical_cpus: int = 1) -> LocalCluster:
-        key = (workers, ps, logical_cpus)
-        if key not in clusters:
-            clusters[key] = LocalCluster(
-                workers=workers,
-                ps=ps,
-                log_dir=tmp_path_factory.mktemp(f"cluster-{workers}-{ps}-"),
-                environment={"TFPS_LOGICAL_CPUS": str(logical_cpus)},
-            )
-            _open_clusters.append(clusters[key])
-        return clusters[key]
+        environment = {"TFPS_LOGICAL_CPUS": str(logical_cpus)}
+        return tfps_cluster_factory(workers=workers, ps=ps, environment=environment)
 
-    with watch_leftovers():
-        yield get
-        for started in clusters.values():
-            _open_clusters.remove(started)
-            started.close()
+    return get
 
 
 @pytest.fixture(scope="module")
@@ -102,21 +83,6 @@ def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TRANSPORT_VARIABLE, request.param)
         yield request.param
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the ends of the tasks' logs to the report of a failed test."""
-    report = yield
-    if report.failed:
-        for started in _open_clusters:
-            for name, path in started.logs.items():
-                report.sections.append((f"log of {name}", "\n".join(_tail(path))))
-    return report
-
-
-def _tail(path: Path) -> list[str]:
-    return last_lines(path, SHOWN_LINES, with_noise=True)
 
 
 @pytest.fixture(autouse=True)

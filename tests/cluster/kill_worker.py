@@ -11,13 +11,15 @@ from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 class KillWorker(EpochsOfOneVisit):
     """Ends worker 1 in the middle of an epoch, and starts it again if asked to.
 
-    With a restart it lets training go on until the new incarnation has worked.
+    With a restart it lets training go on until the new incarnation has worked, otherwise for one
+    epoch more.
     """
 
     def __init__(self, job: CountingJob, *, restart: bool) -> None:
         super().__init__(job)
         self.steps_at_death: int | None = None
         self.steps_after = 0
+        self._began_without_it = False
         self._before = job.strategy.stats()
         self.tasks_after: dict[str, str] = {}
         self._starter = threading.Thread(target=self._start) if restart else None
@@ -26,6 +28,7 @@ class KillWorker(EpochsOfOneVisit):
         self.job.cluster.restart("worker", 1)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._began_without_it = self.steps_at_death is not None
         self._before = self.job.strategy.stats()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -47,7 +50,7 @@ class KillWorker(EpochsOfOneVisit):
         super().on_epoch_end(epoch, logs)
         stats = self.job.strategy.stats()
         self.steps_after, self.tasks_after = stats.worker_steps[1], stats.tasks
-        if self._starter and self.works_again:
+        if self.works_again if self._starter else self._began_without_it:
             self.model.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import tfps
+from tfps.cli import main
 from tfps.errors import BackendError
 from tfps.keras_backend import check_backend, chosen_backend
+from tfps.testing import OneProcess
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -86,17 +92,70 @@ def test_an_imported_keras_goes_before_all(monkeypatch: pytest.MonkeyPatch) -> N
     assert chosen_backend() == ("torch", "Keras is imported with it already")
 
 
-def test_importing_tfps_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_name_of_tfps_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    code = "import sys\ntry:\n    import tfps\nfinally:\n    print('keras' in sys.modules)"
+    for name in set(tfps.__all__) - {"errors", "testing"}:
+        with pytest.raises(BackendError, match="'jax', set by the environment"):
+            getattr(tfps, name)
+    assert tfps.errors.BackendError is BackendError
+    assert not hasattr(tfps, "no_such_name")
+
+
+@pytest.mark.parametrize("call", [OneProcess, OneProcess.reserve])
+def test_a_cluster_in_one_process_says_so(
+    call: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    with pytest.raises(BackendError, match="'jax', set by the environment"):
+        call(workers=1, ps=1)
+
+
+@pytest.mark.parametrize("subcommand", ["train", "serve", "check"])
+def test_a_subcommand_says_so_in_a_line(subcommand: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    result = CliRunner().invoke(main, [subcommand])
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: tfps trains with Keras on TensorFlow, but the backend ")
+    assert CliRunner().invoke(main, ["--version"]).exit_code == 0
+
+
+PACKAGES = """
+import importlib, sys, tfps
+from tfps.errors import BackendError
+
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except BackendError:
+        print(name)
+assert not {"keras", "tensorflow"} & set(sys.modules)
+"""
+
+
+def _imports_keras(file: Path) -> bool:
+    found = [
+        alias.name if isinstance(node, ast.Import) else node.module or ""
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    ]
+    return any(name.partition(".")[0] == "keras" for name in found)
+
+
+def test_each_package_that_imports_keras_says_so_before_it_does() -> None:
+    """And what starts processes; `import tfps` itself does not: pytest does so in any project."""
+    package = REPOSITORY / "tfps"
+    files = [file.relative_to(package) for file in package.rglob("*.py") if _imports_keras(file)]
+    assert len(files) > 50
+    packages = {f"tfps.{file.parts[0]}" for file in files} | {"tfps.launch", "tfps.callbacks"}
     result = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", PACKAGES, *sorted(packages)],
         cwd=REPOSITORY,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert result.returncode == 1
-    assert result.stdout == "False\n"
-    assert "BackendError: tfps trains with Keras on TensorFlow" in result.stderr
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.split() == sorted(packages)

@@ -3,3 +3,7 @@
 `tfps bench NAME` runs `tfps.bench.NAME`; results are `DIR/NAME.json` and `DIR/NAME.png`. Nothing
 here is imported by training.
 """
+
+from tfps.keras_backend import check_backend
+
+check_backend()

@@ -10,6 +10,8 @@ from importlib import metadata
 import click
 
 from tfps import __version__
+from tfps.errors import BackendError
+from tfps.keras_backend import check_backend
 
 # Name to (module, attribute, one line for the list of commands). Importing a command to list it
 # would cost seconds: most of them need TensorFlow's surroundings.
@@ -46,6 +48,10 @@ class LazyGroup(click.Group):
         """Import a command."""
         if name not in COMMANDS or not _exists(COMMANDS[name][0]):
             return None
+        try:
+            check_backend()
+        except BackendError as error:
+            raise click.ClickException(str(error)) from error
         module, attribute, _ = COMMANDS[name]
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)

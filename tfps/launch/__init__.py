@@ -1,6 +1,9 @@
 """Starting tasks: serving as one, running a script as another, a whole cluster on one machine."""
 
+from tfps.keras_backend import check_backend
 from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.serving import serve
 
 __all__ = ["LocalCluster", "serve"]
+
+check_backend()

@@ -4,6 +4,10 @@ For users: optimizers that know how stale a gradient is, updates of rows, and ra
 batch.
 """
 
+from tfps.keras_backend import check_backend
+
+check_backend()
+
 from tfps.optimizers.adaptive_revision import AdaptiveRevision
 from tfps.optimizers.dana import DANA
 from tfps.optimizers.delay_compensated import DelayCompensated

@@ -18,6 +18,8 @@ LOOK_EVERY_S = 0.05
 NOT_LEFT_BEHIND = ("tfps-starter", "tfps-parent", "pytest_timeout")
 # So does what local clusters start their tasks from: `tfps.launch.fork_server`.
 KEPT_CHILD = "fork server"
+# And what the standard library starts once for several workers of `multiprocessing`.
+KEPT_PROGRAMS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Leftovers:
         processes, ports = set(), set()
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                if child.name() == KEPT_CHILD and child.ppid() == os.getpid():
+                if child.ppid() == os.getpid() and _is_kept(child):
                     continue
                 if child.status() != psutil.STATUS_ZOMBIE:
                     processes.add(f"{child.pid} {' '.join(child.cmdline())}")
@@ -67,6 +69,13 @@ class Leftovers:
 
     def __bool__(self) -> bool:
         return bool(self.processes or self.ports or self.threads)
+
+
+def _is_kept(child: psutil.Process) -> bool:
+    if child.name() == KEPT_CHILD:
+        return True
+    starts = tuple(f"from {name} import main" for name in KEPT_PROGRAMS)
+    return any(argument.startswith(starts) for argument in child.cmdline())
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tfps.cluster import ClusterSpec, close_clients
 from tfps.cluster.validation import check_counts
 from tfps.errors import ClusterError
+from tfps.keras_backend import check_backend
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -40,6 +41,7 @@ class OneProcess:
 
     Raises:
         ConfigError: a count is below 1, or TensorFlow has started with too few devices or threads.
+        BackendError: Keras runs on another backend than TensorFlow.
 
     Example:
 
@@ -56,6 +58,7 @@ class OneProcess:
 
     def __init__(self, workers: int = 2, ps: int = 1) -> None:
         check_counts("OneProcess", workers=workers, ps=ps)
+        check_backend()
         from tfps.testing.in_process import InProcessConnections
         from tfps.testing.logical_devices import topology_for
 
@@ -85,8 +88,10 @@ class OneProcess:
 
         Raises:
             ConfigError: TensorFlow has started already, with fewer devices or threads.
+            BackendError: Keras runs on another backend than TensorFlow.
         """
         check_counts("OneProcess.reserve", workers=workers, ps=ps)
+        check_backend()
         from tfps.testing.logical_devices import reserve
 
         reserve(workers=workers, ps=ps)

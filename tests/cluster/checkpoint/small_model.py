@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
+import tfps
+
 EXAMPLES, BATCH = 64, 16
 STEPS = EXAMPLES // BATCH
 X = np.random.default_rng(0).normal(size=(EXAMPLES, 8)).astype("float32")
@@ -27,6 +29,13 @@ def small_model(optimizer: Any = None, *, width: int = 16) -> keras.Model:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer or keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
     return model
+
+
+def small_model_on(strategy: tfps.ParameterServerStrategy, **options: Any) -> keras.Model:
+    """With its weights on the servers of a strategy."""
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        return small_model(**options)
 
 
 def fit(model: keras.Model, **options: Any) -> None:

@@ -15,27 +15,14 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.unit.numbers.modes.small_network import BATCH, examples, network
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
 
 LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
-BATCH, STEPS = 8, 6
+STEPS = 6
 WORKERS = 2
-
-
-def _examples(count: int) -> tuple[np.ndarray, np.ndarray]:
-    x = np.random.default_rng(0).normal(size=(count, 6)).astype("float32")
-    return x, x[:, :3].argmax(1)
-
-
-def _network(optimizer: Any) -> keras.Model:
-    keras.utils.set_random_seed(1)
-    layers = [keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
-    model = keras.Sequential([keras.Input((6,)), *layers])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, metrics=["accuracy"])
-    return model
 
 
 @pytest.mark.parametrize(
@@ -52,7 +39,7 @@ def test_all_go_on_from_the_mean(
 ) -> None:
     """With an optimizer that is new, as the momentum shows where two workers then meet."""
     warm, drained = WORKERS * STEPS * BATCH, WORKERS * rounds * BATCH
-    x, y = _examples(warm + drained)
+    x, y = examples(warm + drained)
     make = functools.partial(keras.optimizers.SGD, 0.1, momentum=0.9)
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=WORKERS, ps=2).cluster_resolver,
@@ -61,7 +48,7 @@ def test_all_go_on_from_the_mean(
         batch_callbacks="sampled",
     )
     with strategy.scope():
-        model = _network(make())
+        model = network(make())
     before = model.get_weights()
     counts = []
     history = model.fit(
@@ -84,7 +71,7 @@ def test_all_go_on_from_the_mean(
     assert len(counts) == len(x) // BATCH
     assert np.isfinite(history.history["loss"][0])
     with tf.device(LOCAL):
-        alone, results = _network(make()), []
+        alone, results = network(make()), []
         for begin in range(0, warm, STEPS * BATCH):
             rows = slice(begin, begin + STEPS * BATCH)
             alone.compile(make(), alone.loss)
@@ -99,60 +86,6 @@ def test_all_go_on_from_the_mean(
     for weight, expected, first in zip(after, alone.get_weights(), before, strict=True):
         assert np.linalg.norm(weight - expected) <= 1e-5 * np.linalg.norm(expected - first)
     assert iterations == rounds
-
-
-def test_scheduled_functions_go_on_after_a_fit(cluster: Callable[..., LocalCluster]) -> None:
-    """And do not warm up once more."""
-    calls = 3
-    x, y = _examples((WORKERS * STEPS + calls) * BATCH)
-    warm = WORKERS * STEPS * BATCH
-    make = functools.partial(keras.optimizers.SGD, 0.1, momentum=0.9)
-    strategy = tfps.ParameterServerStrategy(
-        cluster(workers=WORKERS, ps=2).cluster_resolver,
-        placement="round_robin",
-        consistency=tfps.Asynchronous(warm_up_steps=STEPS),
-    )
-    coordinator = tfps.ClusterCoordinator(strategy)
-    with strategy.scope():
-        model = _network(make())
-
-    def train(model: keras.Model, rows: tf.Tensor, labels: tf.Tensor) -> None:
-        with tf.GradientTape() as tape:
-            loss = model.compute_loss(rows, labels, model(rows, training=True))
-        variables = model.trainable_variables
-        model.optimizer.apply(tape.gradient(loss, variables), variables)
-
-    @tf.function
-    def step(rows: tf.Tensor, labels: tf.Tensor) -> None:
-        train(model, rows, labels)
-
-    @tf.function
-    def logits(rows: tf.Tensor) -> tf.Tensor:
-        return model(rows, training=False)
-
-    batches = [
-        (tf.constant(x[i : i + BATCH]), tf.constant(y[i : i + BATCH]))
-        for i in range(warm, len(x), BATCH)
-    ]
-    before = model.get_weights()
-    seen = coordinator.schedule(logits, args=batches[0][:1]).fetch()
-    np.testing.assert_allclose(seen, model(batches[0][0]), rtol=1e-5)
-    model.fit(x[:warm], y[:warm], batch_size=BATCH, shuffle=False, verbose=0)
-    middle = model.get_weights()
-    for batch in batches:
-        coordinator.schedule(step, args=batch).fetch()
-    after = model.get_weights()
-    iterations = int(model.optimizer.iterations)
-    strategy.close()
-    assert any(np.any(weight != first) for weight, first in zip(middle, before, strict=True))
-    with tf.device(LOCAL):
-        alone = _network(make())
-        alone.set_weights(middle)
-        for batch in batches:
-            train(alone, *batch)
-    for weight, expected in zip(after, alone.get_weights(), strict=True):
-        np.testing.assert_allclose(weight, expected, rtol=1e-4, atol=2e-6)
-    assert iterations == calls
 
 
 def _counting(path: str, number: tf.Tensor) -> tf.Tensor:
@@ -196,7 +129,7 @@ def test_no_server_is_needed(
         consistency=tfps.Asynchronous(warm_up_steps=steps),
     )
     with strategy.scope():
-        model = _network("sgd")
+        model = network("sgd")
     drawn_meanwhile: list[int] = []
 
     def stop_a_server() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tfps
-from tests.cluster.keras.comparison import Comparison
+from tests.unit.numbers.comparison import Comparison
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tfps
-from tests.cluster.keras.comparison import (
+from tests.unit.numbers.comparison import (
     LABELS,
     STEPS,
     Comparison,

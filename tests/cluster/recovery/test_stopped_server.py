@@ -16,7 +16,7 @@ import tensorflow as tf
 import tfps
 from tests.cluster.recovery.conftest import PROBES
 from tfps.launch import LocalCluster
-from tfps.testing import Command, watch_leftovers
+from tfps.testing import Command
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -142,25 +142,25 @@ print("trained", int(model.optimizer.iterations.numpy()), strategy.tasks["worker
 
 
 @pytest.mark.slow
+@pytest.mark.tfps_cluster(workers=2, ps=1)
 @pytest.mark.parametrize(("stopped", "status"), [(("ps", 0), 1), (("worker", 1), 0)])
 def test_a_script_ends_while_a_task_is_stopped(
-    stopped: tuple[str, int], status: int, tmp_path: Path
+    stopped: tuple[str, int], status: int, tmp_path: Path, tfps_cluster: LocalCluster
 ) -> None:
     """Neither its exception nor the end of the interpreter waits for the task."""
     script = tmp_path / "chief.py"
     script.write_text(CHIEF)
-    with watch_leftovers(), LocalCluster(workers=2, ps=1, log_dir=tmp_path) as cluster:
-        environment = {
-            **PROBES,
-            "TF_CONFIG": json.dumps(cluster.spec.tf_config("chief", 0)),
-            "TF_GRPC_REUSE_PORT": "true",
-            "STOPPED": str(cluster.pid(*stopped)),
-        }
-        arguments = [sys.executable, str(script)]
-        with Command(arguments, deadline_s=120, environment=environment) as chief:
-            assert chief.wait() == status, chief.describe()
-            if status:
-                assert "UnavailableError" in chief.errors
-                assert "The parameter server /job:ps/replica:0/task:0 at" in chief.errors
-            else:
-                assert "trained 2000 lost" in chief.output
+    environment = {
+        **PROBES,
+        "TF_CONFIG": json.dumps(tfps_cluster.spec.tf_config("chief", 0)),
+        "TF_GRPC_REUSE_PORT": "true",
+        "STOPPED": str(tfps_cluster.pid(*stopped)),
+    }
+    arguments = [sys.executable, str(script)]
+    with Command(arguments, deadline_s=120, environment=environment) as chief:
+        assert chief.wait() == status, chief.describe()
+        if status:
+            assert "UnavailableError" in chief.errors
+            assert "The parameter server /job:ps/replica:0/task:0 at" in chief.errors
+        else:
+            assert "trained 2000 lost" in chief.output

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import tfps
-from tests.cluster.keras.comparison import Comparison
-from tests.cluster.shards.partitioned import PARTITIONERS
+from tests.unit.numbers.comparison import Comparison
+from tests.unit.numbers.partitioned import PARTITIONERS
 
 
 @pytest.fixture(scope="module")

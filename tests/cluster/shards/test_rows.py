@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.keras.comparison import (
+from tests.unit.numbers.comparison import (
     BATCH,
     LABELS,
     LOCAL,
@@ -21,7 +21,7 @@ from tests.cluster.keras.comparison import (
     densify,
     fit,
 )
-from tests.cluster.shards.partitioned import PARTITIONERS, strategy_with
+from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.launch import LocalCluster
 from tfps.runtime.program.tables import LEAST_TABLE_BYTES
 

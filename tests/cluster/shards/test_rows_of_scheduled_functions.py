@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.keras.comparison import LABELS, LOCAL, assert_same, densify
-from tests.cluster.shards.partitioned import PARTITIONERS, strategy_with
 from tests.cluster.shards.test_rows import IDS, OPTIMIZERS, TABLE_BYTES, small_tables
+from tests.unit.numbers.comparison import LABELS, LOCAL, assert_same, densify
+from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)

@@ -12,9 +12,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tests.cluster.keras.comparison import LABELS, LOCAL, X, assert_same_state, fit
-from tests.cluster.shards.partitioned import small, strategy_with
-from tests.cluster.shards.saved import (
+from tests.unit.numbers.comparison import LABELS, LOCAL, X, assert_same_state, fit
+from tests.unit.numbers.partitioned import small, strategy_with
+from tests.unit.numbers.saved import (
     DIVISIONS,
     OPTIMIZERS,
     Journey,

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.keras.comparison import BATCH, LABELS, LOCAL, X, assert_same, fit
-from tests.cluster.shards.partitioned import PARTITIONERS, small, strategy_with
+from tests.unit.numbers.comparison import BATCH, LOCAL, assert_same, fit
+from tests.unit.numbers.partitioned import PARTITIONERS, small, strategy_with
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(180)
@@ -53,27 +52,3 @@ MODES = {
     "pipelined": tfps.Asynchronous(pipeline_steps=1),
     "warm-up": tfps.Asynchronous(warm_up_steps=2),
 }
-
-
-@pytest.mark.quick("local", "pipelined")
-@pytest.mark.parametrize("name", MODES)
-def test_modes(name: str, cluster: Callable[..., LocalCluster]) -> None:
-    running = cluster(workers=2, ps=2)
-    with strategy_with(running, PARTITIONERS["modulo"], consistency=MODES[name]) as strategy:
-        with strategy.scope():
-            model = small(_adam)
-        history = fit(model, np.tile(X, (4, 1)), np.tile(LABELS, 4), epochs=4)
-        assert history["loss"][-1] < history["loss"][0]
-        assert strategy.stats().fallback_steps == 0
-
-
-def test_wrappers_that_remember_what_each_worker_knows(
-    cluster: Callable[..., LocalCluster],
-) -> None:
-    running = cluster(workers=2, ps=2)
-    with strategy_with(running, PARTITIONERS["hash"]) as strategy:
-        with strategy.scope():
-            inner = keras.optimizers.SGD(0.05)
-            model = small(lambda: tfps.optimizers.DelayCompensated(inner, lambda_=0.1))
-        history = fit(model, epochs=4)
-        assert history["loss"][-1] < history["loss"][0]

@@ -113,10 +113,11 @@ def test_killed_while_it_evaluates(job: CountingJob, kind: str) -> None:
 def test_killed_for_good(job: CountingJob) -> None:
     updates = job.updates()
     killer = KillWorker(job, restart=False)
-    assert job.fit(killer, epochs=2) == 2  # the second one without it from the start
+    epochs = job.fit(killer, epochs=MOST_EPOCHS)  # the last one without it from the start
+    assert epochs >= 2
     assert killer.steps_at_death is not None
     assert killer.wrong_epochs == {}
-    assert job.updates() == job.updates_after(updates, epochs=2)
+    assert job.updates() == job.updates_after(updates, epochs=epochs)
     assert killer.tasks_after["worker 1"] == "lost"
     assert killer.steps_at_death is not None
     assert not killer.works_again

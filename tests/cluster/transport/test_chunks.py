@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +16,6 @@ from tfps.bridge.server_function import server_function
 from tfps.consistency.ledger import Status
 from tfps.launch import LocalCluster
 from tfps.runtime.coordinator.server_contents import ServerContents
-from tfps.testing import watch_leftovers
 from tfps.transport.carrier import GrpcCarrier, Message, ServerCall
 from tfps.transport.chunk import CHUNK_BYTES_VARIABLE
 from tfps.transport.chunked_carrier import ChunkedCarrier
@@ -37,12 +36,10 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
-def chunked_cluster() -> Iterator[LocalCluster]:
-    environment = {CHUNK_BYTES_VARIABLE: str(CHUNK)}
-    with pytest.MonkeyPatch.context() as patch, watch_leftovers():
+def chunked_cluster(tfps_cluster_factory: Callable[..., LocalCluster]) -> Iterator[LocalCluster]:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CHUNK_BYTES_VARIABLE, str(CHUNK))
-        with LocalCluster(workers=2, ps=1, environment=environment) as cluster:
-            yield cluster
+        yield tfps_cluster_factory(environment={CHUNK_BYTES_VARIABLE: str(CHUNK)})
 
 
 # The replies themselves are brought by `grpc` in both cases; what differs is who trains.

@@ -17,6 +17,7 @@ import tfps
 from tests.integration.project import pages
 from tests.integration.project.pages import ROOT
 from tests.integration.terminal import run_in_terminal
+from tests.plugin import NO_ENTRY_POINTS, PLUGIN
 from tfps.cli import main
 from tfps.config import load
 from tfps.job.bundle import config_path
@@ -108,7 +109,7 @@ def test_the_diff_changes_four_things() -> None:
     ]
 
 
-@pytest.mark.quick("testing", "tracing")
+@pytest.mark.quick("tracing")
 @pytest.mark.parametrize("block", pages.runnable("alone"), ids=lambda block: block.page.stem)
 def test_programs_of_their_own_run(block: pages.Block, tmp_path: Path) -> None:
     with watch_leftovers():
@@ -122,6 +123,22 @@ def test_programs_of_their_own_run(block: pages.Block, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     for sample in pages.samples(f"of {block.page.stem}"):
         assert pages.not_shown(sample.text, result.stdout) == []
+
+
+def test_tests_of_the_pages_pass(tmp_path: Path) -> None:
+    tests = pages.runnable("pytest")
+    for number, block in enumerate(tests):
+        (tmp_path / f"test_{block.page.stem}_{number}.py").write_text(block.text)
+    with watch_leftovers():
+        result = run_command(
+            [sys.executable, "-m", "pytest", *PLUGIN, f"--basetemp={tmp_path / 'kept'}"],
+            deadline_s=200,
+            environment={"TF_CONFIG": None, **NO_ENTRY_POINTS},
+            folder=tmp_path,
+        )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{len(tests)} passed" in result.stdout
+    assert len(tests) > 1
 
 
 def test_the_notebook_runs(tmp_path: Path) -> None:
@@ -168,7 +185,7 @@ def test_every_python_example_is_run() -> None:
     of_python = [block for block in BLOCKS if block.language in ("python", "diff")]
     assert [block for block in of_python if block.marker != "runnable"] == []
     kinds = {block.value for block in BLOCKS if block.marker == "runnable"}
-    assert kinds == {"own script", "continued", "alone", "fails"}
+    assert kinds == {"own script", "continued", "alone", "fails", "pytest"}
 
 
 def test_every_sample_is_compared_with_what_is_printed() -> None:
@@ -279,7 +296,9 @@ def test_every_feature_names_a_test_that_exists() -> None:
     rows = re.findall(r"^\|.*\| (.*?) \|$", pages.text_of("docs/reference/what-works.md"), re.M)
     named = [name for row in rows for name in re.findall(r"`([\w/]+)`", row)]
     assert len(named) > 20
-    homes = [ROOT / "tests" / home for home in ("", "cluster", "cluster/keras")]
+    homes = [
+        ROOT / "tests" / home for home in ("", "cluster", "unit/numbers", "unit/numbers/keras")
+    ]
     found = {
         name
         for name in named

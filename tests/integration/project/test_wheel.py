@@ -13,18 +13,18 @@ import pytest
 
 import tfps
 
-Run = Callable[[Sequence[str | Path]], subprocess.CompletedProcess[str]]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
 def run(tmp_path: Path, clean_environment: dict[str, str]) -> Run:
     """Runs a command in an empty folder."""
 
-    def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    def run(command: Sequence[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
             cwd=tmp_path,
-            env=clean_environment,
+            env={**clean_environment, **environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -66,7 +66,8 @@ def test_the_source_distribution_holds_the_pages(root: Path, tmp_path: Path) -> 
 
 def test_the_wheel_holds_no_tests_and_no_caches(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"tfps", f"tfps-{tfps.__version__}.dist-info"}
+    at_top = {"tfps", f"tfps-{tfps.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == at_top
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
@@ -103,6 +104,15 @@ def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) ->
     (path,) = set(found.stdout.splitlines())
     assert path.endswith(f"tfps/bundled/configs/{name}.toml")
     assert Path(path).is_file()
+
+
+def test_pytest_finds_the_plugin_by_itself(installed: Path, run: Run) -> None:
+    """Also where a project has chosen another backend of Keras."""
+    command = [installed / "python", "-m", "pytest", "--markers", "--trace-config"]
+    answered = run(command, KERAS_BACKEND="jax")
+    assert answered.returncode == 0, answered.stdout + answered.stderr
+    assert "@pytest.mark.tfps_cluster(workers=2, ps=1, environment=None): " in answered.stdout
+    assert f"<module 'tfps.pytest_plugin' from '{installed.parent}" in answered.stdout
 
 
 def test_import_needs_no_tensorflow(installed: Path, run: Run) -> None:

@@ -50,6 +50,21 @@ def test_the_fork_server_stays_but_not_what_it_started(child: tuple[str, ...]) -
         process.communicate()
 
 
+TRACKED = """
+from multiprocessing import resource_tracker
+import psutil
+from tfps.testing import watch_leftovers
+with watch_leftovers(settle_s=0.1):
+    resource_tracker.ensure_running()
+print(len(psutil.Process().children()))
+"""
+
+
+def test_what_multiprocessing_keeps_is_fine() -> None:
+    result = run_command([sys.executable, "-c", TRACKED], deadline_s=60)
+    assert (result.returncode, result.stdout) == (0, "1\n"), result.stderr
+
+
 def test_a_thread_left_behind_is_found() -> None:
     stop = threading.Event()
     with pytest.raises(AssertionError, match="forgotten"), watch_leftovers(settle_s=0.1):

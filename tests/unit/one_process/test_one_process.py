@@ -27,24 +27,24 @@ def _model() -> keras.Model:
     return model
 
 
-def test_one_worker_gives_the_numbers_of_keras() -> None:
+@pytest.mark.tfps_one_process(workers=1, ps=2)
+def test_one_worker_gives_the_numbers_of_keras(tfps_one_process: OneProcess) -> None:
     plain = _model()
-    with OneProcess(workers=1, ps=2) as cluster:
-        strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
-        with strategy.scope():
-            model = _model()
-        found = [m.fit(X, Y, batch_size=8, shuffle=False, verbose=0) for m in (model, plain)]
-        np.testing.assert_allclose(found[0].history["loss"], found[1].history["loss"], rtol=1e-5)
-        for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5)
-        np.testing.assert_allclose(
-            model.evaluate(X, Y, batch_size=8, verbose=0),
-            plain.evaluate(X, Y, verbose=0),
-            rtol=1e-5,
-        )
-        np.testing.assert_allclose(
-            model.predict(X, batch_size=8, verbose=0), plain.predict(X, verbose=0), atol=1e-5
-        )
+    strategy = tfps.ParameterServerStrategy(tfps_one_process.cluster_resolver)
+    with strategy.scope():
+        model = _model()
+    found = [m.fit(X, Y, batch_size=8, shuffle=False, verbose=0) for m in (model, plain)]
+    np.testing.assert_allclose(found[0].history["loss"], found[1].history["loss"], rtol=1e-5)
+    for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    np.testing.assert_allclose(
+        model.evaluate(X, Y, batch_size=8, verbose=0),
+        plain.evaluate(X, Y, verbose=0),
+        rtol=1e-5,
+    )
+    np.testing.assert_allclose(
+        model.predict(X, batch_size=8, verbose=0), plain.predict(X, verbose=0), atol=1e-5
+    )
 
 
 def test_saving_and_checkpoints(make_strategy: Make, tmp_path: Path) -> None:

@@ -175,6 +175,8 @@ class ControlPlane:
         """Close the line; a server that is gone is not waited for."""
         with self._lock:
             if answering and self.lost is None and self.is_reachable():
-                self._session.close()
+                # A task that was started anew knows nothing of the session.
+                with contextlib.suppress(tf.errors.AbortedError):
+                    self._session.close()
             else:
                 leave_open(self._session)

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 import tfps
-from tests.cluster.keras.comparison import X, cross_entropy
+from tests.unit.numbers.comparison import X, cross_entropy
 from tfps import partitioners
 
 STOCK = tf.distribute.experimental.partitioners

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.keras.comparison import LABELS, X, cross_entropy, fit
+from tests.unit.numbers.comparison import LABELS, X, cross_entropy, fit
 from tfps.errors import UnsupportedError
 from tfps.training.work import Work
 

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import pytest
 
-from tests.cluster.keras.comparison import Comparison
-from tests.cluster.shards.partitioned import PARTITIONERS, of_many_layers, small, strategy_with
-from tfps.launch import LocalCluster
+from tests.unit.numbers.comparison import Comparison
+from tests.unit.numbers.partitioned import PARTITIONERS, of_many_layers, small, strategy_with
+from tfps.testing import OneProcess
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -31,7 +31,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.quick("hash", "fixed")
 @pytest.mark.parametrize("name", PARTITIONERS)
-def test_partitioners(name: str, cluster: Callable[..., LocalCluster]) -> None:
+def test_partitioners(name: str, cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS[name]) as strategy:
         model = Comparison(strategy).run(lambda: of_many_layers(OPTIMIZERS["adam"]))
         assert any(len(getattr(v.value, "shards", ())) > 1 for v in model.trainable_variables)
@@ -40,6 +40,6 @@ def test_partitioners(name: str, cluster: Callable[..., LocalCluster]) -> None:
 
 @pytest.mark.quick("clipped", "averages")
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers(name: str, cluster: Callable[..., LocalCluster]) -> None:
+def test_optimizers(name: str, cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["rules"]) as strategy:
         Comparison(strategy).run(lambda: small(OPTIMIZERS[name]))

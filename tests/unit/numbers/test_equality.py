@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.launch import LocalCluster
+from tfps.testing import OneProcess
 
 STEPS, BATCH = 12, 32
 TOLERANCE = 1e-6
@@ -119,13 +119,13 @@ def test_all_classes_are_found() -> None:
     ids=["two servers", "two servers, all", "one server, all"],
 )
 def test_same_numbers_as_one_machine(
-    servers: int, variants: list[str], cluster: Callable[..., LocalCluster]
+    servers: int, variants: list[str], cluster: Callable[..., OneProcess]
 ) -> None:
     strategy = tfps.ParameterServerStrategy(cluster(workers=1, ps=servers).cluster_resolver)
     differing, trained = {}, {}
     for name in variants:
         make = VARIANTS[name]
-        with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
+        with tf.device("CPU:0"):
             local = _model()
             start = [np.array(weight) for weight in local.get_weights()]
             expected = _train(local, make())

@@ -1,4 +1,4 @@
-"""The same Keras program on one machine and on a cluster with one worker: the same numbers."""
+"""The same Keras program under a strategy with one worker and without one: the same numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfps
 
-LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
+LOCAL = "CPU:0"
 RANDOM = np.random.default_rng(0)
 EXAMPLES, BATCH = 64, 16
 STEPS = EXAMPLES // BATCH
@@ -89,6 +89,11 @@ def assert_same_state(
     if all(optimizer is not None and optimizer.built for optimizer in optimizers):
         states = [[v.numpy() for v in optimizer.variables] for optimizer in optimizers]
         assert_same(*states, tolerance=tolerance, what="the optimizer")
+
+
+def lie_on_servers(strategy: tfps.ParameterServerStrategy, variables: Sequence[Any]) -> bool:
+    """Whether none of the variables is on a worker or the chief."""
+    return {v.value.device for v in variables} <= set(strategy.runtime.topology.servers)
 
 
 class Comparison:

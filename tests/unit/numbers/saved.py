@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 import tfps
-from tests.cluster.keras.comparison import TOLERANCE, X, assert_same, assert_same_state, fit
-from tests.cluster.shards.partitioned import PARTITIONERS, small, strategy_with
+from tests.unit.numbers.comparison import TOLERANCE, X, assert_same, assert_same_state, fit
+from tests.unit.numbers.partitioned import PARTITIONERS, small, strategy_with
 from tfps.partitioners import Whole
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {

@@ -13,11 +13,11 @@ import tensorflow as tf
 import tfps
 from tests.cluster.consistency.custom_loop import CustomLoop
 from tfps.errors import UnsupportedError
-from tfps.launch import LocalCluster
+from tfps.testing import OneProcess
 
 pytestmark = pytest.mark.timeout(180)
 
-LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
+LOCAL = "CPU:0"
 BATCH, PERIOD = 8, 4
 # Calls of optimizers in each function: periods of 4 2, 4 4 3, 1, and 4 4 calls.
 CALLS = [6, 11, 1, 8]
@@ -27,7 +27,7 @@ X = RANDOM.normal(size=(sum(CALLS), BATCH, 6)).astype("float32")
 
 
 @pytest.fixture(scope="module")
-def alone(cluster: Callable[..., LocalCluster]) -> Iterator[tfps.ParameterServerStrategy]:
+def alone(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServerStrategy]:
     """One worker."""
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver,
@@ -188,7 +188,7 @@ class Growth:
 
 
 @pytest.mark.slow
-def test_elastic_averaging(cluster: Callable[..., LocalCluster]) -> None:
+def test_elastic_averaging(cluster: Callable[..., OneProcess]) -> None:
     """The worker's x and the center, by hand; each function begins with the center."""
     elasticity = 0.25
     strategy = tfps.ParameterServerStrategy(
@@ -209,7 +209,7 @@ def test_elastic_averaging(cluster: Callable[..., LocalCluster]) -> None:
     strategy.close()
 
 
-def test_a_difference_is_one_of_so_many(cluster: Callable[..., LocalCluster]) -> None:
+def test_a_difference_is_one_of_so_many(cluster: Callable[..., OneProcess]) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver,
         placement="round_robin",

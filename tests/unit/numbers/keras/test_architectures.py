@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from tests.cluster.keras.comparison import Comparison, Numbers
+from tests.unit.numbers.comparison import Comparison, Numbers
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.keras.comparison import LABELS, Comparison, X, cross_entropy, fit
+from tests.unit.numbers.comparison import LABELS, Comparison, X, cross_entropy, fit
 
 EXAMPLES = len(X)
 RANDOM = np.random.default_rng(1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tfps
-from tests.cluster.keras.comparison import LABELS, Comparison, X, compiled, cross_entropy, fit
+from tests.unit.numbers.comparison import LABELS, Comparison, X, compiled, cross_entropy, fit
 
 pytestmark = pytest.mark.timeout(180)
 

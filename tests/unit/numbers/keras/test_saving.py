@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.cluster.keras.comparison import (
+from tests.unit.numbers.comparison import (
     LOCAL,
     STEPS,
     Comparison,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.shards.saved import DIVISIONS, Journey
-from tests.unit.graphs import graphs_as_traced
+from tests.unit.numbers.comparison import LOCAL
+from tests.unit.numbers.saved import DIVISIONS, Journey
 from tfps.testing import OneProcess
 
 # Every number of servers after every other one, each once.
@@ -42,8 +42,8 @@ def _servers(number: int, _: Path) -> Iterator[OneProcess]:
         yield cluster
 
 
+@pytest.mark.quick("adam from 7")
 @pytest.mark.parametrize("journey", JOURNEYS, ids=lambda j: f"{j.optimizer} from {j.first}")
 def test_a_training_moves_on(journey: Journey, tmp_path: Path) -> None:
     """At each station from another form of what the last one has saved."""
-    with graphs_as_traced():
-        journey.travel(_servers, local="CPU:0", folder=tmp_path)
+    journey.travel(_servers, local=LOCAL, folder=tmp_path)

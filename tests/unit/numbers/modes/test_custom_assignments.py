@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.custom_loop import TABLE
-from tfps.launch import LocalCluster
+from tfps.testing import OneProcess
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -29,7 +29,7 @@ STEPS = 5
     ],
     ids=["asynchronous", "bounded_staleness", "synchronous", "local_steps"],
 )
-def test_one_worker_is_one_process(cluster: Callable[..., LocalCluster], mode: Any) -> None:
+def test_one_worker_is_one_process(cluster: Callable[..., OneProcess], mode: Any) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=1, ps=2).cluster_resolver, placement="round_robin", consistency=mode
     )
@@ -60,7 +60,7 @@ def test_one_worker_is_one_process(cluster: Callable[..., LocalCluster], mode: A
     coordinator.join()
     found = [weight.numpy() for weight in ours[1]]
     strategy.close()
-    with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
+    with tf.device("CPU:0"):
         alone = make()
         for rows in parts:
             train(*alone, rows)

@@ -1,0 +1,63 @@
+"""One worker and two servers within this process, so that numbers are Keras's own.
+
+What only compares numbers needs no process and no network; a test of each kind runs on a real
+cluster too, below ``tests/cluster``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import tfps
+from tests.unit.graphs import graphs_as_traced
+from tests.unit.numbers.comparison import Comparison
+from tfps.testing import OneProcess
+
+Clusters = Callable[..., OneProcess]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _graphs_as_traced() -> Iterator[None]:
+    with graphs_as_traced():
+        yield
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Clusters]:
+    """Return a function that hands out the module's cluster of a size."""
+    clusters: dict[tuple[int, int], OneProcess] = {}
+
+    def get(*, workers: int = 2, ps: int = 1) -> OneProcess:
+        if (workers, ps) not in clusters:
+            clusters[workers, ps] = OneProcess(workers=workers, ps=ps)
+        return clusters[workers, ps]
+
+    yield get
+    for made in clusters.values():
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def strategy_options() -> dict[str, Any]:
+    """What `strategy` is made with; a folder's own fixture of this name says something else."""
+    return {"placement": "round_robin"}  # whatever other models there are
+
+
+@pytest.fixture(scope="module")
+def strategy(
+    cluster: Clusters, strategy_options: dict[str, Any]
+) -> Iterator[tfps.ParameterServerStrategy]:
+    """Shared by a module's tests."""
+    resolver = cluster(workers=1, ps=2).cluster_resolver
+    strategy = tfps.ParameterServerStrategy(resolver, **strategy_options)
+    yield strategy
+    strategy.close()
+
+
+@pytest.fixture(scope="module")
+def comparison(strategy: tfps.ParameterServerStrategy) -> Comparison:
+    """Runs a program under the strategy and without one."""
+    return Comparison(strategy)

@@ -1,0 +1,14 @@
+"""Every variable is divided by a hash of its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.numbers.partitioned import PARTITIONERS
+
+
+@pytest.fixture(scope="module")
+def strategy_options() -> dict[str, Any]:
+    return {"variable_partitioner": PARTITIONERS["hash"]}

@@ -1,0 +1,237 @@
+"""`RowUpdates`: servers update the rows of a batch and no others."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.unit.numbers.comparison import (
+    BATCH,
+    LABELS,
+    Comparison,
+    assert_same_state,
+    cross_entropy,
+    fit,
+)
+from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
+from tests.unit.numbers.tables import (
+    EXACT,
+    IDS,
+    LAZY,
+    ROWS,
+    WIDTH,
+    Make,
+    assert_only_rows_that_came_are_updated,
+    leave_other_rows,
+    tables_model,
+)
+from tfps.errors import UnsupportedError
+from tfps.optimizers import GapAware, RowUpdates
+from tfps.runtime.program import tables
+from tfps.runtime.program.tables import LEAST_TABLE_BYTES
+from tfps.testing import OneProcess
+
+pytestmark = pytest.mark.timeout(240)
+
+LARGE_ROWS = 50_000
+
+
+@pytest.mark.quick("sgd")
+@pytest.mark.parametrize("optimizer", EXACT)
+def test_numbers_of_dense_gradients(optimizer: str, cluster: Callable[..., OneProcess]) -> None:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+        Comparison(strategy).run(
+            lambda: tables_model(EXACT[optimizer]), lambda m: fit(m, IDS, LABELS)
+        )
+        assert strategy.stats().fallback_steps == 0
+
+
+@pytest.mark.quick("hash-adam", "None-scaled")
+@pytest.mark.parametrize("optimizer", LAZY)
+@pytest.mark.parametrize("name", ["hash", "modulo", None])
+def test_only_rows_that_came_are_updated(
+    name: str | None, optimizer: str, cluster: Callable[..., OneProcess]
+) -> None:
+    partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
+    with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
+        assert_only_rows_that_came_are_updated(strategy, LAZY[optimizer])
+
+
+def test_a_small_table_travels_by_rows_too(strategy: tfps.ParameterServerStrategy) -> None:
+    """So that what is updated does not depend on a table's size."""
+    assert 4 * ROWS * WIDTH < LEAST_TABLE_BYTES
+    with strategy.scope():
+        model = tables_model(EXACT["sgd"])
+    before = strategy.stats().bytes_pushed
+    fit(model, IDS[:BATCH], LABELS[:BATCH], epochs=1)
+    rows = 2 * np.unique(IDS[:BATCH]).size
+    dense = sum(v.numpy().nbytes for v in model.trainable_variables[2:])
+    assert strategy.stats().bytes_pushed - before < dense + rows * (4 * WIDTH + 16) + 1000
+
+
+def test_a_table_that_lies_in_a_slab(comparison: Comparison) -> None:
+    """Where it has come when it travelled as a whole."""
+
+    def use(model: keras.Model) -> dict[str, Any]:
+        first = fit(model, IDS, LABELS, epochs=1)
+        is_local = not hasattr(model.trainable_variables[0]._value, "shared_name")
+        with contextlib.nullcontext() if is_local else comparison.strategy.scope():
+            model.compile(LAZY["adam"](), cross_entropy())
+        if is_local:
+            leave_other_rows(model.optimizer.inner_optimizer)
+        second = fit(model, IDS, LABELS, epochs=1)
+        return {"first": first["loss"], "second": second["loss"]}
+
+    comparison.run(lambda: tables_model(lambda: keras.optimizers.SGD(0.1)), use)
+
+
+@pytest.mark.slow
+def test_it_is_saved_and_goes_on(strategy: tfps.ParameterServerStrategy, tmp_path: Path) -> None:
+    with strategy.scope():
+        model = tables_model(LAZY["adam"])
+    fit(model, IDS, LABELS, epochs=1)
+    model.save(tmp_path / "model.keras")
+    with strategy.scope():
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded.optimizer, RowUpdates)
+    fit(model, IDS, LABELS, epochs=1)
+    fit(loaded, IDS, LABELS, epochs=1)
+    assert_same_state(loaded, model)
+
+
+def _with(optimizer: Make, consistency: Any = None) -> dict[str, Any]:
+    return {"optimizer": optimizer, "consistency": consistency}
+
+
+class _Gathering(keras.layers.Layer):
+    """Looks rows up by itself."""
+
+    def build(self, _: Any) -> None:
+        self.table = self.add_weight(shape=(ROWS, WIDTH), name="table")
+
+    def call(self, ids: Any) -> Any:
+        return tf.gather(self.table, ids)
+
+
+def test_rows_of_another_layer_are_refused(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        layers = [_Gathering(), keras.layers.Flatten(), keras.layers.Dense(3)]
+        model = keras.Sequential([keras.Input((5,), dtype="int32"), *layers])
+        model.compile(LAZY["adam"](), cross_entropy())
+    with pytest.raises(UnsupportedError, match="table: tfps.optimizers.RowUpdates received rows"):
+        fit(model, IDS, LABELS)
+
+
+@pytest.mark.quick("*-adam")
+@pytest.mark.parametrize("optimizer", ["adam", "in stale", "scaled", "around scaled"])
+@pytest.mark.parametrize("way", ["scheduled", "on the coordinator", "pushed"])
+def test_where_whole_gradients_travel_it_is_refused(
+    way: str, optimizer: str, strategy: tfps.ParameterServerStrategy
+) -> None:
+    with strategy.scope():
+        model = tables_model(LAZY[optimizer])
+        model.optimizer.build(model.trainable_variables)
+    ids, labels = tf.constant(IDS[:BATCH]), tf.constant(LABELS[:BATCH])
+    # Not in the function that calls the optimizer.
+    call = tf.function(model) if way == "scheduled" else model
+
+    def gradients() -> list[Any]:
+        with tf.GradientTape() as tape:
+            loss = cross_entropy()(labels, call(ids))
+        found: list[Any] = tape.gradient(loss, model.trainable_variables)
+        return found
+
+    def step() -> None:
+        model.optimizer.apply(gradients(), model.trainable_variables)
+
+    def schedule() -> None:
+        coordinator = tfps.ClusterCoordinator(strategy)
+        coordinator.schedule(tf.function(step))
+        coordinator.join()
+
+    def push() -> None:
+        named = zip(model.trainable_variables, gradients(), strict=True)
+        _, version = strategy.pull([])
+        strategy.push({v.path: g for v, g in named}, version, optimizer=model.optimizer)
+
+    run = {"scheduled": schedule, "on the coordinator": step, "pushed": push}[way]
+    with pytest.raises(UnsupportedError, match="RowUpdates received rows of a gradient where"):
+        run()
+
+
+def test_what_reads_the_whole_table_updates_all_of_it(comparison: Comparison) -> None:
+    def make() -> keras.Model:
+        layer = keras.layers.Embedding(ROWS, WIDTH, embeddings_regularizer="l2")
+        pooled = keras.layers.GlobalAveragePooling1D()
+        model = keras.Sequential([keras.Input((5,)), layer, pooled, keras.layers.Dense(3)])
+        model.compile(LAZY["adam"](), cross_entropy())
+        return model
+
+    comparison.run(make, lambda model: fit(model, IDS, LABELS))
+
+
+def test_it_is_said_once_what_would_gain(
+    strategy: tfps.ParameterServerStrategy,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "LARGE_TABLE_BYTES", LEAST_TABLE_BYTES)
+    caplog.set_level(logging.WARNING, logger="tfps.runtime.program.tables")
+    with strategy.scope():
+        model = tables_model(lambda: keras.optimizers.Adam(0.01), rows=LARGE_ROWS)
+    fit(model, IDS, LABELS, epochs=1)
+    model.compile(keras.optimizers.SGD(0.1), cross_entropy())
+    fit(model, IDS, LABELS, epochs=1)
+    said = [record.getMessage() for record in caplog.records if "RowUpdates" in record.message]
+    assert sorted(text.split()[0] for text in said) == ["own/embeddings", "shared/embeddings"]
+    assert "has 1 MiB, and each update goes through all of it" in said[0]
+    assert (
+        "RowUpdates(Adam(...)) would update the batch's rows alone; the numbers change" in said[0]
+    )
+    caplog.clear()
+    with strategy.scope():
+        model.compile(LAZY["adam"](), cross_entropy())
+    fit(model, IDS, LABELS, epochs=1)
+    assert not caplog.records
+
+
+@pytest.mark.slow
+def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
+    with strategy_with(cluster(workers=2, ps=2), PARTITIONERS["hash"]) as strategy:
+        with strategy.scope():
+            model = tables_model(LAZY["adam"])
+        history = fit(model, IDS, LABELS, epochs=6)
+        assert history["loss"][-1] < history["loss"][0]
+        assert int(model.optimizer.iterations.numpy()) == 24
+
+
+@pytest.mark.quick("synchronous", "remembers")
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (_with(LAZY["adam"], tfps.Synchronous()), "received rounds of tfps.Synchronous, under"),
+        (_with(LAZY["adam"], tfps.LocalSteps(2)), "received tfps.LocalSteps, under which"),
+        (_with(LAZY["adam"], tfps.Asynchronous(pipeline_steps=1)), "received pipeline_steps=1"),
+        (_with(lambda: GapAware(LAZY["adam"]())), "received GapAware, which remembers"),
+    ],
+    ids=["synchronous", "local", "pipelined", "remembers"],
+)
+def test_where_rows_cannot_be_updated_it_is_refused(
+    case: dict[str, Any], message: str, cluster: Callable[..., OneProcess]
+) -> None:
+    running = cluster(workers=1, ps=2)
+    options = {"consistency": case["consistency"]}
+    with strategy_with(running, PARTITIONERS["hash"], **options) as strategy:
+        with strategy.scope():
+            model = tables_model(case["optimizer"])
+        with pytest.raises(UnsupportedError, match=message):
+            fit(model, IDS, LABELS)

@@ -1,0 +1,188 @@
+"""What pytest loads of tfps: fixtures with clusters, markers with their sizes.
+
+pytest imports it for every project of an environment, also for those on another backend of Keras:
+what it needs of tfps is imported when a test asks for it, TensorFlow when a fixture needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tfps.launch import LocalCluster
+    from tfps.testing import OneProcess
+
+MARKERS = {
+    "tfps_cluster": "tfps_cluster(workers=2, ps=1, environment=None): the cluster of processes "
+    "that the fixture of this name starts; the environment has further variables of its tasks",
+    "tfps_one_process": "tfps_one_process(workers=2, ps=1): the workers and the parameter servers "
+    "that the fixture of this name makes within this process",
+}
+SHOWN_LINES = 40
+
+_log_folders = pytest.StashKey[list[Path]]()
+
+
+@pytest.fixture
+def tfps_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalCluster]:
+    """A `tfps.LocalCluster` of the test's own: processes that it may kill, suspend and restart.
+
+    ``@pytest.mark.tfps_cluster(workers=2, ps=1)`` says how large it is. After the test nothing may
+    be left of it: no process, no port, no thread.
+    """
+    with contextlib.ExitStack() as stack:
+        start = _starts(stack, request.node, tmp_path_factory)
+        yield start(**_marked(request.node, "tfps_cluster"))
+
+
+@pytest.fixture(scope="module")
+def tfps_cluster_factory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., LocalCluster]]:
+    """A function that starts a cluster, or hands out the module's one of that size.
+
+    Starting a cluster takes seconds: tests that leave its tasks as they were share one. It takes
+    ``workers``, ``ps`` and ``environment`` as the marker does. After the module's last test nothing
+    may be left.
+    """
+    clusters: dict[tuple[int, int, frozenset[tuple[str, str]]], LocalCluster] = {}
+    with contextlib.ExitStack() as stack:
+        start = _starts(stack, request.node, tmp_path_factory)
+
+        def get(
+            *, workers: int = 2, ps: int = 1, environment: Mapping[str, str] | None = None
+        ) -> LocalCluster:
+            key = (workers, ps, frozenset((environment or {}).items()))
+            if key not in clusters:
+                clusters[key] = start(workers=workers, ps=ps, environment=environment)
+            return clusters[key]
+
+        yield get
+
+
+@pytest.fixture
+def tfps_one_process(request: pytest.FixtureRequest) -> Iterator[OneProcess]:
+    """A `tfps.testing.OneProcess`: workers and parameter servers within this process.
+
+    ``@pytest.mark.tfps_one_process(workers=2, ps=1)`` says how many. TensorFlow makes the devices
+    for them only when it starts, so the most that any selected test needs is reserved before the
+    first test runs.
+    """
+    from tfps.testing import OneProcess
+
+    with OneProcess(**_marked(request.node, "tfps_one_process")) as cluster:
+        yield cluster
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Called by pytest: describe the markers."""
+    for description in MARKERS.values():
+        config.addinivalue_line("markers", description)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Called by pytest: a marker that says nothing sound is an error of what it stands in."""
+    report = yield
+    mistakes = _mistakes([item for item in report.result or () if isinstance(item, pytest.Item)])
+    if mistakes:
+        report.outcome, report.longrepr, report.result = "failed", mistakes, []
+    return report
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Called by pytest: let TensorFlow start with enough devices for each selected test."""
+    sizes = [
+        _marked(item, "tfps_one_process")
+        for item in session.items
+        if "tfps_one_process" in getattr(item, "fixturenames", ())
+    ]
+    if sizes:
+        from tfps.errors import BackendError, ConfigError
+        from tfps.testing import OneProcess
+
+        most = {name: max(size[name] for size in sizes) for name in ("workers", "ps")}
+        # TensorFlow has started already, or Keras runs on something else: the fixture says so for
+        # each test that it concerns.
+        with contextlib.suppress(BackendError, ConfigError):
+            OneProcess.reserve(**most)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Called by pytest: add the ends of the tasks' logs to the report of a failed test."""
+    report = yield
+    if report.failed:
+        folders = [path for node in item.listchain() for path in node.stash.get(_log_folders, ())]
+        report.sections += [section for folder in folders for section in _sections(folder)]
+    return report
+
+
+def _starts(
+    stack: contextlib.ExitStack, node: pytest.Item | pytest.Collector, folders: Any
+) -> Callable[..., LocalCluster]:
+    """Return a function that starts clusters; leaving the stack ends them and looks for rests."""
+    from tfps.launch import LocalCluster
+    from tfps.testing import watch_leftovers
+
+    stack.enter_context(watch_leftovers())
+    name = re.sub(r"\W", "_", node.name)[:30]
+
+    def start(**options: Any) -> LocalCluster:
+        folder = folders.mktemp(f"tfps-{name}-")
+        # Before it starts: the logs say why it did not.
+        node.stash.setdefault(_log_folders, []).append(folder)
+        return stack.enter_context(LocalCluster(log_dir=folder, **options))
+
+    return start
+
+
+def _marked(node: pytest.Item, name: str) -> dict[str, Any]:
+    """What the nearest mark of a name says."""
+    from tfps.testing.marks import options_of
+
+    mark = node.get_closest_marker(name)
+    return options_of(name, *mark.args, **mark.kwargs) if mark else options_of(name)
+
+
+def _mistakes(items: list[pytest.Item]) -> str:
+    """All that is wrong with the markers of tests."""
+    marked: dict[str, tuple[pytest.Item, pytest.Mark]] = {}
+    for item in items:
+        for name in MARKERS:
+            for mark in item.iter_markers(name):
+                marked.setdefault(repr(mark), (item, mark))  # one of a class is all of its tests'
+    if not marked:
+        return ""
+    from tfps.errors import ConfigError
+    from tfps.testing.marks import options_of
+
+    mistakes = []
+    for item, mark in marked.values():
+        try:
+            options_of(mark.name, *mark.args, **mark.kwargs)
+        except ConfigError as error:
+            mistakes.append(ConfigError(error.problems, source=f"{item.nodeid}: {error.source}"))
+    return str(ConfigError.joined(mistakes)) if mistakes else ""
+
+
+def _sections(folder: Path) -> list[tuple[str, str]]:
+    from tfps.launch.process import last_lines
+
+    return [
+        (
+            f"log of {path.stem.replace('-', ' ')}",
+            "\n".join([*last_lines(path, SHOWN_LINES, with_noise=True), f"(all of it: {path})"]),
+        )
+        for path in sorted(folder.glob("*.log"))
+    ]
