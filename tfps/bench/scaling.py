@@ -15,6 +15,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+import tfps
 from tfps.bench.case import Case
 from tfps.bench.epochs import clock_callback, epochs_answer
 from tfps.bench.report import Bar, Spread
@@ -51,7 +52,6 @@ class Scaling(Benchmark):
     ps: int = 2
     sleep_ms: float = 50.0
     batch_size: int = 64
-    repetitions: int = 3
     epochs: int = 1
     steps_per_worker: int = 200
 
@@ -78,8 +78,6 @@ class Scaling(Benchmark):
     def measure(self, tasks: TaskNumbers, *, at_once: int) -> Any:
         """Train with so many workers."""
         import keras
-
-        import tfps
 
         strategy = tfps.ParameterServerStrategy()
         with strategy.scope():

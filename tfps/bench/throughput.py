@@ -21,7 +21,9 @@ from typing import Any
 import click
 from rich.table import Table
 
+import tfps
 from tfps.bench.case import Case
+from tfps.bench.epochs import steps_way
 from tfps.bench.images import write_images
 from tfps.bench.memory import peak_mib
 from tfps.bench.report import Bar, Spread
@@ -82,7 +84,6 @@ class Throughput(Benchmark):
     rows: Sequence[str] = tuple(ROWS)
     steps_per_executions: Sequence[int] = (1, 50)
     batch_size: int = 64
-    repetitions: int = 3
     epochs: int = 2
 
     def quick(self) -> Throughput:
@@ -169,12 +170,13 @@ class Throughput(Benchmark):
         shape = shape_at(place)
         if row == SINGLE:
             tasks = TaskNumbers({})
-        way = ROWS[row].kind()
+        way = ROWS[row]
+        strategy = None if way.strategy is None else way.strategy()
         images = Images.load(Path(images_path), batch_size=self.batch_size)
         measured = {}
         for length in self.lengths(shape, row):
             begin_s = time.perf_counter()
-            epochs = way.prepare(Setting(MODELS[shape.model], images, length))
+            epochs = way.prepare(strategy, Setting(MODELS[shape.model], images, length))
             epochs(1, length * shape.workers, tasks.clock())
             first_step_s = time.perf_counter() - begin_s
             samples = self._measured_epochs(epochs, tasks, unit_steps=shape.unit_steps)
@@ -186,7 +188,8 @@ class Throughput(Benchmark):
                     for role, numbers in {"chief": [os.getpid()], **tasks.groups}.items()
                 },
             }
-        return {"lengths": measured, "details": way.details()}
+        details = steps_way(strategy) if isinstance(strategy, tfps.ParameterServerStrategy) else {}
+        return {"lengths": measured, "details": details}
 
     def _measured_epochs(
         self, train: Epochs, tasks: TaskNumbers, *, unit_steps: int

@@ -23,6 +23,7 @@ from typing import Any
 
 from rich.table import Table
 
+import tfps
 from tfps.bench.case import Case
 from tfps.bench.certificates import can_make_certificates, make_certificates
 from tfps.bench.report import Bar, Spread
@@ -98,7 +99,6 @@ class Transport(Benchmark):
     name = "transport"
 
     sizes_bytes: Sequence[int] = (4_000, 64_000, MLP_BYTES, 4_000_000, 16_000_000, 64_000_000)
-    repetitions: int = 3
     rounds: int = 2
     measured_s: float = 0.5
 
@@ -135,7 +135,6 @@ class Transport(Benchmark):
 
     def measure(self, tasks: TaskNumbers, *, carriers: Sequence[str], has_work: bool) -> Any:
         """Exchange by some carriers, with whole steps that compute nothing too if wanted."""
-        import tfps
         from tfps.bench.echo import Echo
         from tfps.bench.still_model import adam_pass, still_fit
 
