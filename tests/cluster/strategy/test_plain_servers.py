@@ -56,12 +56,16 @@ def test_fit_on_plain_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         with tf.device(LOCAL):
             local = _fit(_regression)
-        for compiled_items in (COMPILED_ITEMS, 0):
+        for compiled_items, conditions in ((COMPILED_ITEMS, 1), (0, 0)):
             monkeypatch.setattr(server_update, "COMPILED_ITEMS", compiled_items)
             model = _fit(make)
             for weight, reference in zip(model.get_weights(), local.get_weights(), strict=True):
                 np.testing.assert_allclose(weight, reference, atol=1e-6)
             assert int(model.optimizer.iterations.numpy()) == 24
+            assert conditions in [
+                sum(operation.type == "If" for operation in function.graph.get_operations())
+                for function in strategy.runtime.push_functions
+            ]
         strategy.close()
 
 
