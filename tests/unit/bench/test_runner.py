@@ -16,7 +16,8 @@ from tests.unit.bench.outputs import answer, sample
 from tfps.bench.case import Case
 from tfps.bench.report import Bar
 from tfps.bench.results import Results
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.settings import option
 from tfps.bench.table import case_table, spread_text
 from tfps.cli.bench import command_of
 
