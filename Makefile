@@ -67,7 +67,7 @@ docs: ## Build the pages of docs/ as a site in build/docs; dead links and warnin
 
 bench: ## Measure: steps per second and CPU per step against TensorFlow's own strategy.
 	@.ci/environment bench 4
-	@.ci/step 4/4 'Measure: $(strip tfps bench throughput $(SHOWN)) (about half an hour)' \
+	@.ci/step 4/4 'Measure: $(strip tfps bench throughput $(SHOWN)) (about 20 minutes)' \
 		$(BIN)/tfps bench throughput $(ARGS)
 
 lock: ## Write constraints.txt anew; needs python3.11, python3.12 and python3.13.

@@ -21,6 +21,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+import tfps
 from tfps.bench.batch_choice import Choice, Pair, choose, period_title
 from tfps.bench.case import Case
 from tfps.bench.epochs import steps_way
@@ -82,7 +83,6 @@ class Batch(Benchmark):
     base_rate: float = 1e-3
     base_batch_size: int = 64
     workers: int = 2
-    repetitions: int = 3
     train_s: float = 15.0
     least_s: float = 3.0
     look_every_s: float = 0.2
@@ -105,11 +105,6 @@ class Batch(Benchmark):
         }
 
     @property
-    def seeds(self) -> list[int]:
-        """Of the repetitions."""
-        return list(range(1, self.repetitions + 1))
-
-    @property
     def turns(self) -> int:
         return self.repetitions * len(self.batch_sizes) * len(self.periods)
 
@@ -129,9 +124,7 @@ class Batch(Benchmark):
 
     def rate(self, batch_size: int) -> Any:
         """The schedule of the learning rate for a batch; imports TensorFlow."""
-        from tfps.optimizers import ScaledRate
-
-        return ScaledRate(
+        return tfps.optimizers.ScaledRate(
             self.base_rate,
             base_batch_size=self.base_batch_size,
             batch_size=batch_size,
@@ -151,7 +144,6 @@ class Batch(Benchmark):
         """Train one pair; the answer has speed, accuracy over time and the workers' memory."""
         import keras
 
-        import tfps
         from tfps.bench.classifier import Classifier
         from tfps.bench.watch import Watch
 

@@ -66,7 +66,6 @@ class SavingBenchmark(Benchmark):
     mib: int = option(1024, click.IntRange(min=1), "Of the model's weights.")
     ps: int = 2
     restored_ps: tuple[int, ...] = (1, 3)
-    repetitions: int = 3
 
     def quick(self) -> SavingBenchmark:
         return replace(self, mib=16, repetitions=1)

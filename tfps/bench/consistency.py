@@ -21,6 +21,7 @@ from typing import Any
 
 from rich.table import Table
 
+import tfps
 from tfps.bench.case import Case
 from tfps.bench.delay import Delay
 from tfps.bench.epochs import steps_way
@@ -49,7 +50,7 @@ from tfps.bench.modes import (
 )
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
-from tfps.bench.runner import IMAGES, Bench, Benchmark, TaskNumbers
+from tfps.bench.runner import IMAGES, REPETITIONS, Bench, Benchmark, TaskNumbers
 from tfps.bench.slow_input import SlowInput
 from tfps.bench.staleness_counts import mean_staleness, staleness_between
 from tfps.bench.table import case_table, goal_text, number_text, spread_text
@@ -100,7 +101,7 @@ class Consistency(Benchmark):
     name = "consistency"
 
     workers: int = 3
-    repetitions: int = 5
+    repetitions: int = field(default=5, metadata=REPETITIONS)
     train_s: float = 24.0
     free_s: float = 6.0
     examples: int = 64_000
@@ -116,11 +117,6 @@ class Consistency(Benchmark):
     def as_json(self) -> dict[str, Any]:
         delays = {name: asdict(scenario.delay) for name, scenario in SCENARIOS.items()}
         return super().as_json() | {"delays": delays, "seeds": self.seeds}
-
-    @property
-    def seeds(self) -> list[int]:
-        """Of the repetitions."""
-        return list(range(1, self.repetitions + 1))
 
     @property
     def local_seeds(self) -> list[int]:
@@ -181,7 +177,6 @@ class Consistency(Benchmark):
         """
         import keras
 
-        import tfps
         from tfps.bench.classifier import NO_END_STEPS, Classifier
         from tfps.bench.watch import Watch
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import tfps
+
 
 @dataclass(frozen=True)
 class Contestant:
@@ -58,54 +60,45 @@ BASES: Mapping[str, Base] = {
 }
 
 
-def _discounted(discount: str) -> Callable[[Any], Any]:
-    def wrap(plain: Any) -> Any:
-        from tfps.optimizers import StalenessAware
-
-        return StalenessAware(plain, discount=discount)
-
-    return wrap
-
-
-def _compensated(plain: Any) -> Any:
-    from tfps.optimizers import DelayCompensated
-
-    return DelayCompensated(plain, lambda_=2.0, adaptive=True)
-
-
-def _gap_aware(plain: Any) -> Any:
-    from tfps.optimizers import GapAware
-
-    return GapAware(plain)
+def _wrapped(name: str, **arguments: Any) -> Callable[[Any], Any]:
+    return lambda plain: getattr(tfps.optimizers, name)(plain, **arguments)
 
 
 def _dana(plain: Any) -> Any:
-    from tfps.optimizers import DANA
-
-    return DANA(float(plain.learning_rate), momentum=plain.momentum)
+    return tfps.optimizers.DANA(float(plain.learning_rate), momentum=plain.momentum)
 
 
 def _revision(plain: Any) -> Any:
-    from tfps.optimizers import AdaptiveRevision
+    begin = plain.initial_accumulator_value
+    rate = float(plain.learning_rate)
+    return tfps.optimizers.AdaptiveRevision(rate, initial_accumulator_value=begin)
 
-    return AdaptiveRevision(
-        float(plain.learning_rate), initial_accumulator_value=plain.initial_accumulator_value
-    )
+
+DISCOUNTS = {
+    "inverse": "1 / s",
+    "inverse_plus_one": "1 / (s + 1)",
+    "exponential": "exp(-0.1 s)",
+}
+
+
+def _discounted(base: str) -> dict[str, Contestant]:
+    return {
+        f"{base}_{name}": Contestant(title, base, _wrapped("StalenessAware", discount=name))
+        for name, title in DISCOUNTS.items()
+    }
 
 
 CONTESTANTS: Mapping[str, Contestant] = {
     "sgd": Contestant("SGD", "sgd"),
-    "sgd_inverse": Contestant("1 / s", "sgd", _discounted("inverse")),
-    "sgd_inverse_plus_one": Contestant("1 / (s + 1)", "sgd", _discounted("inverse_plus_one")),
-    "sgd_exponential": Contestant("exp(-0.1 s)", "sgd", _discounted("exponential")),
-    "sgd_compensated": Contestant("DC-ASGD-a", "sgd", _compensated),
+    **_discounted("sgd"),
+    "sgd_compensated": Contestant(
+        "DC-ASGD-a", "sgd", _wrapped("DelayCompensated", lambda_=2.0, adaptive=True)
+    ),
     "momentum": Contestant("Nesterov SGD", "momentum"),
-    "momentum_gap_aware": Contestant("gap aware", "momentum", _gap_aware),
+    "momentum_gap_aware": Contestant("gap aware", "momentum", _wrapped("GapAware")),
     "momentum_dana": Contestant("DANA", "momentum", _dana),
     "adagrad": Contestant("Adagrad", "adagrad"),
     "adagrad_revision": Contestant("AdaRevision", "adagrad", _revision),
     "adam": Contestant("Adam", "adam"),
-    "adam_inverse": Contestant("1 / s", "adam", _discounted("inverse")),
-    "adam_inverse_plus_one": Contestant("1 / (s + 1)", "adam", _discounted("inverse_plus_one")),
-    "adam_exponential": Contestant("exp(-0.1 s)", "adam", _discounted("exponential")),
+    **_discounted("adam"),
 }

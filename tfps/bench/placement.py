@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tfps.bench.case import Case
 from tfps.bench.model_shapes import MODELS
 from tfps.bench.report import Bar
 from tfps.bench.results import Results
-from tfps.bench.runner import Bench, Benchmark
+from tfps.bench.runner import REPETITIONS, Bench, Benchmark
 from tfps.bench.style import BETWEEN, BLUE, GREY, INK
 from tfps.bench.table import case_table
 from tfps.launch.noise import install_noise_filter
@@ -79,7 +79,7 @@ class Placing(Benchmark):
     servers: tuple[int, ...] = (1, 2, 4, 8, 64)
     planned_variables: int = 10_000
     planned_servers: int = 64
-    repetitions: int = 5
+    repetitions: int = field(default=5, metadata=REPETITIONS)
 
     def quick(self) -> Placing:
         return replace(self, servers=(1, 4), repetitions=1)

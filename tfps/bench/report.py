@@ -68,7 +68,13 @@ class Bar:
     def as_json(self) -> dict[str, Any]:
         """Give the form in the report."""
         value = None if self.value is None else round(self.value, 3)
-        return {"name": self.name, "value": value, "aim": self.aim, "holds": self.holds}
+        return {
+            "name": self.name,
+            "value": value,
+            "aim": self.aim,
+            "is_cost": self.is_cost,
+            "holds": self.holds,
+        }
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import click
 import numpy as np
 from rich.table import Table
 
+import tfps
 from tfps.bench.case import Case
 from tfps.bench.epochs import clock_callback, epochs_answer
 from tfps.bench.report import Bar
@@ -54,7 +55,6 @@ class Rows(Benchmark):
         (64, 256), click.IntRange(min=1), "Size of a table; may be repeated."
     )
     batch_size: int = 128
-    repetitions: int = 3
     epochs: int = 1
     dense_steps: int = 15
     row_steps: int = 400
@@ -81,8 +81,6 @@ class Rows(Benchmark):
     def measure(self, tasks: TaskNumbers, *, optimizer: str, mib: int, by_rows: bool) -> Any:
         """Train with one optimizer on one table."""
         import keras
-
-        import tfps
 
         rows = (mib << 20) // (4 * WIDTH)  # float32
         strategy = tfps.ParameterServerStrategy()

@@ -25,6 +25,63 @@ from tfps.bench.usage import EpochClock
 from tfps.launch import LocalCluster
 
 
+def option(
+    default: Any,
+    kind: click.ParamType,
+    text: str,
+    *,
+    flag: str = "",
+    default_text: str | None = None,
+) -> Any:
+    """Make a field of settings that is an option too; of a tuple one that may be repeated.
+
+    Args:
+        default: of the field.
+        kind: what click makes of a word.
+        text: what `--help` says, without the default.
+        flag: how it is called; empty: as the field.
+        default_text: in brackets behind the text; empty: nothing, None: the default itself.
+    """
+    if default_text is None:
+        several = default if isinstance(default, tuple) else (default,)
+        default_text = ", ".join(map(str, several))
+    suffix = f" [default: {default_text}]" if default_text else ""
+    choice = Option(kind, text + suffix, flag, is_repeated=isinstance(default, tuple))
+    return field(default=default, metadata={"option": choice})
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a field of settings is given on the command line.
+
+    Args:
+        kind: what click makes of a word.
+        text: what `--help` says.
+        flag: how it is called; empty: as the field.
+        is_repeated: it may be given several times.
+    """
+
+    kind: click.ParamType
+    text: str
+    flag: str = ""
+    is_repeated: bool = False
+
+
+REPETITIONS = {
+    "option": Option(
+        click.IntRange(min=1),
+        "Turns of each row; of accuracies the seeds. [default: 3; of accuracies 5]",
+    )
+}
+# Of the field of benchmarks that look at accuracy.
+IMAGES = {
+    "option": Option(
+        click.Path(exists=True, file_okay=False, path_type=Path),
+        "Folder with the four files of the full Fashion-MNIST. [default: the shipped subset]",
+    )
+}
+
+
 @dataclass(frozen=True)
 class Benchmark(ABC):
     """A benchmark: its fields are its settings, its docstring is what `--help` says.
@@ -32,9 +89,19 @@ class Benchmark(ABC):
     A class is one file: what is measured, in a fresh chief process; in which order; what has an
     aim; tables and a picture. Its module is imported to list its options, so it imports TensorFlow,
     Keras and matplotlib only where it uses them.
+
+    Args:
+        repetitions: turns of each case, or seeds.
     """
 
     name: ClassVar[str]
+
+    repetitions: int = field(default=3, metadata=REPETITIONS)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of the repetitions, where each has one."""
+        return list(range(1, self.repetitions + 1))
 
     @abstractmethod
     def quick(self) -> Self:
@@ -215,54 +282,3 @@ def run(benchmark: Benchmark, *, progress: Callable[[str], None], log_dir: Path)
     bench = Bench(benchmark, progress, log_dir)
     benchmark.run(bench)
     return bench.results
-
-
-def option(
-    default: Any,
-    kind: click.ParamType,
-    text: str,
-    *,
-    flag: str = "",
-    default_text: str | None = None,
-) -> Any:
-    """Make a field of settings that is an option too; of a tuple one that may be repeated.
-
-    Args:
-        default: of the field.
-        kind: what click makes of a word.
-        text: what `--help` says, without the default.
-        flag: how it is called; empty: as the field.
-        default_text: in brackets behind the text; empty: nothing, None: the default itself.
-    """
-    if default_text is None:
-        several = default if isinstance(default, tuple) else (default,)
-        default_text = ", ".join(map(str, several))
-    suffix = f" [default: {default_text}]" if default_text else ""
-    choice = Option(kind, text + suffix, flag, is_repeated=isinstance(default, tuple))
-    return field(default=default, metadata={"option": choice})
-
-
-@dataclass(frozen=True)
-class Option:
-    """How a field of settings is given on the command line.
-
-    Args:
-        kind: what click makes of a word.
-        text: what `--help` says.
-        flag: how it is called; empty: as the field.
-        is_repeated: it may be given several times.
-    """
-
-    kind: click.ParamType
-    text: str
-    flag: str = ""
-    is_repeated: bool = False
-
-
-# Of the field of benchmarks that look at accuracy.
-IMAGES = {
-    "option": Option(
-        click.Path(exists=True, file_okay=False, path_type=Path),
-        "Folder with the four files of the full Fashion-MNIST. [default: the shipped subset]",
-    )
-}

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+import tfps
 from tfps.bench.memory import peak_mib
 
 TFPS, STREAMED, TENSORFLOW = "tfps", "streamed", "tensorflow"
@@ -104,8 +105,6 @@ def measure_saving(
         ways: to save and restore in, in this order; none: only restore.
         servers: the process numbers of the servers.
     """
-    import tfps
-
     strategy = tfps.ParameterServerStrategy(placement="round_robin")
     measured = Measured(servers)
     if BESIDE in ways:
@@ -131,7 +130,6 @@ def measure_saving(
 
 
 def _measure_ours(model: Any, measured: Measured, folder: Path, way: str) -> None:
-    import tfps
     from tfps.checkpoint import KeepLatest
 
     shared = False if way == STREAMED else None
@@ -196,7 +194,6 @@ def _measure_beside(strategy: Any, measured: Measured, *, mib: int, folder: Path
     import keras
     import numpy as np
 
-    import tfps
     from tfps.checkpoint import KeepLatest
 
     rows = max(1, mib * 2**20 // VARIABLES // COLUMNS // 4)

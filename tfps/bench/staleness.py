@@ -23,6 +23,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+import tfps
 from tfps.bench.accuracy import accuracy_of
 from tfps.bench.contest import (
     COMPARE,
@@ -43,7 +44,7 @@ from tfps.bench.images import LabelledImages, image_files
 from tfps.bench.interval import Interval
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
-from tfps.bench.runner import IMAGES, Bench, Benchmark, TaskNumbers
+from tfps.bench.runner import IMAGES, REPETITIONS, Bench, Benchmark, TaskNumbers
 from tfps.bench.slow_input import SlowInput, centred
 from tfps.bench.staleness_counts import mean_staleness, share_between, staleness_between
 from tfps.bench.style import BLUE, GREY, INK
@@ -88,7 +89,7 @@ class Staleness(Benchmark):
     updates: int = 600
     batch_size: int = 64
     validation_images: int = 1000
-    repetitions: int = 5
+    repetitions: int = field(default=5, metadata=REPETITIONS)
     rates: int | None = None
     images: Path | None = field(default=None, metadata=IMAGES)
 
@@ -140,9 +141,7 @@ class Staleness(Benchmark):
             return [(name, rate, TUNING_SEED) for rate in self.rates_of(base) for name in names]
         bench.progress(f"{base}: the best of each, {self.repetitions} seeds")
         return [
-            (name, best_rate(bench.results, name), seed)
-            for seed in range(1, self.repetitions + 1)
-            for name in names
+            (name, best_rate(bench.results, name), seed) for seed in self.seeds for name in names
         ]
 
     def measure(
@@ -164,7 +163,6 @@ class Staleness(Benchmark):
         """
         import keras
 
-        import tfps
         from tfps.bench.initial_state import InitialState
 
         data = LabelledImages.load(Path(images_path))

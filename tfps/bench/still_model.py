@@ -1,27 +1,28 @@
-"""A model whose step computes nothing: what is left of a step is the exchange and the ledger."""
+"""A model whose step computes nothing: what is left of a step is the exchange and the ledger.
+
+And one pass of Adam by itself, which is what an update of so many parameters cannot do without.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from tfps.bench.epochs import clock_callback
 from tfps.bench.usage import EpochClock
-from tfps.bench.workload import MODELS
-
-# The chief's part of a step, Keras's progress and callbacks, is not what is asked for.
-STEPS_PER_EXECUTION = 50
 
 
 class StillModel(keras.Model):
     """Sends its weights as their own gradients, and counts its steps in a metric."""
 
-    def __init__(self) -> None:
+    def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
         super().__init__()
-        for shape in MODELS["mlp"].shapes:
+        for shape in shapes:
             self.add_weight(shape=shape, initializer="glorot_uniform")
         self.mean = keras.metrics.Mean(name="mean")
         self.built = True
@@ -43,29 +44,55 @@ class KeepsWeights(keras.optimizers.Optimizer):
         """Leave the variable as it is."""
 
 
-def still_fit(strategy: Any, *, updates: bool) -> Callable[[int, EpochClock], None]:
+def still_fit(
+    strategy: Any,
+    shapes: Sequence[tuple[int, ...]],
+    *,
+    updates: bool,
+    steps_per_execution: int,
+) -> Callable[[int, EpochClock], None]:
     """What fits about so many steps, whole executions, and lets a clock see them.
 
     Args:
         strategy: a `tfps.ParameterServerStrategy`.
+        shapes: of the weights.
         updates: the server runs Adam; else it keeps its weights.
+        steps_per_execution: the chief's part of a step, Keras's progress and callbacks, is not
+            what is asked for.
     """
     with strategy.scope():
-        model = StillModel()
+        model = StillModel(shapes)
         optimizer = keras.optimizers.Adam() if updates else KeepsWeights(learning_rate=0.0)
-        model.compile(optimizer, steps_per_execution=STEPS_PER_EXECUTION)
+        model.compile(optimizer, steps_per_execution=steps_per_execution)
 
     def run(wanted: int, clock: EpochClock) -> None:
-        steps = STEPS_PER_EXECUTION * math.ceil(wanted / STEPS_PER_EXECUTION)
-
-        class Measure(keras.callbacks.Callback):
-            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-                clock.begin()
-
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                clock.end(steps)
-
+        steps = steps_per_execution * math.ceil(wanted / steps_per_execution)
         x = np.zeros([steps, 1], np.float32)
-        model.fit(x, batch_size=1, verbose=0, callbacks=[Measure()])
+        model.fit(x, batch_size=1, verbose=0, callbacks=[clock_callback(keras, clock, steps)])
+
+    return run
+
+
+def adam_pass(parameters: int) -> Callable[[int, EpochClock], None]:
+    """What runs TensorFlow's own kernel of Adam in this process, on all of its cores."""
+    value, first, second = (tf.Variable(tf.zeros([parameters])) for _ in range(3))
+    gradient = tf.fill([parameters], 1e-3)
+
+    def run(count: int, clock: EpochClock) -> None:
+        clock.begin()
+        for _ in range(count):
+            tf.raw_ops.ResourceApplyAdam(
+                var=value.handle,
+                m=first.handle,
+                v=second.handle,
+                grad=gradient,
+                beta1_power=0.9,
+                beta2_power=0.999,
+                lr=1e-3,
+                beta1=0.9,
+                beta2=0.999,
+                epsilon=1e-7,
+            )
+        clock.end(count)
 
     return run

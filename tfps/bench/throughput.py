@@ -1,17 +1,19 @@
 """Steps per second and CPU per step of seven ways to train the same model on the same data.
 
-Rows take turns, several times, on one cluster per shape; every turn is a fresh chief process that
-attaches to the running servers. What a shape's rows are compared on was thus measured within
-minutes of each other, on the same processes. Keras's flavour is decided by the environment
-(TF_USE_LEGACY_KERAS), which is why each row has a process of its own.
+Rows take turns, several times; every turn is a fresh cluster and a fresh chief process. What a
+shape's rows are compared on was thus measured within minutes of each other, and neither the memory
+of a task nor what its first step takes has anything of another row in it. Keras's flavour is
+decided by the environment (TF_USE_LEGACY_KERAS), which is why each row has a process of its own.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +21,18 @@ from typing import Any
 import click
 from rich.table import Table
 
+import tfps
 from tfps.bench.case import Case
+from tfps.bench.epochs import steps_way
 from tfps.bench.images import write_images
+from tfps.bench.memory import peak_mib
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
 from tfps.bench.style import BLUE, GREY, INK
-from tfps.bench.table import case_table, ratio_text, spread_text
+from tfps.bench.table import case_table, number_text, ratio_text, spread_text
 from tfps.bench.throughput_rows import ROWS, Epochs, Setting
-from tfps.bench.throughput_shapes import SHAPES, Aim, Shape
+from tfps.bench.throughput_shapes import SHAPES, Aim, Shape, shape_at
 from tfps.bench.usage import Sample
 from tfps.bench.workload import MODELS, Images
 from tfps.errors import ConfigError
@@ -37,18 +42,18 @@ SINGLE = "single_fit"
 LEGEND = (
     "Single process and tfps: Keras 3. Stock: TensorFlow's own ParameterServerStrategy, tf_keras."
 )
-# Divisible by the longest execution and by two workers: no execution is cut short, no worker idles.
-STEPS_UNIT = 100
 BAR_HEIGHT = 0.38
 LEGEND_INCHES = 10.5  # of the legend in one line
+MOST_ACROSS = 3  # shapes beside each other in the picture
 
 
 @dataclass(frozen=True)
 class Throughput(Benchmark):
     """Steps per second and CPU per step, against TensorFlow's strategy and a single process.
 
-    Trains a Fashion-MNIST classifier and a model of 60 variables in seven ways, which take turns
-    on one cluster: about half an hour on two cores, a few minutes with --quick.
+    Trains a Fashion-MNIST classifier and a model of 60 variables in seven ways, which take turns,
+    and a CNN and a model of 25 million parameters in three: about 20 minutes on two cores, a few
+    minutes with --quick.
 
     Args:
         models: of the shapes, those with one of these models.
@@ -56,7 +61,7 @@ class Throughput(Benchmark):
         rows: ways to train, keys of `ROWS`.
         steps_per_executions: each turn measures all of them, but for rows of the longest only.
         batch_size: examples in one worker's step.
-        repetitions: turns of each row.
+        repetitions: turns of each row, on slow shapes fewer.
         epochs: measured epochs in a turn, after a warm-up epoch.
         epoch_s: how long an epoch takes, about.
     """
@@ -64,7 +69,7 @@ class Throughput(Benchmark):
     name = "throughput"
 
     epoch_s: float = option(
-        1.5, click.FloatRange(min=0.1), "Length of an epoch.", flag="--epoch-seconds"
+        1.0, click.FloatRange(min=0.1), "Length of an epoch.", flag="--epoch-seconds"
     )
     models: tuple[str, ...] = option(
         tuple(MODELS),
@@ -79,7 +84,6 @@ class Throughput(Benchmark):
     rows: Sequence[str] = tuple(ROWS)
     steps_per_executions: Sequence[int] = (1, 50)
     batch_size: int = 64
-    repetitions: int = 3
     epochs: int = 2
 
     def quick(self) -> Throughput:
@@ -100,15 +104,23 @@ class Throughput(Benchmark):
 
     @property
     def turns(self) -> int:
-        return len(self.shapes) * len(self.rows) * self.repetitions
+        return sum(len(self.rows_of(s)) * self.repetitions_of(s) for s in self.shapes)
 
-    def lengths(self, row: str) -> Sequence[int]:
-        """The lengths of execution at which a row is measured."""
-        longest = max(self.steps_per_executions)
-        return (longest,) if ROWS[row].longest_only else self.steps_per_executions
+    def rows_of(self, shape: Shape) -> list[str]:
+        """The rows that are measured on a shape."""
+        return [row for row in self.rows if row in (shape.rows or ROWS)]
+
+    def repetitions_of(self, shape: Shape) -> int:
+        """The turns of each row on a shape."""
+        return min(self.repetitions, shape.most_repetitions)
+
+    def lengths(self, shape: Shape, row: str) -> Sequence[int]:
+        """The lengths of execution at which a row is measured on a shape."""
+        lengths = shape.lengths or self.steps_per_executions
+        return (max(lengths),) if ROWS[row].longest_only else lengths
 
     def run(self, bench: Bench) -> None:
-        """Measure on a cluster for each shape.
+        """Measure each turn on a cluster of its own.
 
         Raises:
             ConfigError: a row needs tf_keras, which is not installed.
@@ -116,13 +128,13 @@ class Throughput(Benchmark):
         self._check()
         with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
             images_path = str(write_images(Path(folder)))
-            for number, shape in enumerate(self.shapes):
-                with bench.cluster(shape.workers, shape.ps, name=f"cluster-{number}") as cluster:
-                    for _ in range(self.repetitions):
-                        for row in self.rows:
-                            bench.progress(f"{shape.title}: {ROWS[row].title}")
-                            case = {"row": row, "model": shape.model, "images_path": images_path}
-                            needs_tf_keras = ROWS[row].needs_tf_keras
+            for shape in self.shapes:
+                for _ in range(self.repetitions_of(shape)):
+                    for row in self.rows_of(shape):
+                        bench.progress(f"{shape.title}: {ROWS[row].title}")
+                        case = {"row": row, "place": shape.place, "images_path": images_path}
+                        needs_tf_keras = ROWS[row].needs_tf_keras
+                        with bench.cluster(shape.workers, shape.ps) as cluster:
                             answer = bench.turn(
                                 cluster,
                                 name=row,
@@ -130,16 +142,14 @@ class Throughput(Benchmark):
                                 needs_cluster=row != SINGLE,
                                 environment={"TF_USE_LEGACY_KERAS": "1"} if needs_tf_keras else {},
                             )
-                            self.add(bench.results, shape, row, answer)
+                        self.add(bench.results, shape, row, answer)
 
     def add(self, results: Results, shape: Shape, row: str, answer: Any) -> None:
-        """Take the result of one turn: samples by the length of an execution."""
-        for length, samples in answer["samples"].items():
+        """Take the result of one turn: what was measured by the length of an execution."""
+        for length, measured in answer["lengths"].items():
             results.add(
-                {"samples": samples, "details": answer["details"]},
-                model=shape.model,
-                workers=shape.workers,
-                ps=shape.ps,
+                measured | {"details": answer["details"]},
+                **shape.place,
                 row=row,
                 steps_per_execution=int(length),
             )
@@ -153,24 +163,41 @@ class Throughput(Benchmark):
                 source="tfps bench throughput",
             )
 
-    def measure(self, tasks: TaskNumbers, *, row: str, model: str, images_path: str) -> Any:
+    def measure(
+        self, tasks: TaskNumbers, *, row: str, place: Mapping[str, Any], images_path: str
+    ) -> Any:
         """Train in one way, at each length of execution."""
+        shape = shape_at(place)
         if row == SINGLE:
             tasks = TaskNumbers({})
-        way = ROWS[row].kind()
+        way = ROWS[row]
+        strategy = None if way.strategy is None else way.strategy()
         images = Images.load(Path(images_path), batch_size=self.batch_size)
-        samples = {}
-        for length in self.lengths(row):
-            epochs = way.prepare(Setting(MODELS[model], images, length))
-            found = self._measured_epochs(epochs, tasks)
-            samples[str(length)] = [asdict(sample) for sample in found]
-        return {"samples": samples, "details": way.details()}
+        measured = {}
+        for length in self.lengths(shape, row):
+            begin_s = time.perf_counter()
+            epochs = way.prepare(strategy, Setting(MODELS[shape.model], images, length))
+            epochs(1, length * shape.workers, tasks.clock())
+            first_step_s = time.perf_counter() - begin_s
+            samples = self._measured_epochs(epochs, tasks, unit_steps=shape.unit_steps)
+            measured[str(length)] = {
+                "samples": [asdict(sample) for sample in samples],
+                "first_step_s": first_step_s,
+                "memory_mib": {
+                    role: max(map(peak_mib, numbers))
+                    for role, numbers in {"chief": [os.getpid()], **tasks.groups}.items()
+                },
+            }
+        details = steps_way(strategy) if isinstance(strategy, tfps.ParameterServerStrategy) else {}
+        return {"lengths": measured, "details": details}
 
-    def _measured_epochs(self, train: Epochs, tasks: TaskNumbers) -> list[Sample]:
+    def _measured_epochs(
+        self, train: Epochs, tasks: TaskNumbers, *, unit_steps: int
+    ) -> list[Sample]:
         trial = tasks.clock(by_role=False)
-        train(2, STEPS_UNIT, trial)  # the first one traces
+        train(1, unit_steps, trial)
         wanted = trial.samples[-1].steps_per_s * self.epoch_s
-        steps = STEPS_UNIT * max(1, math.ceil(wanted / STEPS_UNIT))
+        steps = unit_steps * max(1, math.ceil(wanted / unit_steps))
         clock = tasks.clock(by_role=False)
         train(1 + self.epochs, steps, clock)  # the first one fills the buffers of the input
         return clock.samples[1:]
@@ -183,6 +210,10 @@ class Throughput(Benchmark):
             "batch_size": self.batch_size,
             "steps_per_s": case.steps_per_s,
             "cpu_ms_per_step": case.cpu_ms_per_step,
+            "seconds_to_first_step": case.spread("first_step_s"),
+            "memory_mib": {
+                role: spread.as_json() for role, spread in memory_mib_by_role(case).items()
+            },
             "other_cores": round(case.other_cores, 2),
             "ratio_to_stock_fit": _rounded(ratio(results, case, BASELINE)),
             "ratio_to_single_fit": _rounded(ratio(results, case, SINGLE)),
@@ -193,13 +224,15 @@ class Throughput(Benchmark):
 
     def tables(self, results: Results) -> list[Table]:
         columns: dict[str, Callable[[Case], str]] = {
-            "steps/\nexec.": lambda case: str(case["steps_per_execution"]),
+            "per\nexec.": lambda case: str(case["steps_per_execution"]),
             "steps/s": lambda case: spread_text(case.steps_per_s),
-            "CPU ms\nper step": lambda case: spread_text(case.cpu_ms_per_step),
+            "CPU ms\n/ step": lambda case: number_text(case.cpu_ms_per_step.median),
             "vs.\nstock": lambda case: (
                 "" if case["row"] == SINGLE else ratio_text(ratio(results, case, BASELINE))
             ),
             "vs.\nsingle": lambda case: ratio_text(ratio(results, case, SINGLE)),
+            "first\nstep": lambda case: number_text(case.spread("first_step_s").median),
+            "MiB": lambda case: number_text(memory_mib(case)),
         }
         tables = []
         for shape in shapes(results):
@@ -210,17 +243,25 @@ class Throughput(Benchmark):
         return tables
 
     def explanation(self, results: Results) -> str:
-        return f"Medians (minimum-maximum). {LEGEND}"
+        return (
+            f"Medians (minimum-maximum). {LEGEND} First step: seconds from making the model to the "
+            "end of each worker's first execution. MiB: the most that the largest task had at "
+            "once, with the libraries."
+        )
 
     def draw(self, results: Results, path: Path) -> None:
-        """Draw a column per shape; steps/s above, CPU per step below; bars end at medians."""
+        """Draw for each shape steps/s above CPU per step; bars end at medians."""
         from tfps.bench.picture import picture
 
-        columns = shapes(results)
+        found = shapes(results)
         rows = [row for row in ROWS if row in results.on("row")]
-        size = (2.6 + 3.0 * len(columns), 1.9 + 0.95 * len(rows))
-        with picture(path, 2, len(columns), size=size, sharey=True) as (figure, axes):
-            for (rates, costs), shape in zip(axes.T, columns, strict=True):
+        across = min(len(found), MOST_ACROSS)
+        bands = -(-len(found) // across)
+        size = (2.6 + 3.0 * across, bands * (1.9 + 0.95 * len(rows)))
+        with picture(path, 2 * bands, across, size=size, sharey=True) as (figure, axes):
+            # A band is two rows of axes: rates above costs.
+            pairs = axes.reshape(bands, 2, across).transpose(0, 2, 1).reshape(-1, 2)
+            for (rates, costs), shape in zip(pairs, found, strict=False):
                 cases = of_shape(results, shape)
                 _panel(rates, cases, rows, lambda case: case.steps_per_s)
                 _panel(costs, cases, rows, lambda case: case.cpu_ms_per_step)
@@ -228,21 +269,34 @@ class Throughput(Benchmark):
                 rates.set_title(f"{model}\n{tasks}", fontsize=10, color=INK, fontweight="bold")
                 rates.set_xlabel("steps/s: more is better", fontsize=8.5)
                 costs.set_xlabel("CPU ms per step, all processes: less is better", fontsize=8.5)
+            for axis in pairs[len(found) :].flat:
+                axis.set_axis_off()
             _legend(figure, sorted(results.on("steps_per_execution")))
+
+
+def memory_mib_by_role(case: Case) -> dict[str, Spread]:
+    """The most that the largest task of each role had at once, with the libraries."""
+    runs = [run["memory_mib"] for run in case.runs.values()]
+    return {role: Spread.of([run[role] for run in runs]) for role in runs[0]}
+
+
+def memory_mib(case: Case) -> float:
+    """The most that the largest of all tasks had at once; the chief is one where it trains."""
+    spreads = memory_mib_by_role(case)
+    return max(spreads[role].median for role in spreads if role != "chief" or len(spreads) == 1)
 
 
 def of_shape(results: Results, shape: Shape) -> list[Case]:
     """The cases of one shape, in the order of the rows."""
     return sorted(
-        results.of(model=shape.model, workers=shape.workers, ps=shape.ps),
+        results.of(**shape.place),
         key=lambda case: (list(ROWS).index(case["row"]), case["steps_per_execution"]),
     )
 
 
 def shapes(results: Results) -> list[Shape]:
-    """The shapes in the order in which they were measured."""
-    places = dict.fromkeys((case["model"], case["workers"], case["ps"]) for case in results.cases)
-    return [Shape(*place) for place in places]
+    """The shapes that were measured, in their order."""
+    return [shape for shape in SHAPES if results.of(**shape.place)]
 
 
 def ratio(
@@ -257,7 +311,7 @@ def ratio(
 
 
 def _bar(results: Results, shape: Shape, aim: Aim) -> Bar:
-    case = results.find(shape.model, shape.workers, shape.ps, aim.row, aim.steps_per_execution)
+    case = results.find(*shape.place.values(), aim.row, aim.steps_per_execution)
 
     def quantity(case: Case) -> Spread:
         return case.cpu_ms_per_step if aim.is_cost else case.steps_per_s

@@ -1,4 +1,4 @@
-"""The ways to train one model, each as a class that can run measured epochs.
+"""The ways to train one model, each of which can run measured epochs.
 
 All rows train on the same images, shuffled. The rows with `fit` get them as arrays, in the very
 same call: `fit(x, y, batch_size=...)`. A single process keeps them in its memory; tf_keras turns
@@ -9,12 +9,15 @@ loop takes no arrays: both of them get one dataset function that does what Keras
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import importlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from tfps.bench.epochs import clock_callback, steps_way
+import tfps
+from tfps.bench.epochs import clock_callback
 from tfps.bench.usage import EpochClock
 from tfps.bench.workload import Images, Model, split
 
@@ -40,102 +43,16 @@ class Setting:
 Epochs = Callable[[int, int, EpochClock], None]
 
 
-class WayToTrain(ABC):
-    """A way to train, made in a process of its own."""
+def _stock_strategy() -> Any:
+    import tensorflow as tf
 
-    @abstractmethod
-    def prepare(self, setting: Setting) -> Epochs:
-        """Make a model in the strategy's scope, where there is one, and return what trains it."""
-
-    def details(self) -> dict[str, Any]:
-        """What the report says of it besides."""
-        return {}
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.ParameterServerStrategy(resolver)
 
 
-class SingleProcessFit(WayToTrain):
-    """Keras 3 in one process, without a cluster."""
-
-    def prepare(self, setting: Setting) -> Epochs:
-        import keras
-
-        model = setting.model.build(keras)
-        _compile(keras, model, setting)
-        return _fit(keras, model, setting.images)
-
-
-class StockFit(WayToTrain):
-    """TensorFlow's strategy with tf_keras, which is the only Keras that it trains."""
-
-    def __init__(self) -> None:
-        self._strategy = _stock_strategy()
-
-    def prepare(self, setting: Setting) -> Epochs:
-        import tf_keras
-
-        with self._strategy.scope():
-            model = setting.model.build(tf_keras)
-            _compile(tf_keras, model, setting)
-        return _fit(tf_keras, model, setting.images, names_steps=True)
-
-
-class StockLoop(WayToTrain):
-    """TensorFlow's strategy with a loop of one's own, after TensorFlow's tutorial."""
-
-    def __init__(self) -> None:
-        self._strategy = _stock_strategy()
-
-    def prepare(self, setting: Setting) -> Epochs:
-        import tf_keras
-
-        return _loop(tf_keras, self._strategy, setting)
-
-
-class TfpsFit(WayToTrain):
-    """This library's strategy with Keras 3, by the carrier that it chooses itself."""
-
-    transport = "auto"
-    pipeline_steps = 0
-
-    def __init__(self) -> None:
-        import tfps
-
-        self._strategy = tfps.ParameterServerStrategy(
-            transport=self.transport,
-            consistency=tfps.Asynchronous(pipeline_steps=self.pipeline_steps),
-        )
-
-    def prepare(self, setting: Setting) -> Epochs:
-        import keras
-
-        with self._strategy.scope():
-            model = setting.model.build(keras)
-            _compile(keras, model, setting)
-        return _fit(keras, model, setting.images)
-
-    def details(self) -> dict[str, Any]:
-        """Say which way the steps took."""
-        return steps_way(self._strategy)
-
-
-class TfpsGrpcFit(TfpsFit):
-    """The same over TensorFlow's RPC, which reaches any `tf.distribute.Server`."""
-
-    transport = "grpc"
-
-
-class TfpsPipelinedFit(TfpsFit):
-    """The same with each exchange beside the computation of the next gradient."""
-
-    pipeline_steps = 1
-
-
-class TfpsLoop(TfpsFit):
-    """The same loop of one's own as `StockLoop`, line by line, with Keras 3."""
-
-    def prepare(self, setting: Setting) -> Epochs:
-        import keras
-
-        return _loop(keras, self._strategy, setting)
+def _strategy(*, transport: str = "auto", pipeline_steps: int = 0) -> Any:
+    consistency = tfps.Asynchronous(pipeline_steps=pipeline_steps)
+    return tfps.ParameterServerStrategy(transport=transport, consistency=consistency)
 
 
 @dataclass(frozen=True)
@@ -144,35 +61,47 @@ class Row:
 
     Args:
         title: in tables and plots.
-        kind: makes it, in a process of its own.
-        needs_tf_keras: TensorFlow's own strategy trains with no other Keras.
+        strategy: makes it, once in a process of its own; None: without a cluster.
+        keras: TensorFlow's own strategy trains with no other Keras than tf_keras.
+        has_loop: a loop of one's own, after TensorFlow's tutorial, instead of `fit`.
         longest_only: it is measured at the longest execution alone, where it is compared with
             another row of ours at its best.
     """
 
     title: str
-    kind: type[WayToTrain]
-    needs_tf_keras: bool = False
+    strategy: Callable[[], Any] | None = None
+    keras: str = "keras"
+    has_loop: bool = False
     longest_only: bool = False
+
+    @property
+    def needs_tf_keras(self) -> bool:
+        """Whether it trains with tf_keras."""
+        return self.keras == "tf_keras"
+
+    def prepare(self, strategy: Any, setting: Setting) -> Epochs:
+        """Make a model in the strategy's scope, where there is one, and return what trains it."""
+        keras = importlib.import_module(self.keras)
+        if self.has_loop:
+            return _loop(keras, strategy, setting)
+        with nullcontext() if strategy is None else strategy.scope():
+            model = setting.model.build(keras)
+            _compile(keras, model, setting)
+        return _fit(keras, model, setting.images, names_steps=self.needs_tf_keras)
 
 
 # In the order of tables and plots. "Stock" is TensorFlow's own strategy; tables and plots say so.
 ROWS = {
-    "single_fit": Row("single process fit", SingleProcessFit),
-    "stock_fit": Row("stock fit", StockFit, needs_tf_keras=True),
-    "stock_loop": Row("stock custom loop", StockLoop, needs_tf_keras=True),
-    "tfps_fit": Row("tfps fit", TfpsFit),
-    "tfps_fit_grpc": Row("tfps fit, grpc", TfpsGrpcFit, longest_only=True),
-    "tfps_fit_pipelined": Row("tfps fit, pipelined", TfpsPipelinedFit, longest_only=True),
-    "tfps_loop": Row("tfps custom loop", TfpsLoop),
+    "single_fit": Row("single process fit"),
+    "stock_fit": Row("stock fit", _stock_strategy, keras="tf_keras"),
+    "stock_loop": Row("stock custom loop", _stock_strategy, keras="tf_keras", has_loop=True),
+    "tfps_fit": Row("tfps fit", _strategy),
+    "tfps_fit_grpc": Row("tfps fit, grpc", partial(_strategy, transport="grpc"), longest_only=True),
+    "tfps_fit_pipelined": Row(
+        "tfps fit, pipelined", partial(_strategy, pipeline_steps=1), longest_only=True
+    ),
+    "tfps_loop": Row("tfps custom loop", _strategy, has_loop=True),
 }
-
-
-def _stock_strategy() -> Any:
-    import tensorflow as tf
-
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    return tf.distribute.ParameterServerStrategy(resolver)
 
 
 def _compile(keras: Any, model: Any, setting: Setting) -> None:
@@ -184,7 +113,7 @@ def _compile(keras: Any, model: Any, setting: Setting) -> None:
     )
 
 
-def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool = False) -> Epochs:
+def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool) -> Epochs:
     """Train on arrays; an epoch of the clock is one or several of Keras's.
 
     Args:

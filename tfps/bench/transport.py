@@ -6,7 +6,8 @@ back what it gets), two rows at the size of the MLP of `tfps bench throughput` s
 work costs. They are steps of a real `fit` over `direct` whose model computes nothing: "+ ledger"
 adds the mutex, version, ticket check, histograms of staleness and durations and the metrics of a
 push, and the worker's loop around it; "+ Adam update" adds the optimizer. The CPU of the parameter
-server tells what of that is the server's.
+server tells what of that is the server's. At 25 million parameters the whole push is compared with
+what it cannot do without: the echo, and one pass of Adam in a process of its own.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from typing import Any
 
 from rich.table import Table
 
+import tfps
 from tfps.bench.case import Case
 from tfps.bench.certificates import can_make_certificates, make_certificates
-from tfps.bench.report import Spread
+from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers
 from tfps.bench.style import BLUE, GREY, INK
@@ -34,9 +36,11 @@ from tfps.bench.workload import MODELS
 from tfps.launch import LocalCluster
 from tfps.transport.direct.secret import SECRET_VARIABLE
 
-MLP_BYTES = MODELS["mlp"].size_bytes
+MLP_BYTES, LARGE_BYTES = MODELS["mlp"].size_bytes, MODELS["large"].size_bytes
+LARGE_AIM = 1.3
 TRIAL_EXCHANGES = 4
 TRIAL_STEPS = 500
+STEPS_PER_EXECUTION = 50
 # The first traces and connects, the next gives a rate, the last a better one.
 WARM_UPS = 3
 
@@ -64,22 +68,25 @@ CARRIERS = {
     "tls": CarrierKind("direct, TLS", "#a3c5ef", "^", encrypts=True),
     "grpc": CarrierKind("grpc", "#7d8794", "D"),
 }
-# What a server does with a message.
-WORK = {"echo": "echo", "ledger": "+ ledger", "adam": "+ Adam update"}
+# What a server does with a message, by its size.
+WORK: Mapping[int, Mapping[str, str]] = {
+    MLP_BYTES: {"echo": "echo", "ledger": "+ ledger", "adam": "+ Adam update"},
+    LARGE_BYTES: {"echo": "echo", "pass": "a pass of Adam", "adam": "push with Adam"},
+}
 NUMBERS: Mapping[str, Callable[[Case], str]] = {
     "ms per\nexchange": lambda case: spread_text(ms(case)),
     "CPU ms": lambda case: spread_text(case.cpu_ms_per_step),
     "worker's": lambda case: number_text(group_cpu_ms(case, "worker").median),
     "ps's": lambda case: number_text(group_cpu_ms(case, "ps").median),
 }
-Runs = Mapping[str, Callable[[int, EpochClock], None]]
+Run = Callable[[int, EpochClock], None]
 
 
 @dataclass(frozen=True)
 class Transport(Benchmark):
     """Time and CPU of one exchange with a parameter server, by carrier, from 4 KB to 64 MB.
 
-    Says too what a server's ledger and its optimizer add to an exchange: about 5 minutes on two
+    Says too what a server's ledger and its optimizer add to an exchange: about 6 minutes on two
     cores. With the `openssl` command there are rows for encrypted connections.
 
     Args:
@@ -92,7 +99,6 @@ class Transport(Benchmark):
     name = "transport"
 
     sizes_bytes: Sequence[int] = (4_000, 64_000, MLP_BYTES, 4_000_000, 16_000_000, 64_000_000)
-    repetitions: int = 3
     rounds: int = 2
     measured_s: float = 0.5
 
@@ -129,9 +135,8 @@ class Transport(Benchmark):
 
     def measure(self, tasks: TaskNumbers, *, carriers: Sequence[str], has_work: bool) -> Any:
         """Exchange by some carriers, with whole steps that compute nothing too if wanted."""
-        import tfps
         from tfps.bench.echo import Echo
-        from tfps.bench.still_model import still_fit
+        from tfps.bench.still_model import adam_pass, still_fit
 
         strategy = tfps.ParameterServerStrategy(transport="direct")
         echo = Echo(strategy.runtime)
@@ -142,12 +147,28 @@ class Transport(Benchmark):
                 found += [_entry("echo", name, size_bytes, sample) for sample in samples]
             echo.forget()
         if has_work:
-            fits = {row: still_fit(strategy, updates=row == "adam") for row in ("ledger", "adam")}
-            for row, samples in self._take_turns(fits, tasks, trial=TRIAL_STEPS).items():
-                found += [_entry(row, "unix", MLP_BYTES, sample) for sample in samples]
+            mlp, large = MODELS["mlp"].shapes, MODELS["large"].shapes
+            steps = {"steps_per_execution": STEPS_PER_EXECUTION}
+            small_runs = {
+                "ledger": still_fit(strategy, mlp, updates=False, **steps),
+                "adam": still_fit(strategy, mlp, updates=True, **steps),
+            }
+            large_runs = {
+                "echo": echo.loop("unix", LARGE_BYTES),
+                "pass": adam_pass(LARGE_BYTES // 4),
+                "adam": still_fit(strategy, large, updates=True, steps_per_execution=4),
+            }
+            for runs, size_bytes, trial in (
+                (small_runs, MLP_BYTES, TRIAL_STEPS),
+                (large_runs, LARGE_BYTES, TRIAL_EXCHANGES),
+            ):
+                for row, samples in self._take_turns(runs, tasks, trial=trial).items():
+                    found += [_entry(row, "unix", size_bytes, sample) for sample in samples]
         return found
 
-    def _take_turns(self, runs: Runs, tasks: TaskNumbers, *, trial: int) -> dict[str, list[Sample]]:
+    def _take_turns(
+        self, runs: Mapping[str, Run], tasks: TaskNumbers, *, trial: int
+    ) -> dict[str, list[Sample]]:
         counts = {}
         for name, run in runs.items():
             clock = tasks.clock()
@@ -163,7 +184,8 @@ class Transport(Benchmark):
         return {name: clock.samples for name, clock in clocks.items()}
 
     def cases(self, results: Results) -> list[Case]:
-        return [*echoes(results), *(case for case in work(results) if case["row"] != "echo")]
+        others = [case for size in WORK for case in work(results, size) if case["row"] != "echo"]
+        return [*echoes(results), *others]
 
     def quantities(self, results: Results, case: Case) -> dict[str, Any]:
         return {
@@ -173,6 +195,14 @@ class Transport(Benchmark):
             "ps_cpu_ms_per_exchange": group_cpu_ms(case, "ps"),
             "other_cores": round(case.other_cores, 2),
         }
+
+    def bars(self, results: Results) -> list[Bar]:
+        found = {case["row"]: ms(case).median for case in work(results, LARGE_BYTES)}
+        is_whole = set(found) == set(WORK[LARGE_BYTES])
+        value = found["adam"] / (found["echo"] + found["pass"]) if is_whole else None
+        size = size_text(LARGE_BYTES)
+        name = f"a push of {size} with Adam over an echo of {size} and a pass of Adam"
+        return [Bar(name, value, LARGE_AIM, is_cost=True)]
 
     def tables(self, results: Results) -> list[Table]:
         cases = echoes(results)
@@ -186,29 +216,35 @@ class Transport(Benchmark):
         title = "One exchange with one parameter server"
         names = [CARRIERS[case["carrier"]].title for case in cases]
         by_size = case_table(title, names, cases, columns)
-        title = f"What a server does with {size_text(MLP_BYTES)}, direct over a unix socket"
-        cases = work(results)
-        return [by_size, case_table(title, [WORK[case["row"]] for case in cases], cases, NUMBERS)]
+        tables = [by_size]
+        for size, titles in WORK.items():
+            title = f"What a server does with {size_text(size)}, direct over a unix socket"
+            cases = work(results, size)
+            names = [titles[case["row"]] for case in cases]
+            tables.append(case_table(title, names, cases, NUMBERS))
+        return tables
 
     def explanation(self, results: Results) -> str:
         return (
             "Medians (minimum-maximum) of one exchange: a request up, and a reply of the same size "
             "down. CPU of all processes. direct goes over a unix socket within a machine, over TCP "
             "between machines, with TLS where tasks have certificates. What stands below echo are "
-            "steps of a fit that computes nothing."
+            "steps of a fit that computes nothing; a pass of Adam is TensorFlow's own kernel in "
+            "the chief."
         )
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw time and CPU of an exchange over its size, and what a server's work adds."""
         from tfps.bench.picture import picture
 
-        with picture(path, 1, 3, size=(13.5, 5.0)) as (_, axes):
-            times, costs, works = axes[0]
+        with picture(path, 1, 4, size=(17.5, 5.0)) as (_, axes):
+            times, costs, *works = axes[0]
             _by_size(times, echoes(results), ms, title="Time of an exchange, ms")
             title = "CPU of an exchange, ms, all processes"
             _by_size(costs, echoes(results), lambda case: case.cpu_ms_per_step, title=title)
-            _by_work(works, work(results))
-            for axis in (times, works):
+            for axis, size in zip(works, WORK, strict=True):
+                _by_work(axis, work(results, size), size)
+            for axis in (times, works[0]):
                 # Below the axis: curves and bars may be anywhere inside.
                 axis.legend(
                     frameon=False,
@@ -271,7 +307,7 @@ def _by_size(
     name_axis(axis, title=title, label="payload, up and down: below is better")
 
 
-def _by_work(axis: Any, cases: Sequence[Case]) -> None:
+def _by_work(axis: Any, cases: Sequence[Case], size_bytes: int) -> None:
     """Two bars a row: the clock, and the CPU with the server's part of it."""
     from tfps.bench.picture import draw_spread, name_axis, name_rows
 
@@ -284,9 +320,9 @@ def _by_work(axis: Any, cases: Sequence[Case]) -> None:
         draw_spread(axis, row + 0.2, cpu_ms, colour=GREY[0], height=0.36, label=cpu)
         server_ms = group_cpu_ms(case, "ps").median
         axis.barh(row + 0.2, server_ms, 0.36, color=GREY[1], label=server)
-    name_rows(axis, [WORK[case["row"]] for case in cases], margin=0.18)
+    name_rows(axis, [WORK[size_bytes][case["row"]] for case in cases], margin=0.18)
     axis.set_xlim(left=0)
-    title = f"A push of {size_text(MLP_BYTES)}, direct over unix: ms"
+    title = f"A push of {size_text(size_bytes)}, direct over unix: ms"
     name_axis(axis, title=title, label="less is better")
 
 
@@ -309,9 +345,9 @@ def echoes(results: Results) -> list[Case]:
     )
 
 
-def work(results: Results) -> list[Case]:
-    """What a push of the MLP's size costs, from the bare exchange to the whole of it."""
-    found = (results.find(row, "unix", MLP_BYTES) for row in WORK)
+def work(results: Results, size_bytes: int) -> list[Case]:
+    """What a push of a size costs, from the bare exchange to the whole of it."""
+    found = (results.find(row, "unix", size_bytes) for row in WORK[size_bytes])
     return [case for case in found if case is not None]
 
 

@@ -1,4 +1,4 @@
-"""What is trained: two models and one set of images, the same for every row."""
+"""What is trained: some models and one set of images, the same for every row."""
 
 from __future__ import annotations
 
@@ -23,22 +23,34 @@ class Model:
     Args:
         title: what tables and plots call it.
         layers: widths of the dense layers with ReLU, before the output of 10.
+        filters: of the convolutions before them, each of which halves the image.
+        dropout: the share of the last layer's outputs that is dropped.
     """
 
     title: str
     layers: tuple[int, ...]
+    filters: tuple[int, ...] = ()
+    dropout: float = 0.0
 
     def build(self, keras: Any) -> Any:
         """Build it, not compiled, with `keras` or `tf_keras`."""
-        inputs = keras.Input((28, 28))
-        outputs = keras.layers.Flatten()(inputs)
+        layers = keras.layers
+        halved = {"strides": 2, "padding": "same", "activation": "relu"}
+        outputs = inputs = keras.Input((28, 28))
+        if self.filters:
+            outputs = layers.Reshape((28, 28, 1))(outputs)
+        for filters in self.filters:
+            outputs = layers.Conv2D(filters, 3, **halved)(outputs)
+        outputs = layers.Flatten()(outputs)
         for width in self.layers:
-            outputs = keras.layers.Dense(width, activation="relu")(outputs)
-        return keras.Model(inputs, keras.layers.Dense(10)(outputs))
+            outputs = layers.Dense(width, activation="relu")(outputs)
+        if self.dropout:
+            outputs = layers.Dropout(self.dropout)(outputs)
+        return keras.Model(inputs, layers.Dense(10)(outputs))
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of the variables that an optimizer updates."""
+        """Of the variables that an optimizer updates, in a model without convolutions."""
         widths = (28 * 28, *self.layers, 10)
         return [shape for pair in itertools.pairwise(widths) for shape in (pair, pair[1:])]
 
@@ -51,6 +63,8 @@ class Model:
 MODELS = {
     "mlp": Model("MLP 784-128-10", (128,)),
     "layers": Model("60 variables", (64,) * 29),
+    "cnn": Model("CNN of the reference job", (64,), filters=(32, 64), dropout=0.25),
+    "large": Model("25 million parameters", (4608, 4608)),
 }
 
 

@@ -47,7 +47,7 @@ def command_of(kind: type[Benchmark]) -> click.Command:
     def call(*, quick: bool, output: Path, **given: Any) -> None:
         benchmark = kind().quick() if quick else kind()
         # What is given counts more; a tuple is an option that may be repeated.
-        named = {
+        named: dict[str, Any] = {
             name: tuple(sorted(set(value))) if isinstance(value, tuple) else value
             for name, value in given.items()
             if value not in (None, ())
@@ -90,11 +90,6 @@ def _shared_options() -> list[click.Parameter]:
             default=Path("results"),
             show_default=True,
             help="Folder for NAME.json, NAME.png and logs.",
-        ),
-        click.Option(
-            ["--repetitions"],
-            type=click.IntRange(min=1),
-            help="Turns of each row; of accuracies the seeds. [default: 3; of accuracies 5]",
         ),
     ]
 

@@ -38,7 +38,7 @@ def run_benchmark(
     assert content["machine"]["cores"] >= 1
     assert {"python", "tensorflow", "keras", "tf_keras"} <= set(content["package_versions"])
     for bar in content["bars"]:
-        assert set(bar) == {"name", "value", "aim", "holds"}
+        assert set(bar) == {"name", "value", "aim", "is_cost", "holds"}
     with Image.open(output / f"{name}.png") as picture:
         assert picture.format == "PNG"
     return content, ran.stdout

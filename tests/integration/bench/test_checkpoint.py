@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
-from tfps.bench.checkpoint import BESIDE, RESTORE, SAVE, TFPS, WAYS
+from tfps.bench.checkpoint import WAYS
+from tfps.bench.saving import BESIDE, RESTORE, SAVE, TFPS
 
 
 @pytest.mark.timeout(240)

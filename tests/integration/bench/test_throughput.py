@@ -24,13 +24,17 @@ def test_quick_writes_every_row_and_the_comparison(tmp_path: Path) -> None:
         for quantity in ("steps_per_s", "cpu_ms_per_step"):
             assert is_spread(case[quantity], lowest=1e-6)
         assert case["samples"][0]["steps"] >= 100
+        assert is_spread(case["seconds_to_first_step"], lowest=0.01)
+        roles = ["chief"] if case["row"] == "single_fit" else ["chief", "worker", "ps"]
+        assert list(case["memory_mib"]) == roles
+        assert all(is_spread(mib, lowest=100) for mib in case["memory_mib"].values())
         if case["row"].startswith("tfps"):
             carrier = "grpc" if case["row"] == "tfps_fit_grpc" else "direct"
             assert case["details"] == {"fallback_steps": 0, "carriers": [carrier]}
 
     measured_bars = [bar for bar in content["bars"] if bar["name"].startswith("MLP 784-128-10, 1")]
     assert all(bar["value"] > 0 for bar in measured_bars)
-    assert [bar["aim"] for bar in measured_bars] == [4.0, 5.0, 0.75, 1.6, 1.5, 1.5, 3.0]
+    assert [bar["aim"] for bar in measured_bars] == [2.5, 4.0, 0.55, 1.7, 1.5, 1.5, 3.0]
     others = [bar for bar in content["bars"] if bar not in measured_bars]
     assert others
     assert all((bar["value"], bar["holds"]) == (None, None) for bar in others)

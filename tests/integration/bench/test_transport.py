@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
 
-MLP_BYTES = 407_080
+MLP_BYTES, LARGE_BYTES = 407_080, 99_606_568
 
 
 @pytest.mark.slow
@@ -21,6 +21,7 @@ def test_quick_writes_every_carrier_and_what_the_books_cost(tmp_path: Path) -> N
         *(("echo", carrier, size) for size in (4_000, MLP_BYTES) for carrier in carriers),
         ("ledger", "unix", MLP_BYTES),
         ("adam", "unix", MLP_BYTES),
+        *((row, "unix", LARGE_BYTES) for row in ("pass", "adam")),
     ]
     for case in content["cases"]:
         assert is_spread(case["ms_per_exchange"], lowest=1e-6)

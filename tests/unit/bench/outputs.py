@@ -69,3 +69,16 @@ def answer(*samples: dict[str, Any]) -> dict[str, Any]:
         "samples": list(samples),
         "details": {"fallback_steps": 0, "carriers": ["direct"]},
     }
+
+
+def turn_of_row(steps_per_s: dict[str, float], *, other_cores: float = 0.0) -> dict[str, Any]:
+    """What a chief of the throughput benchmark answers: one epoch for each length."""
+    measured = {
+        length: {
+            "samples": [sample(rate, cpu_ms=2.0, other_cores=other_cores)],
+            "first_step_s": 1.5,
+            "memory_mib": {"chief": 700.0, "worker": 500.0, "ps": 400.0},
+        }
+        for length, rate in steps_per_s.items()
+    }
+    return {"lengths": measured, "details": {}}

@@ -5,16 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.unit.bench.outputs import outputs
-from tfps.bench.checkpoint import (
-    BESIDE,
-    RESTORE,
-    SAVE,
-    TENSORFLOW,
-    TFPS,
-    WAYS,
-    SavingBenchmark,
-)
+from tfps.bench.checkpoint import WAYS, SavingBenchmark
 from tfps.bench.results import Results
+from tfps.bench.saving import BESIDE, RESTORE, SAVE, TENSORFLOW, TFPS
 
 
 def _results() -> Results:

@@ -40,7 +40,8 @@ def test_the_file_has_the_fields_of_every_benchmark(tmp_path: Path) -> None:
         "bars",
         "cases",
     ]
-    assert content["bars"] == [{"name": "rate", "value": 1.235, "aim": 1.0, "holds": True}]
+    (bar,) = content["bars"]
+    assert bar == {"name": "rate", "value": 1.235, "aim": 1.0, "is_cost": False, "holds": True}
     assert content["cases"] == [{"row": "a"}]
     assert content["machine"]["cores"] >= 1
 

@@ -29,7 +29,6 @@ class Demo(Benchmark):
         sizes: to count.
         seconds: of each.
         folder: of nothing.
-        repetitions: of each size.
     """
 
     name = "demo"
@@ -37,7 +36,6 @@ class Demo(Benchmark):
     sizes: tuple[int, ...] = option((2, 4), click.IntRange(min=1), "How much; may be repeated.")
     seconds: float = option(1.5, click.FLOAT, "How long.", flag="--epoch-seconds")
     folder: Path | None = None
-    repetitions: int = 3
 
     def quick(self) -> Demo:
         return replace(self, repetitions=1)

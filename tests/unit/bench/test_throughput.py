@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.unit.bench.outputs import outputs, sample
+from tests.unit.bench.outputs import outputs, turn_of_row
 from tfps.bench.case import Case
 from tfps.bench.results import Results
 from tfps.bench.runner import run
-from tfps.bench.throughput import Throughput, of_shape, ratio
+from tfps.bench.throughput import Throughput, memory_mib, of_shape, ratio
 from tfps.bench.throughput_shapes import SHAPES, Shape
 from tfps.bench.workload import EPOCH_STEPS, split
 from tfps.errors import ConfigError
@@ -24,9 +24,8 @@ def add(
     results: Results, shape: Shape, row: str, steps_per_s: float, other_cores: float = 0.0
 ) -> None:
     """What a chief answers: one epoch of 100 steps at 1, and one at 50 steps per execution."""
-    epoch = sample(steps_per_s, cpu_ms=2.0, other_cores=other_cores)
-    answer = {"samples": {"1": [epoch], "50": [epoch]}, "details": {}}
-    Throughput().add(results, shape, row, answer)
+    both = {"1": steps_per_s, "50": steps_per_s}
+    Throughput().add(results, shape, row, turn_of_row(both, other_cores=other_cores))
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def test_rows_stand_in_the_order_of_the_rows_not_of_the_turns(results: Results) 
 def test_bars_compare_medians_and_know_what_was_not_measured(results: Results) -> None:
     bars = Throughput().bars(results)
     measured = [bar for bar in bars if bar.value is not None]
-    assert [bar.aim for bar in measured] == [4.0, 5.0, 0.75, 1.6]
+    assert [bar.aim for bar in measured] == [2.5, 4.0, 0.55, 1.7]
     assert [bar.value for bar in measured] == pytest.approx([2.0, 2.0, 0.5, 1.0])
     assert [bar.holds for bar in measured] == [False, False, False, True]
     assert len(bars) > len(measured)
@@ -73,9 +72,11 @@ def test_every_case_is_written_with_its_ratios(results: Results, tmp_path: Path)
     assert ours["steps_per_s"] == {"min": 180.0, "median": 200.0, "max": 220.0}
     assert (ours["ratio_to_stock_fit"], ours["ratio_to_single_fit"]) == (2.0, 0.5)
     assert len(ours["samples"]) == 3
+    assert ours["seconds_to_first_step"]["median"] == 1.5
+    assert ours["memory_mib"]["ps"]["max"] == 400.0
     assert "200 (180-220)" in written.text
     assert "tfps fit over stock fit: 2.00" in written.text
-    assert "(aim at most 1.6, reached)" in " ".join(written.text.split())
+    assert "(aim at most 1.7, reached)" in " ".join(written.text.split())
 
 
 def test_a_busy_machine_is_named_below_the_tables(results: Results) -> None:
@@ -89,8 +90,19 @@ def test_a_busy_machine_is_named_below_the_tables(results: Results) -> None:
     assert "other processes kept up to 0.8 cores busy" in output.getvalue()
 
 
-def test_a_picture_has_a_column_for_each_shape(results: Results, tmp_path: Path) -> None:
-    add(results, SHAPES[1], "stock_loop", 50)
+def test_the_largest_task_has_the_memory(results: Results) -> None:
+    assert memory_mib(cases(results)["tfps_fit", 50]) == 500.0
+    answer = turn_of_row({"50": 10.0})
+    answer["lengths"]["50"]["memory_mib"] = {"chief": 700.0}
+    Throughput().add(results, SHAPES[1], "single_fit", answer)
+    (alone,) = of_shape(results, SHAPES[1])
+    assert memory_mib(alone) == 700.0
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_a_picture_has_a_place_for_each_shape(results: Results, tmp_path: Path, count: int) -> None:
+    for shape in SHAPES[1:count]:
+        add(results, shape, "stock_loop", 50)
     outputs(Throughput(), results, tmp_path)
 
 
@@ -108,18 +120,32 @@ def test_only_shapes_that_were_asked_for_are_measured() -> None:
 
 
 def test_other_ways_of_ours_are_measured_at_the_longest_execution_only() -> None:
-    lengths = {row: tuple(Throughput().lengths(row)) for row in Throughput().rows}
+    lengths = {row: tuple(Throughput().lengths(MLP, row)) for row in Throughput().rows}
     required = ("single_fit", "stock_fit", "stock_loop", "tfps_fit", "tfps_loop")
     assert all(lengths.pop(row) == (1, 50) for row in required)
     assert set(lengths.values()) == {(50,)}
 
 
-def test_every_aim_is_about_a_row_at_a_length_that_is_measured() -> None:
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.title)
+def test_every_aim_is_about_a_row_at_a_length_that_is_measured(shape: Shape) -> None:
     settings = Throughput()
-    for shape in settings.shapes:
-        for aim in shape.aims:
-            for row in (aim.row, aim.with_row):
-                assert aim.steps_per_execution in settings.lengths(row)
+    for aim in shape.aims:
+        for row in (aim.row, aim.with_row):
+            assert row in settings.rows_of(shape)
+            assert aim.steps_per_execution in settings.lengths(shape, row)
+
+
+def test_what_takes_long_takes_fewer_turns() -> None:
+    large = SHAPES[-1]
+    assert Throughput().repetitions_of(large) < Throughput().repetitions_of(MLP)
+    assert Throughput(repetitions=1).repetitions_of(large) == 1
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.title)
+def test_no_execution_is_cut_short_and_no_worker_idles(shape: Shape) -> None:
+    assert shape.unit_steps % shape.workers == 0
+    lengths = Throughput().lengths(shape, "tfps_fit")
+    assert all(shape.unit_steps % length == 0 for length in lengths)
 
 
 @given(steps=st.integers(1, 200).map(lambda units: 100 * units))

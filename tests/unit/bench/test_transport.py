@@ -8,6 +8,7 @@ from tests.unit.bench.outputs import outputs, sample
 from tfps.bench.results import Results
 from tfps.bench.transport import (
     CARRIERS,
+    LARGE_BYTES,
     MLP_BYTES,
     Transport,
     echoes,
@@ -37,6 +38,9 @@ def results() -> Results:
                 add("echo", carrier, size, factor * (1 + size / 1e6) * (1 + position))
         add("adam", "unix", MLP_BYTES, 3.0)
         add("ledger", "unix", MLP_BYTES, 2.0)
+        add("echo", "unix", LARGE_BYTES, 100.0)
+        add("pass", "unix", LARGE_BYTES, 50.0)
+        add("adam", "unix", LARGE_BYTES, 180.0)
     return measured
 
 
@@ -44,6 +48,7 @@ def test_the_size_of_the_model_is_that_of_its_variables() -> None:
     assert MODELS["mlp"].shapes == [(784, 128), (128,), (128, 10), (10,)]
     assert MLP_BYTES == 4 * (784 * 128 + 128 + 128 * 10 + 10)
     assert len(MODELS["layers"].shapes) == 60
+    assert 24e6 < LARGE_BYTES / 4 < 26e6
 
 
 def test_measurements_of_a_case_are_samples_of_one_exchange(results: Results) -> None:
@@ -54,16 +59,25 @@ def test_measurements_of_a_case_are_samples_of_one_exchange(results: Results) ->
 
 
 def test_the_work_of_a_server_stands_from_the_bare_exchange_to_all_of_it(results: Results) -> None:
-    assert [case["row"] for case in work(results)] == ["echo", "ledger", "adam"]
-    assert {case["carrier"] for case in work(results)} == {"unix"}
-    assert [ms(case).median for case in work(results)][1:] == pytest.approx([2.0, 3.0])
+    cases = work(results, MLP_BYTES)
+    assert [case["row"] for case in cases] == ["echo", "ledger", "adam"]
+    assert {case["carrier"] for case in cases} == {"unix"}
+    assert [ms(case).median for case in cases][1:] == pytest.approx([2.0, 3.0])
+
+
+def test_a_large_push_is_compared_with_an_echo_and_a_pass_of_adam(results: Results) -> None:
+    (bar,) = Transport().bars(results)
+    assert bar.value == pytest.approx(180 / 150)
+    assert bar.holds
+    (unknown,) = Transport().bars(Results())
+    assert unknown.value is None
 
 
 def test_every_case_is_written_once(results: Results, tmp_path: Path) -> None:
     written = outputs(Transport(), results, tmp_path)
     cases = written.content["cases"]
     keys = [(case["row"], case["carrier"], case["size_bytes"]) for case in cases]
-    assert len(set(keys)) == len(keys) == len(CARRIERS) * len(Transport().sizes_bytes) + 2
+    assert len(set(keys)) == len(keys) == len(CARRIERS) * len(Transport().sizes_bytes) + 5
     assert cases[0]["ps_cpu_ms_per_exchange"]["median"] > 0
-    assert written.content["bars"] == []
+    assert len(written.content["bars"]) == 1
     assert "+ Adam update  3.00 (3.00-3.00)" in written.text

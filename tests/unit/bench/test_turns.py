@@ -4,110 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.unit.bench.outputs import answer, outputs, sample
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tests.unit.bench.answers import ANSWERS, AnsweredBench
+from tests.unit.bench.outputs import outputs
+from tfps.bench.runner import Benchmark, TaskNumbers
 from tfps.cli.bench import BENCHMARKS
-
-Answer = Callable[[Mapping[str, Any]], Any]
-
-
-def epoch(_: Mapping[str, Any]) -> Any:
-    return answer(sample(100, worker=1.0, ps=0.5))
-
-
-def exchanges(case: Mapping[str, Any]) -> Any:
-    rows = [("echo", carrier) for carrier in case["carriers"]]
-    if case["has_work"]:
-        rows += [("ledger", "unix"), ("adam", "unix")]
-    return [
-        {
-            "row": row,
-            "carrier": carrier,
-            "size_bytes": 407_080,
-            "sample": sample(100, worker=1.0, ps=0.5),
-        }
-        for row, carrier in rows
-    ]
-
-
-def saves(case: Mapping[str, Any]) -> Any:
-    Path(case["folder"]).mkdir(parents=True, exist_ok=True)
-    numbers = {"seconds": 2.0, "pause_s": 0.1, "chief_mib": 1.0, "server_mib": 8.0}
-    pairs = [(way, what) for way in case["ways"] for what in ("save", "restore")]
-    return [{"way": way, "what": what, **numbers} for way, what in pairs or [("tfps", "restore")]]
-
-
-def lengths(_: Mapping[str, Any]) -> Any:
-    return {"samples": {"1": [sample(50)], "50": [sample(100)]}, "details": {}}
-
-
-def pair(_: Mapping[str, Any]) -> Any:
-    curve = [(0.0, 0.1), (2.0, 0.86)]
-    return {**answer(sample(100)), "learning_rate": 0.001, "curve": curve, "memory_mib": 500.0}
-
-
-def trainings(case: Mapping[str, Any]) -> Any:
-    return [
-        {
-            "contestant": name,
-            "learning_rate": rate,
-            "seed": seed,
-            "validation_accuracy": 0.8,
-            "test_accuracy": 0.8 + rate / 100 + seed / 1000,
-            "staleness_updates": {"9": 10},
-        }
-        for name, rate, seed in case["trainings"]
-    ]
-
-
-def scenarios(case: Mapping[str, Any]) -> Any:
-    run = {
-        "samples": [sample(100)],
-        "curve": [(0.0, 0.1), (2.0, 0.86)],
-        "updates": 90,
-        "dropped": 10,
-        "worker_steps": [50, 50],
-        "staleness_updates": {"1": 90},
-        "largest_gap_steps": 3,
-        "examples": 6400,
-        "bytes_pulled": 100,
-        "bytes_pushed": 100,
-    }
-    return {"scenarios": dict.fromkeys(case["trainings"], run), "details": {}}
-
-
-ANSWERS: dict[str, Answer] = {
-    "batch": pair,
-    "checkpoint": saves,
-    "consistency": scenarios,
-    "rows": epoch,
-    "scaling": epoch,
-    "staleness": trainings,
-    "throughput": lengths,
-    "transport": exchanges,
-}
-
-
-@dataclass(frozen=True)
-class AnsweredBench(Bench):
-    """A run whose chiefs answer at once, and that remembers what they were asked."""
-
-    cases: list[Mapping[str, Any]] = field(default_factory=list)
-
-    def cluster(self, workers: int, ps: int, *, name: str = "cluster", **options: Any) -> Any:
-        return nullcontext()
-
-    def turn(self, cluster: Any, *, name: str, case: Mapping[str, Any], **options: Any) -> Any:
-        self.cases.append(json.loads(json.dumps(case)))
-        return ANSWERS[self.benchmark.name](case)
 
 
 def test_there_is_an_answer_for_every_benchmark_with_chiefs() -> None:

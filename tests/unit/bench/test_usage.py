@@ -17,7 +17,7 @@ def test_a_sample_gives_rates() -> None:
 
 def test_the_clock_counts_the_cpu_of_the_cluster_with_its_children() -> None:
     # The named process idles; its child works. This process sleeps meanwhile.
-    work = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    work = "import time; end = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
     program = (
         "import subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, '-c', {work + chr(10) + 'input()'!r}])\n"
