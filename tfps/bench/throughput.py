@@ -253,25 +253,34 @@ class Throughput(Benchmark):
         """Draw for each shape steps/s above CPU per step; bars end at medians."""
         from tfps.bench.picture import picture
 
-        found = shapes(results)
-        rows = [row for row in ROWS if row in results.on("row")]
-        across = min(len(found), MOST_ACROSS)
-        bands = -(-len(found) // across)
-        size = (2.6 + 3.0 * across, bands * (1.9 + 0.95 * len(rows)))
-        with picture(path, 2 * bands, across, size=size, sharey=True) as (figure, axes):
-            # A band is two rows of axes: rates above costs.
-            pairs = axes.reshape(bands, 2, across).transpose(0, 2, 1).reshape(-1, 2)
-            for (rates, costs), shape in zip(pairs, found, strict=False):
-                cases = of_shape(results, shape)
-                _panel(rates, cases, rows, lambda case: case.steps_per_s)
-                _panel(costs, cases, rows, lambda case: case.cpu_ms_per_step)
-                model, _, tasks = shape.title.partition(", ")
-                rates.set_title(f"{model}\n{tasks}", fontsize=10, color=INK, fontweight="bold")
-                rates.set_xlabel("steps/s: more is better", fontsize=8.5)
-                costs.set_xlabel("CPU ms per step, all processes: less is better", fontsize=8.5)
-            for axis in pairs[len(found) :].flat:
+        measured = shapes(results)
+        across = min(len(measured), MOST_ACROSS)
+        # A band has some shapes, and two rows of axes: rates above costs.
+        bands = [measured[k : k + across] for k in range(0, len(measured), across)]
+        rows = [_rows_of(results, band) for band in bands]
+        heights = [0.95 + 0.475 * len(names) for names in rows for _ in range(2)]
+        options = {"sharey": "row", "gridspec_kw": {"height_ratios": heights}}
+        size = (2.6 + 3.0 * across, sum(heights))
+        with picture(path, 2 * len(bands), across, size=size, **options) as (figure, axes):
+            for axis in axes.flat:
                 axis.set_axis_off()
+            for number, (band, names) in enumerate(zip(bands, rows, strict=True)):
+                for shape, rates, costs in zip(band, *axes[2 * number :][:2], strict=False):
+                    cases = of_shape(results, shape)
+                    _panel(rates, cases, names, lambda case: case.steps_per_s)
+                    _panel(costs, cases, names, lambda case: case.cpu_ms_per_step)
+                    model, _, tasks = shape.title.partition(", ")
+                    title = f"{model}\n{tasks}"
+                    rates.set_title(title, fontsize=10, color=INK, fontweight="bold")
+                    rates.set_xlabel("steps/s: more is better", fontsize=8.5)
+                    costs.set_xlabel("CPU ms per step, all processes: less is better", fontsize=8.5)
             _legend(figure, sorted(results.on("steps_per_execution")))
+
+
+def _rows_of(results: Results, band: Sequence[Shape]) -> list[str]:
+    """The rows that were measured on any of some shapes."""
+    found = {case["row"] for shape in band for case in of_shape(results, shape)}
+    return [row for row in ROWS if row in found]
 
 
 def memory_mib_by_role(case: Case) -> dict[str, Spread]:
@@ -334,6 +343,7 @@ def _panel(
 ) -> None:
     from tfps.bench.picture import draw_spread, name_axis, name_rows
 
+    axis.set_axis_on()
     lengths = sorted({case["steps_per_execution"] for case in cases})
     for case in cases:
         length, spread = case["steps_per_execution"], quantity(case)
