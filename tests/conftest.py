@@ -133,4 +133,3 @@ def pytest_collection_finish() -> None:
     """A sixth of the time would go into looking through the libraries' objects for garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
