@@ -102,9 +102,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Groups(config, log)
 
 
-def _place(item: pytest.Item, sizes: Counter[str]) -> tuple[int, int, str]:
+def _place(item: pytest.Item, sizes: Counter[str]) -> tuple[int, bool, int, str]:
+    """Long groups first, so that no process is left with one while the others have ended.
+
+    Those of many tests are long; benchmarks are, with one or two.
+    """
     group = _group(item.path)
-    return LEVELS.index(_level(item)), -sizes[group], group
+    is_benchmark = group.startswith("integration/bench")
+    return LEVELS.index(_level(item)), not is_benchmark, -sizes[group], group
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -121,7 +126,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(_level(item))
     _leave_variants_to_test_all(items)
-    # Large folders first, so that no process is left with one while the others have ended.
     items.sort(key=lambda item: _place(item, sizes))
 
 
@@ -129,4 +133,3 @@ def pytest_collection_finish() -> None:
     """A sixth of the time would go into looking through the libraries' objects for garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 10, 10)

@@ -43,16 +43,6 @@ _HOMES = {
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
 }
-_MODULES = (
-    "callbacks",
-    "checkpoint",
-    "errors",
-    "metrics",
-    "optimizers",
-    "partitioners",
-    "placement",
-    "testing",
-)
 # What a project on another backend of Keras may use: pytest has the plugin in all of them.
 _ON_ANY_BACKEND = ("errors", "testing")
 

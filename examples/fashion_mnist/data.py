@@ -16,7 +16,6 @@ import numpy as np
 from fashion_mnist import idx, prepared
 from tfps.errors import DataError
 
-SOURCES = ("auto", "tensorflow-datasets", "idx", "subset")
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of the package dataset-fashion-mnist
 SUBSET_FOLDER = Path(__file__).parent / "subset"
 HOW_TO_GET_ALL = (
@@ -53,7 +52,7 @@ def load(
     """Load the data, and say on the way what takes long.
 
     Args:
-        source: one of `SOURCES`; ``auto`` takes the first that works.
+        source: ``tensorflow-datasets``, ``idx`` or ``subset``; ``auto`` takes the first that works.
         path: a folder with the four IDX files, or the data_dir of tensorflow-datasets if that is
             the source.
         say: receives a line before a download.

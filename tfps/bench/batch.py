@@ -30,7 +30,8 @@ from tfps.bench.images import LabelledImages, image_files
 from tfps.bench.memory import peak_mib
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
-from tfps.bench.runner import IMAGES, Bench, Benchmark, TaskNumbers, option
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.settings import IMAGES, option
 from tfps.bench.slow_input import SlowInput
 from tfps.bench.style import BLUE, GREY, INK
 from tfps.bench.table import case_table, number_text, spread_text

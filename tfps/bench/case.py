@@ -67,8 +67,3 @@ class Case:
         samples = {"samples": [asdict(sample) for sample in self.samples]}
         details = {} if self.details is None else {"details": self.details}
         return {**self.axes, **spreads, **samples, **details}
-
-
-def most_other_cores(cases: Iterable[Case]) -> float:
-    """Cores that something else kept busy, in the worst of several cases."""
-    return max((case.other_cores for case in cases if case.samples), default=0.0)

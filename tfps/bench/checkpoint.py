@@ -22,7 +22,7 @@ from rich.table import Table
 from tfps.bench.case import Case
 from tfps.bench.report import Bar
 from tfps.bench.results import Results
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers
 from tfps.bench.saving import (
     BESIDE,
     RESTORE,
@@ -32,6 +32,7 @@ from tfps.bench.saving import (
     TFPS,
     measure_saving,
 )
+from tfps.bench.settings import option
 from tfps.bench.style import BLUE, GREY
 from tfps.bench.table import case_table, number_text, spread_text
 

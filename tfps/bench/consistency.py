@@ -50,7 +50,8 @@ from tfps.bench.modes import (
 )
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
-from tfps.bench.runner import IMAGES, REPETITIONS, Bench, Benchmark, TaskNumbers
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.settings import IMAGES, REPETITIONS
 from tfps.bench.slow_input import SlowInput
 from tfps.bench.staleness_counts import mean_staleness, staleness_between
 from tfps.bench.table import case_table, goal_text, number_text, spread_text

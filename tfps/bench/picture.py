@@ -14,7 +14,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 from tfps.bench.report import Spread
-from tfps.bench.style import INK, mark_spread, quiet_axis
+from tfps.bench.style import GREY, INK
 
 
 @contextmanager
@@ -67,7 +67,11 @@ def name_axis(axis: Any, *, title: str | None = None, label: str | None = None) 
         axis.set_title(title, fontsize=10, color=INK, fontweight="bold", loc="left")
     if label is not None:
         axis.set_xlabel(label, fontsize=8.5)
-    quiet_axis(axis)
+    # No more of an axis than is read.
+    axis.tick_params(axis="y", length=0)
+    axis.tick_params(axis="x", labelsize=8, colors="#57606a")
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.spines["bottom"].set_color(GREY[0])
 
 
 def draw_spread(
@@ -97,7 +101,16 @@ def draw_spread(
         axis.plot(spread.median, row, "o", color=colour, **style)
     else:
         axis.barh(row, spread.median, height, color=colour, **style)
-    mark_spread(axis, spread, row, text=text.format(spread.median), beside=beside)
+    axis.hlines(row, spread.minimum, spread.maximum, color=INK, linewidth=1)
+    axis.annotate(
+        text.format(spread.median),
+        (max(spread.maximum, beside), row),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+        color=INK,
+    )
 
 
 def name_rows(axis: Any, names: Sequence[str], *, above: float = 0.6, margin: float) -> None:

@@ -19,7 +19,8 @@ from tfps.bench.case import Case
 from tfps.bench.model_shapes import MODELS
 from tfps.bench.report import Bar
 from tfps.bench.results import Results
-from tfps.bench.runner import REPETITIONS, Bench, Benchmark
+from tfps.bench.runner import Bench, Benchmark
+from tfps.bench.settings import REPETITIONS
 from tfps.bench.style import BETWEEN, BLUE, GREY, INK
 from tfps.bench.table import case_table
 from tfps.launch.noise import install_noise_filter

@@ -1,15 +1,11 @@
-"""What every benchmark writes: cases with their spread, bars with their aims, and where it ran."""
+"""What every benchmark reports: spreads of what was measured, and bars with their aims."""
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from tfps.bench.machine import describe_machine, package_versions
 
 
 @dataclass(frozen=True)
@@ -75,38 +71,3 @@ class Bar:
             "is_cost": self.is_cost,
             "holds": self.holds,
         }
-
-
-@dataclass(frozen=True)
-class Report:
-    """The results of one benchmark.
-
-    Args:
-        name: the benchmark; also the name of its files.
-        settings: how it was run: repetitions, lengths.
-        cases: one entry per measured case.
-        bars: the comparisons with an aim.
-        findings: what else it says, by the key in the file.
-    """
-
-    name: str
-    settings: Mapping[str, Any]
-    cases: Sequence[Mapping[str, Any]]
-    bars: Sequence[Bar]
-    findings: Mapping[str, Any] = field(default_factory=dict)
-
-    def write(self, folder: Path) -> Path:
-        """Write `NAME.json` and return its path; the folder is made."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.name}.json"
-        content = {
-            "benchmark": self.name,
-            "settings": dict(self.settings),
-            "machine": describe_machine(),
-            "package_versions": package_versions(),
-            **self.findings,
-            "bars": [bar.as_json() for bar in self.bars],
-            "cases": [dict(case) for case in self.cases],
-        }
-        path.write_text(json.dumps(content, indent=2) + "\n")
-        return path

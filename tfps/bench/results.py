@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfps.bench.case import Case, most_other_cores
+from tfps.bench.case import Case
 from tfps.bench.report import Spread
 
 
@@ -73,4 +73,4 @@ class Results:
     @property
     def other_cores(self) -> float:
         """Cores that something else kept busy, in the worst case."""
-        return most_other_cores(self.cases)
+        return max((case.other_cores for case in self.cases if case.samples), default=0.0)

@@ -20,7 +20,8 @@ from tfps.bench.case import Case
 from tfps.bench.epochs import clock_callback, epochs_answer
 from tfps.bench.report import Bar
 from tfps.bench.results import Results
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.settings import option
 from tfps.bench.style import BLUE, GREY
 from tfps.bench.table import case_table, spread_text
 

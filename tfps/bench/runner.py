@@ -1,8 +1,11 @@
-"""What all benchmarks share: settings that are options, turns, the report and the tables."""
+"""What all benchmarks share: turns, the report and the tables."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,76 +13,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import click
 from pydantic import TypeAdapter
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from tfps.bench.case import Case
-from tfps.bench.report import Bar, Report
+from tfps.bench.machine import describe_machine, package_versions
+from tfps.bench.report import Bar
 from tfps.bench.results import Results
+from tfps.bench.settings import REPETITIONS
 from tfps.bench.table import bar_lines, note
-from tfps.bench.turn import Turn, processes
 from tfps.bench.usage import EpochClock
+from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
+from tfps.launch.environment import task_environment
+from tfps.launch.process import describe_status, start_program
 
-
-def option(
-    default: Any,
-    kind: click.ParamType,
-    text: str,
-    *,
-    flag: str = "",
-    default_text: str | None = None,
-) -> Any:
-    """Make a field of settings that is an option too; of a tuple one that may be repeated.
-
-    Args:
-        default: of the field.
-        kind: what click makes of a word.
-        text: what `--help` says, without the default.
-        flag: how it is called; empty: as the field.
-        default_text: in brackets behind the text; empty: nothing, None: the default itself.
-    """
-    if default_text is None:
-        several = default if isinstance(default, tuple) else (default,)
-        default_text = ", ".join(map(str, several))
-    suffix = f" [default: {default_text}]" if default_text else ""
-    choice = Option(kind, text + suffix, flag, is_repeated=isinstance(default, tuple))
-    return field(default=default, metadata={"option": choice})
-
-
-@dataclass(frozen=True)
-class Option:
-    """How a field of settings is given on the command line.
-
-    Args:
-        kind: what click makes of a word.
-        text: what `--help` says.
-        flag: how it is called; empty: as the field.
-        is_repeated: it may be given several times.
-    """
-
-    kind: click.ParamType
-    text: str
-    flag: str = ""
-    is_repeated: bool = False
-
-
-REPETITIONS = {
-    "option": Option(
-        click.IntRange(min=1),
-        "Turns of each row; of accuracies the seeds. [default: 3; of accuracies 5]",
-    )
-}
-# Of the field of benchmarks that look at accuracy.
-IMAGES = {
-    "option": Option(
-        click.Path(exists=True, file_okay=False, path_type=Path),
-        "Folder with the four files of the full Fashion-MNIST. [default: the shipped subset]",
-    )
-}
+TURN_TIMEOUT_S = 600.0  # a turn takes half a minute; one that hangs must not keep the others
 
 
 @dataclass(frozen=True)
@@ -177,15 +128,21 @@ class Benchmark(ABC):
         settings: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
         return settings
 
-    def report(self, results: Results) -> Report:
-        """Put the results into the form that all benchmarks share."""
-        return Report(
-            self.name,
-            self.as_json(),
-            self.entries(results),
-            self.bars(results),
-            self.findings(results),
-        )
+    def write(self, results: Results, folder: Path) -> Path:
+        """Write `NAME.json`, in the form that all benchmarks share, and return its path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.json"
+        content = {
+            "benchmark": self.name,
+            "settings": self.as_json(),
+            "machine": describe_machine(),
+            "package_versions": package_versions(),
+            **self.findings(results),
+            "bars": [bar.as_json() for bar in self.bars(results)],
+            "cases": self.entries(results),
+        }
+        path.write_text(json.dumps(content, indent=2) + "\n")
+        return path
 
     def present(self, results: Results) -> Group:
         """Tables, what they mean, and what has an aim."""
@@ -256,7 +213,9 @@ class Bench:
         *,
         name: str,
         case: Mapping[str, Any],
-        **options: Any,
+        needs_cluster: bool = True,
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float = TURN_TIMEOUT_S,
     ) -> Any:
         """Measure a case in a fresh chief process on a cluster, and return what it answers.
 
@@ -264,16 +223,41 @@ class Bench:
             cluster: that goes on.
             name: of the process, in messages and of its log.
             case: the arguments of `Benchmark.measure`.
-            options: of a `Turn`.
+            needs_cluster: False for what trains in the chief alone.
+            environment: further variables; decides Keras's flavour, before TensorFlow is imported.
+            timeout_s: it fails when it takes longer.
 
         Raises:
             TaskFailed: the process failed; the message has its last lines.
         """
         kind = type(self.benchmark)
-        groups = {role: processes(cluster, role) for role in ("worker", "ps")}
-        order = self.benchmark.order(groups, case)
-        turn = Turn(name, f"{kind.__module__}:{kind.__name__}.answer", order, **options)
-        return turn.run(cluster, log_dir=self.log_dir)
+        groups = {
+            role: [cluster.pid(role, index) for _, index, _ in cluster.spec.tasks(role)]
+            for role in ("worker", "ps")
+        }
+        variables = task_environment(cluster.spec, "chief", 0, extra=environment or {})
+        if not needs_cluster:
+            del variables["TF_CONFIG"]
+        with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
+            order_path, result_path = Path(folder) / "order.json", Path(folder) / "result.json"
+            order_path.write_text(json.dumps(self.benchmark.order(groups, case)))
+            function = f"{kind.__module__}:{kind.__name__}.answer"
+            module = ["-P", "-m", "tfps.bench.chief", function]
+            chief = start_program(
+                name=f"chief for {name}",
+                command=[sys.executable, *module, str(order_path), str(result_path)],
+                environment=variables,
+                log_path=self.log_dir / f"{name}.log",
+            )
+            try:
+                status = chief.wait(timeout_s)
+            finally:
+                chief.kill()
+            if status is None:
+                raise TaskFailed(chief.report(f"did not end within {timeout_s:.0f} s"))
+            if status != 0:
+                raise TaskFailed(chief.report(describe_status(status)))
+            return json.loads(result_path.read_text())
 
 
 def run(benchmark: Benchmark, *, progress: Callable[[str], None], log_dir: Path) -> Results:

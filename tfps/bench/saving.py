@@ -9,7 +9,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,31 +65,24 @@ class Measured:
         self.samples: list[dict[str, Any]] = []
 
     @contextmanager
-    def sample(self, way: str, what: str, pause_s: Callable[[], float | None]) -> Iterator[None]:
-        """Measure what is inside; a pause of None is all of it."""
-        self.begin()
-        begin = time.perf_counter()
-        yield
-        seconds = time.perf_counter() - begin
-        rest_s = pause_s()
-        self.end(way, what, seconds=seconds, pause_s=seconds if rest_s is None else rest_s)
-
-    def begin(self) -> None:
-        """What comes is to be measured."""
+    def sample(self, way: str, what: str) -> Iterator[dict[str, Any]]:
+        """Measure what is inside; training rests for all of it, unless it notes another pause."""
         os.sync()  # what was written before must not have to be waited for
         self._chief.begin()
         self._servers.begin()
-
-    def end(self, way: str, what: str, *, seconds: float, pause_s: float) -> None:
-        """Take a sample of what was done since `begin`."""
+        noted: dict[str, Any] = {}
+        begin = time.perf_counter()
+        yield noted
+        seconds = time.perf_counter() - begin
         self.samples.append(
             {
                 "way": way,
                 "what": what,
                 "seconds": seconds,
-                "pause_s": pause_s,
+                "pause_s": seconds,
                 "chief_mib": self._chief.growth_mib(),
                 "server_mib": self._servers.growth_mib(),
+                **noted,
             }
         )
 
@@ -113,7 +106,7 @@ def measure_saving(
     model = _trained(strategy, mib, steps=2 if ways else 1)
     if not ways:
         manager = tfps.CheckpointManager(model, folder)
-        with measured.sample(TFPS, RESTORE, lambda: None):
+        with measured.sample(TFPS, RESTORE):
             manager.restore_latest()
         _check(model, 2)
         return measured.samples
@@ -135,9 +128,10 @@ def _measure_ours(model: Any, measured: Measured, folder: Path, way: str) -> Non
     shared = False if way == STREAMED else None
     manager = tfps.CheckpointManager(model, folder, keep=KeepLatest(2), shared=shared)
     manager.save(background=False)  # traces
-    with measured.sample(way, SAVE, lambda: manager.last_pause_s):
+    with measured.sample(way, SAVE) as noted:
         manager.save(background=False)
-    with measured.sample(way, RESTORE, lambda: None):
+        noted["pause_s"] = manager.last_pause_s
+    with measured.sample(way, RESTORE):
         manager.restore_latest()
     manager.close()
 
@@ -147,13 +141,13 @@ def _measure_tensorflow(model: Any, measured: Measured, folder: Path) -> None:
 
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     checkpoint.write(str(folder / "first"))
-    with measured.sample(TENSORFLOW, SAVE, lambda: None):
+    with measured.sample(TENSORFLOW, SAVE):
         path = checkpoint.write(str(folder / "second"))
         # As tfps does before it counts a checkpoint as saved.
         for file in folder.glob("second*"):
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
-    with measured.sample(TENSORFLOW, RESTORE, lambda: None):
+    with measured.sample(TENSORFLOW, RESTORE):
         checkpoint.read(path).assert_existing_objects_matched()
 
 
@@ -234,15 +228,9 @@ def _measure_beside(strategy: Any, measured: Measured, *, mib: int, folder: Path
                 self.model.stop_training = manager.latest != self._first
 
     save = Save()
-    measured.begin()
-    model.fit(ids, targets, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[save])
-    manager.wait()
-    assert manager.last_seconds is not None
-    usual_s = statistics.median(save.before_s)
-    measured.end(
-        BESIDE,
-        SAVE,
-        seconds=manager.last_seconds,
-        pause_s=max(0.0, max(save.after_s) - usual_s),
-    )
+    with measured.sample(BESIDE, SAVE) as noted:
+        model.fit(ids, targets, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[save])
+        manager.wait()
+        longer_s = max(save.after_s) - statistics.median(save.before_s)
+        noted.update(seconds=manager.last_seconds, pause_s=max(0.0, longer_s))
     manager.close()

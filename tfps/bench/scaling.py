@@ -20,7 +20,9 @@ from tfps.bench.case import Case
 from tfps.bench.epochs import clock_callback, epochs_answer
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.settings import option
+from tfps.bench.slow_input import slept
 from tfps.bench.style import BLUE, GREY
 from tfps.bench.table import case_table, ratio_text, spread_text
 from tfps.bench.workload import MODELS
@@ -97,10 +99,9 @@ class Scaling(Benchmark):
     def _slow(self) -> Any:
         """A dataset function whose every batch takes a while without using a processor.
 
-        The sleep is one of TensorFlow's own operations, at the end of the pipeline with nothing to
-        fetch ahead: it comes after one step and before the next, on a thread of the worker that
-        runs no Python. The images are blank: what is in a dataset function's graph goes to every
-        worker once per worker, and real images would fill the machine's memory.
+        The sleep is at the end of the pipeline with nothing to fetch ahead: it comes after one step
+        and before the next. The images are blank: what is in a dataset function's graph goes to
+        every worker once per worker, and real images would fill the machine's memory.
         """
 
         def dataset() -> Any:
@@ -109,13 +110,7 @@ class Scaling(Benchmark):
             images = tf.zeros([self.batch_size, 28, 28])
             labels = tf.zeros([self.batch_size], tf.int32)
             batches = tf.data.Dataset.from_tensors((images, labels)).repeat()
-            variant = tf.raw_ops.SleepDataset(
-                input_dataset=tf.data.experimental.to_variant(batches),
-                sleep_microseconds=tf.constant(int(1e3 * self.sleep_ms), tf.int64),
-                output_types=[tf.float32, tf.int32],
-                output_shapes=[images.shape, labels.shape],
-            )
-            slow = tf.data.experimental.from_variant(variant, batches.element_spec)
+            slow = slept(batches, tf.constant(int(1e3 * self.sleep_ms), tf.int64))
             options = tf.data.Options()
             # TensorFlow adds a prefetch by itself, and the sleep would pass beside the step.
             options.experimental_optimization.inject_prefetch = False

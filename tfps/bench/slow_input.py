@@ -91,15 +91,24 @@ class SlowInput:
         return visits.flat_map(permuted).map(gather)
 
 
+def slept(elements: Any, wait_us: Any) -> Any:
+    """A dataset of the same elements, before each of which one of TensorFlow's operations sleeps.
+
+    It runs on a thread of the worker, with no Python and no processor.
+    """
+    import tensorflow as tf
+
+    slow = tf.raw_ops.SleepDataset(
+        input_dataset=tf.data.experimental.to_variant(elements),
+        sleep_microseconds=wait_us,
+        output_types=[spec.dtype for spec in elements.element_spec],
+        output_shapes=[spec.shape for spec in elements.element_spec],
+    )
+    return tf.data.experimental.from_variant(slow, elements.element_spec)
+
+
 def _after_wait(batch: Any, wait_us: Any) -> Any:
     import tensorflow as tf
 
     # It sleeps before it looks whether there is another element: with one there always is.
-    endless = tf.data.Dataset.from_tensors(batch).repeat()
-    slept = tf.raw_ops.SleepDataset(
-        input_dataset=tf.data.experimental.to_variant(endless),
-        sleep_microseconds=wait_us,
-        output_types=[spec.dtype for spec in endless.element_spec],
-        output_shapes=[spec.shape for spec in endless.element_spec],
-    )
-    return tf.data.experimental.from_variant(slept, endless.element_spec).take(1)
+    return slept(tf.data.Dataset.from_tensors(batch).repeat(), wait_us).take(1)

@@ -44,7 +44,8 @@ from tfps.bench.images import LabelledImages, image_files
 from tfps.bench.interval import Interval
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
-from tfps.bench.runner import IMAGES, REPETITIONS, Bench, Benchmark, TaskNumbers
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.settings import IMAGES, REPETITIONS
 from tfps.bench.slow_input import SlowInput, centred
 from tfps.bench.staleness_counts import mean_staleness, share_between, staleness_between
 from tfps.bench.style import BLUE, GREY, INK

@@ -28,10 +28,17 @@ from tfps.bench.images import write_images
 from tfps.bench.memory import peak_mib
 from tfps.bench.report import Bar, Spread
 from tfps.bench.results import Results
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
-from tfps.bench.style import BLUE, GREY, INK
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.settings import option
 from tfps.bench.table import case_table, number_text, ratio_text, spread_text
-from tfps.bench.throughput_rows import ROWS, Epochs, Setting
+from tfps.bench.throughput_cases import (
+    memory_mib,
+    memory_mib_by_role,
+    of_shape,
+    ratio,
+    shapes,
+)
+from tfps.bench.throughput_rows import LEGEND, ROWS, Epochs, Setting
 from tfps.bench.throughput_shapes import SHAPES, Aim, Shape, shape_at
 from tfps.bench.usage import Sample
 from tfps.bench.workload import MODELS, Images
@@ -39,12 +46,6 @@ from tfps.errors import ConfigError
 
 BASELINE = "stock_fit"
 SINGLE = "single_fit"
-LEGEND = (
-    "Single process and tfps: Keras 3. Stock: TensorFlow's own ParameterServerStrategy, tf_keras."
-)
-BAR_HEIGHT = 0.38
-LEGEND_INCHES = 10.5  # of the legend in one line
-MOST_ACROSS = 3  # shapes beside each other in the picture
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class Throughput(Benchmark):
         if row == SINGLE:
             tasks = TaskNumbers({})
         way = ROWS[row]
-        strategy = None if way.strategy is None else way.strategy()
+        strategy = way.begin()
         images = Images.load(Path(images_path), batch_size=self.batch_size)
         measured = {}
         for length in self.lengths(shape, row):
@@ -250,64 +251,9 @@ class Throughput(Benchmark):
         )
 
     def draw(self, results: Results, path: Path) -> None:
-        """Draw for each shape steps/s above CPU per step; bars end at medians."""
-        from tfps.bench.picture import picture
+        from tfps.bench.throughput_picture import draw_shapes
 
-        found = shapes(results)
-        rows = [row for row in ROWS if row in results.on("row")]
-        across = min(len(found), MOST_ACROSS)
-        bands = -(-len(found) // across)
-        size = (2.6 + 3.0 * across, bands * (1.9 + 0.95 * len(rows)))
-        with picture(path, 2 * bands, across, size=size, sharey=True) as (figure, axes):
-            # A band is two rows of axes: rates above costs.
-            pairs = axes.reshape(bands, 2, across).transpose(0, 2, 1).reshape(-1, 2)
-            for (rates, costs), shape in zip(pairs, found, strict=False):
-                cases = of_shape(results, shape)
-                _panel(rates, cases, rows, lambda case: case.steps_per_s)
-                _panel(costs, cases, rows, lambda case: case.cpu_ms_per_step)
-                model, _, tasks = shape.title.partition(", ")
-                rates.set_title(f"{model}\n{tasks}", fontsize=10, color=INK, fontweight="bold")
-                rates.set_xlabel("steps/s: more is better", fontsize=8.5)
-                costs.set_xlabel("CPU ms per step, all processes: less is better", fontsize=8.5)
-            for axis in pairs[len(found) :].flat:
-                axis.set_axis_off()
-            _legend(figure, sorted(results.on("steps_per_execution")))
-
-
-def memory_mib_by_role(case: Case) -> dict[str, Spread]:
-    """The most that the largest task of each role had at once, with the libraries."""
-    runs = [run["memory_mib"] for run in case.runs.values()]
-    return {role: Spread.of([run[role] for run in runs]) for role in runs[0]}
-
-
-def memory_mib(case: Case) -> float:
-    """The most that the largest of all tasks had at once; the chief is one where it trains."""
-    spreads = memory_mib_by_role(case)
-    return max(spreads[role].median for role in spreads if role != "chief" or len(spreads) == 1)
-
-
-def of_shape(results: Results, shape: Shape) -> list[Case]:
-    """The cases of one shape, in the order of the rows."""
-    return sorted(
-        results.of(**shape.place),
-        key=lambda case: (list(ROWS).index(case["row"]), case["steps_per_execution"]),
-    )
-
-
-def shapes(results: Results) -> list[Shape]:
-    """The shapes that were measured, in their order."""
-    return [shape for shape in SHAPES if results.of(**shape.place)]
-
-
-def ratio(
-    results: Results,
-    case: Case,
-    row: str,
-    quantity: Callable[[Case], Spread] = lambda case: case.steps_per_s,
-) -> float | None:
-    """The case's median of a quantity over that of another row, all else equal."""
-    other = {**case.axes, "row": row}
-    return results.ratio(tuple(case.axes.values()), tuple(other.values()), quantity)
+        draw_shapes(results, path)
 
 
 def _bar(results: Results, shape: Shape, aim: Aim) -> Bar:
@@ -327,48 +273,3 @@ def _bar(results: Results, shape: Shape, aim: Aim) -> Bar:
 
 def _rounded(ratio: float | None) -> float | None:
     return None if ratio is None else round(ratio, 3)
-
-
-def _panel(
-    axis: Any, cases: list[Case], rows: list[str], quantity: Callable[[Case], Spread]
-) -> None:
-    from tfps.bench.picture import draw_spread, name_axis, name_rows
-
-    lengths = sorted({case["steps_per_execution"] for case in cases})
-    for case in cases:
-        length, spread = case["steps_per_execution"], quantity(case)
-        # The lighter shade is for the shortest execution.
-        shade = 0 if length == lengths[0] and len(lengths) > 1 else 1
-        # The longest execution is the upper bar of its row; one alone stands in the middle.
-        measured = [c["steps_per_execution"] for c in cases if c["row"] == case["row"]]
-        offset = (len(measured) - 1) / 2 - sorted(measured).index(length)
-        colour = (BLUE if case["row"].startswith("tfps") else GREY)[shade]
-        y = rows.index(case["row"]) + offset * BAR_HEIGHT
-        text = "{:,.0f}" if spread.median >= 100 else "{:.3g}"
-        draw_spread(axis, y, spread, colour=colour, height=BAR_HEIGHT, text=text)
-    name_rows(axis, [ROWS[row].title for row in rows], margin=0.22)
-    axis.set_xlim(left=0)
-    axis.locator_params(axis="x", nbins=4)
-    name_axis(axis)
-
-
-def _legend(figure: Any, lengths: list[int]) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    longest_first = list(reversed(lengths))
-    patches: list[Any] = [Patch(color=GREY[length == lengths[-1]]) for length in longest_first]
-    labels = [f"{length} step{'s' if length > 1 else ''} per execution" for length in longest_first]
-    patches.append(Line2D([], [], color=INK, linewidth=1))
-    # Beside the first entries where there is room, else below them; one more handle without a line.
-    wide = figure.get_figwidth() > LEGEND_INCHES
-    patches.append(Line2D([], [], linewidth=0))
-    explained = LEGEND if wide else LEGEND.replace(". ", ".\n")
-    figure.legend(
-        patches,
-        [*labels, "minimum to maximum", explained],
-        loc="outside lower center",
-        ncols=len(patches) if wide else 1,
-        frameon=False,
-        fontsize=8.5,
-    )

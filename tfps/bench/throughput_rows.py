@@ -22,6 +22,9 @@ from tfps.bench.usage import EpochClock
 from tfps.bench.workload import Images, Model, split
 
 LEARNING_RATE = 1e-3
+LEGEND = (
+    "Single process and tfps: Keras 3. Stock: TensorFlow's own ParameterServerStrategy, tf_keras."
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,11 @@ class Row:
     def needs_tf_keras(self) -> bool:
         """Whether it trains with tf_keras."""
         return self.keras == "tf_keras"
+
+    def begin(self) -> Any:
+        """Import Keras, which takes seconds that no step shall have, and make the strategy."""
+        importlib.import_module(self.keras)
+        return None if self.strategy is None else self.strategy()
 
     def prepare(self, strategy: Any, setting: Setting) -> Epochs:
         """Make a model in the strategy's scope, where there is one, and return what trains it."""

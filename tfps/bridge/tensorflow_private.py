@@ -41,6 +41,7 @@ RemoteValue = cluster_coordinator.RemoteValue
 RemoteValueImpl = cluster_coordinator.RemoteValueImpl
 ClosureInputError = cluster_coordinator.ClosureInputError
 CoordinatedClosureQueue = cluster_coordinator._CoordinatedClosureQueue
+WorkerPreemptionHandler = cluster_coordinator.WorkerPreemptionHandler
 Closure = cluster_coordinator.Closure
 TrackableSaveable = saveable_object_util.TrackableSaveable
 RPC_ERROR_FROM_SERVER = cluster_coordinator._RPC_ERROR_FROM_PS
@@ -311,22 +312,25 @@ def alive_workers(coordinator: Any) -> list[bool]:
 
 
 @contextlib.contextmanager
-def closure_queues_of(kind: type) -> Iterator[None]:
-    """Coordinators that are made inside have a queue of this class.
-
-    Their worker threads wait inside the queue as soon as they are made: it cannot be changed later.
-    """
-    original = cluster_coordinator._CoordinatedClosureQueue
-    cluster_coordinator._CoordinatedClosureQueue = kind
+def coordinators_with(*, queue: type, failure_handler: type) -> Iterator[None]:
+    """Coordinators made inside have these classes: their threads begin in them right away."""
+    cluster_coordinator._CoordinatedClosureQueue = queue
+    cluster_coordinator.WorkerPreemptionHandler = failure_handler
     try:
         yield
     finally:
-        cluster_coordinator._CoordinatedClosureQueue = original
+        cluster_coordinator._CoordinatedClosureQueue = CoordinatedClosureQueue
+        cluster_coordinator.WorkerPreemptionHandler = WorkerPreemptionHandler
 
 
 def closure_queue(coordinator: Any) -> Any:
     """The queue of a coordinator."""
     return coordinator._cluster.closure_queue
+
+
+def failure_handler(coordinator: Any) -> Any:
+    """What takes in the workers of a coordinator again."""
+    return coordinator._cluster.failure_handler
 
 
 def incarnations() -> tuple[int, dict[str, int]]:

@@ -59,27 +59,3 @@ def _takes_in(coordinator: Any) -> bool:
     """Whether this thread connects the coordinator's lost workers; nobody waits for another's."""
     handler = coordinator._cluster.failure_handler
     return threading.current_thread() is handler._preemption_handler_thread
-
-
-def keep_stop_from_waiting(coordinator: Any, *, timeout_s: float = 1.0) -> None:
-    """Let a coordinator stop, and so its process end, while a task is lost for good.
-
-    `WorkerPreemptionHandler.stop` takes a lock that the handler's own thread holds while
-    `update_server_def` waits, without limit, for every lost task. `ClusterCoordinator.__del__`
-    calls it when the interpreter ends, which then never does. The lock only keeps the thread from
-    clearing the event that `stop` sets; without it the thread ends at its next look at the flag.
-
-    Args:
-        coordinator: a `ClusterCoordinator` of TensorFlow, right after it was made.
-        timeout_s: how long `stop` still waits for the lock.
-    """
-    handler = coordinator._cluster.failure_handler
-
-    def stop() -> None:
-        handler._should_preemption_thread_run = False
-        acquired = handler._cluster_update_lock.acquire(timeout=timeout_s)
-        handler._cluster_due_for_update_or_finish.set()
-        if acquired:
-            handler._cluster_update_lock.release()
-
-    handler.stop = stop

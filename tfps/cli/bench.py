@@ -54,7 +54,7 @@ def command_of(kind: type[Benchmark]) -> click.Command:
         }
         benchmark = replace(benchmark, **named)
         results = _followed(benchmark, log_dir=output / "logs")
-        report = benchmark.report(results).write(output)
+        report = benchmark.write(results, output)
         picture = output / f"{report.stem}.png"
         benchmark.draw(results, picture)
         console = Console()

@@ -11,10 +11,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.closure_queue import ClosureQueue
+from tfps.bridge.failure_handler import FailureHandler
 from tfps.bridge.function_registration import remove_held_back
 from tfps.recovery.connections import cut_connections
 from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
-from tfps.recovery.probe import Observation, Prober, Task
+from tfps.recovery.probe import Observation, Prober, Task, all_answer
 from tfps.runtime.coordinator.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -55,19 +56,21 @@ class Guard:
         self._lock = threading.Lock()
         self._prober: Prober | None = None
         self._queue: ClosureQueue | None = None
+        self._failures: FailureHandler | None = None
         self._said_nobody = False
         self._silent: frozenset[int] = frozenset()  # workers that hang
 
-    def start(self, queue: ClosureQueue) -> None:
+    def start(self, queue: ClosureQueue, failures: FailureHandler) -> None:
         """Begin to probe; called whenever work is about to be handed out.
 
         Args:
             queue: of the strategy's coordinator.
+            failures: of the strategy's coordinator.
         """
         with self._lock:
             if self._prober is not None:
                 return
-            self._queue = queue
+            self._queue, self._failures = queue, failures
             queue.on_failure = self._doubt
             self._prober = Prober(self._runtime.processes, policy=self.policy, report=self._judge)
             self._prober.start()
@@ -83,6 +86,22 @@ class Guard:
     def verdict(self, task_type: str, index: int) -> Verdict:
         """What is known of a task."""
         return self._liveness.verdict((task_type, index))
+
+    def answers(self, worker: int) -> bool:
+        """Whether a worker answers a probe that is sent now; one that hangs does not."""
+        task = "worker", worker
+        return all_answer({task: self._addresses[task]}, deadline_s=self.policy.deadline_s)
+
+    def lose(self, worker: int) -> bool:
+        """Give no more work to a worker that refuses connections; answers whether it had had some.
+
+        It has until work is handed out for the first time.
+        """
+        queue = self._queue
+        if queue is not None:
+            self._liveness.lost(("worker", worker))
+            self._judge_worker(queue, worker)
+        return queue is not None
 
     def wait_for_silent_workers(self) -> None:
         """Wait here for workers that hang, before TensorFlow does.
@@ -160,9 +179,13 @@ class Guard:
                 self._addresses["worker", worker],
             )
             queue.bar(worker)
-        elif verdict is Verdict.ALIVE and worker in queue.barred:
+        elif verdict is Verdict.ALIVE and worker in queue.barred and not self._is_left_out(worker):
             logger.warning("worker %d answers again", worker)
             queue.admit(worker)
+
+    def _is_left_out(self, worker: int) -> bool:
+        """Whether TensorFlow does not know a worker now, which is there again or not."""
+        return self._failures is not None and worker in self._failures.left_out
 
     def _evict(self, worker: int) -> bool:
         """Let a worker's latest incarnation out, once; answers whether the servers know it."""

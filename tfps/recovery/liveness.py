@@ -146,6 +146,12 @@ class Liveness(Generic[Task]):
             self._records[task].missed += 1
         return self.verdict(task)
 
+    def lost(self, task: Task) -> Verdict:
+        """Something else has shown that a task is gone: it is lost until it answers a probe."""
+        record = self._records[task]
+        record.missed = max(record.missed, self._policy.misses)
+        return self.verdict(task)
+
     def doubt(self, task: Task, *, now_s: float) -> Verdict:
         """Something else went wrong with a task: it is suspect until it answers from now on."""
         record = self._records[task]

@@ -18,10 +18,10 @@ from tfps.bridge.closure_error import (
 )
 from tfps.bridge.closure_membership import ClosureMembership
 from tfps.bridge.closure_queue import ClosureQueue
+from tfps.bridge.failure_handler import FailureHandler
 from tfps.bridge.keras_patches import traceback_filtered
 from tfps.bridge.worker_return import (
     drain_while_workers_return,
-    keep_stop_from_waiting,
     tell_of_return,
 )
 from tfps.consistency.modes import lets_workers_wait
@@ -68,9 +68,8 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         """Watch the strategy's workers; the class's documentation describes the argument."""
         if not getattr(self, "_has_initialized", False):
             self._packed: weakref.WeakKeyDictionary[Any, _Packed] = weakref.WeakKeyDictionary()
-        with private.closure_queues_of(ClosureQueue):
+        with private.coordinators_with(queue=ClosureQueue, failure_handler=FailureHandler):
             super().__init__(strategy)
-        keep_stop_from_waiting(self)
         is_ours = getattr(strategy, "_is_tfps_strategy", False)
         if is_ours:
             private.place_workers(self, strategy.runtime.topology.worker_scopes)
@@ -92,6 +91,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             membership = runtime.warm_up
         queue.watch(membership)
         tell_of_return(self, queue.comes_back)
+        private.failure_handler(self).watch = strategy._guard
 
     def schedule(
         self,

@@ -355,9 +355,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             for (task_type, index), is_lost in lost.items()
         }
         if self._cluster_coordinator is not None:
-            recalled = private.closure_queue(self._cluster_coordinator).recalled
+            queue = private.closure_queue(self._cluster_coordinator)
+            kept_out = queue.recalled | queue.barred
             for index, alive in enumerate(private.alive_workers(self._cluster_coordinator)):
-                if not alive or index in recalled:
+                if not alive or index in kept_out:
                     answers = self._guard.verdict("worker", index) is Verdict.ALIVE
                     tasks[f"worker {index}"] = "rejoining" if answers else "lost"
         return tasks
@@ -373,7 +374,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """Work is handed out: probe the tasks from now on, until the strategy is closed."""
         self.runtime.refuse_if_closed()
         WORK.begin()
-        self._guard.start(private.closure_queue(self.coordinator))
+        coordinator = self.coordinator
+        self._guard.start(private.closure_queue(coordinator), private.failure_handler(coordinator))
 
     def _wait_for_hung_workers(self) -> None:
         """Wait for workers that hang; called before functions are traced for all of them."""

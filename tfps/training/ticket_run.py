@@ -20,7 +20,6 @@ from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
 from tfps.runtime.coordinator.worker_error import servers_error
 from tfps.runtime.worker.visit import closure_control
 from tfps.training.invitations import Invitations
-from tfps.training.lost_workers import LostWorkers
 from tfps.training.step_rate import StepRate
 
 logger = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class TicketRun:
         self.running = False
         self._ended = False  # whether all closures had, when the latest sample was taken
         self._limit = self.first
-        self._lost = LostWorkers(coordinator, lines=runtime.worker_lines)
+        self._failures = private.failure_handler(coordinator)
         self._recalled = False
         self._interrupted = False
         self._invited = Invitations(runtime)
@@ -141,7 +140,7 @@ class TicketRun:
                     self._schedule(left_out)
                 else:
                     return False
-            elif self._lost.somebody_is_back() and not self._recalled:
+            elif self._failures.connects and not self._recalled:
                 # TensorFlow takes a worker in only when no closure runs: end them for a moment.
                 self._recalled = True
                 self._runtime.ticket_server.halt()

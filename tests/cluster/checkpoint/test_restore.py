@@ -1,4 +1,4 @@
-"""What two servers wrote comes back exactly: on one, two, three, and in a process without any."""
+"""What two servers wrote comes back exactly, however it was written."""
 
 from __future__ import annotations
 

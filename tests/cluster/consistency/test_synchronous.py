@@ -85,6 +85,7 @@ def test_three_workers_are_one_process(
     assert stats.examples_seen == len(x)
 
 
+@pytest.mark.slow
 def test_backup_workers_are_not_waited_for(cluster: Callable[..., LocalCluster]) -> None:
     steps = 40
     strategy = _strategy(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.worker_return import keep_stop_from_waiting
+import tfps
 from tfps.cluster import ClusterSpec, announce_finished, lease_ports
 from tfps.testing import Command, watch_leftovers
 
@@ -50,8 +50,7 @@ def test_while_a_coordinator_is_connected(spec: ClusterSpec) -> None:
         worker.wait_for("serves at")
         ps.wait_for("serves at")
         strategy = tf.distribute.ParameterServerStrategy(spec.for_task("chief", 0).tf_resolver())
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        keep_stop_from_waiting(coordinator)
+        coordinator = tfps.ClusterCoordinator(strategy)
         with strategy.scope():
             variable = tf.Variable(1.0)
         result = coordinator.schedule(tf.function(lambda: variable + 1.0))
@@ -85,7 +84,7 @@ from tfps.cluster import ClusterSpec, announce_at_exit
 spec = ClusterSpec.from_environment()
 announce_at_exit(spec)
 strategy = tf.distribute.ParameterServerStrategy(spec.tf_resolver())
-coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+coordinator = tfps.ClusterCoordinator(strategy)
 with strategy.scope():
     variable = tf.Variable(1.0)
 print(coordinator.schedule(tf.function(lambda: variable + 1.0)).fetch(), flush=True)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from tfps.bridge.worker_return import keep_stop_from_waiting
+import tfps
 from tfps.cluster import accepts_connections
 from tfps.errors import ClusterError
 from tfps.launch import LocalCluster
@@ -24,8 +24,7 @@ class Counter:
 
     def __init__(self, cluster: LocalCluster) -> None:
         strategy = tf.distribute.ParameterServerStrategy(cluster.cluster_resolver)
-        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        keep_stop_from_waiting(self.coordinator)
+        self.coordinator = tfps.ClusterCoordinator(strategy)
         with strategy.scope():
             self.variable = tf.Variable(0.0)
 

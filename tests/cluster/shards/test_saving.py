@@ -94,4 +94,4 @@ def test_another_division_goes_on(way: Way, optimizer: str, tmp_path: Path) -> N
 
 def test_a_training_moves_on(tmp_path: Path) -> None:
     """At each station from another form of what the last one has saved."""
-    Journey("adam", 2, 1, (1, 3, 2)).travel(_servers, local=LOCAL, folder=tmp_path)
+    Journey("adam", 2, 1, (1, 3)).travel(_servers, local=LOCAL, folder=tmp_path)

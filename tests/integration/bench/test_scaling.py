@@ -23,4 +23,4 @@ def test_quick_compares_several_workers_with_one(tmp_path: Path) -> None:
     kept, cost = content["bars"]
     assert kept["value"] == round(content["cases"][-1]["share_kept"], 3)
     assert abs(kept["value"] - together / (2 * alone)) < 0.01
-    assert (kept["aim"], cost["aim"]) == (0.95, 0.4)
+    assert (kept["aim"], cost["aim"]) == (0.95, 0.5)

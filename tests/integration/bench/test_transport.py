@@ -19,6 +19,7 @@ def test_quick_writes_every_carrier_and_what_the_books_cost(tmp_path: Path) -> N
     measured = [(case["row"], case["carrier"], case["size_bytes"]) for case in content["cases"]]
     assert measured == [
         *(("echo", carrier, size) for size in (4_000, MLP_BYTES) for carrier in carriers),
+        ("echo", "unix", LARGE_BYTES),
         ("ledger", "unix", MLP_BYTES),
         ("adam", "unix", MLP_BYTES),
         *((row, "unix", LARGE_BYTES) for row in ("pass", "adam")),

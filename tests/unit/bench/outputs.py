@@ -38,7 +38,7 @@ def outputs(benchmark: Benchmark, results: Results, folder: Path) -> Outputs:
     with Image.open(picture_path) as picture:
         assert picture.width > 800
         assert len(picture.convert("RGB").getcolors(maxcolors=2**24) or []) > 10
-    path = benchmark.report(results).write(folder)
+    path = benchmark.write(results, folder)
     assert path.name == f"{benchmark.name}.json"
     content: dict[str, Any] = json.loads(path.read_text())
     return Outputs(text, content)

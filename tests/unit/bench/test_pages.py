@@ -37,7 +37,7 @@ def a_run(kind: type[Benchmark], folder: Path) -> Path:
     """What `tfps bench` writes."""
     bench = AnsweredBench(kind().quick(), print, folder)
     bench.benchmark.run(bench)
-    path = bench.benchmark.report(bench.results).write(folder)
+    path = bench.benchmark.write(bench.results, folder)
     bench.benchmark.draw(bench.results, path.with_suffix(".png"))
     return path
 

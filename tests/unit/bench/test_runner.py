@@ -16,7 +16,8 @@ from tests.unit.bench.outputs import answer, sample
 from tfps.bench.case import Case
 from tfps.bench.report import Bar
 from tfps.bench.results import Results
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers, option
+from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.settings import option
 from tfps.bench.table import case_table, spread_text
 from tfps.cli.bench import command_of
 
@@ -84,13 +85,23 @@ def test_fields_are_options(demo: click.Command) -> None:
 
 
 def test_a_run_prints_and_writes_what_was_measured(demo: click.Command, tmp_path: Path) -> None:
-    arguments = ["--sizes", "4", "--sizes", "2", "--quick", "--output", str(tmp_path)]
+    folder = tmp_path / "new/folder"
+    arguments = ["--sizes", "4", "--sizes", "2", "--quick", "--output", str(folder)]
     ran = CliRunner().invoke(demo, arguments, catch_exceptions=False)
     assert "turn 1 of 2  size 2" in ran.output
     assert "turn 2 of 2  size 4" in ran.output
     assert "4 over 2: 2.00 (aim at least 1.5, reached)" in ran.output
     assert "other processes kept up to 0.5 cores" in " ".join(ran.output.split())
-    content = json.loads((tmp_path / "demo.json").read_text())
+    content = json.loads((folder / "demo.json").read_text())
+    assert list(content) == [
+        "benchmark",
+        "settings",
+        "machine",
+        "package_versions",
+        "bars",
+        "cases",
+    ]
+    assert content["machine"]["cores"] >= 1
     assert content["settings"] == {
         "sizes": [2, 4],
         "seconds": 1.5,
@@ -99,7 +110,7 @@ def test_a_run_prints_and_writes_what_was_measured(demo: click.Command, tmp_path
     }
     assert [case["size"] for case in content["cases"]] == [2, 4]
     assert content["cases"][0]["steps_per_s"]["median"] == 200
-    assert (tmp_path / "demo.png").exists()
+    assert (folder / "demo.png").exists()
 
 
 def test_what_is_given_counts_more_than_what_is_quick(demo: click.Command, tmp_path: Path) -> None:

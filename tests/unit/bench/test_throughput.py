@@ -12,7 +12,8 @@ from tests.unit.bench.outputs import outputs, turn_of_row
 from tfps.bench.case import Case
 from tfps.bench.results import Results
 from tfps.bench.runner import run
-from tfps.bench.throughput import Throughput, memory_mib, of_shape, ratio
+from tfps.bench.throughput import Throughput
+from tfps.bench.throughput_cases import memory_mib, of_shape, ratio
 from tfps.bench.throughput_shapes import SHAPES, Shape
 from tfps.bench.workload import EPOCH_STEPS, split
 from tfps.errors import ConfigError

@@ -91,7 +91,8 @@ def test_output_that_never_comes() -> None:
             command.wait_for("more")
 
 
-def test_a_command_that_leaves_a_process() -> None:
+def test_a_command_that_leaves_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfps.testing.command.REAP_TIMEOUT_S", 0.2)
     code = (
         "import subprocess, sys, time;"
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"

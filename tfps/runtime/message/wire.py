@@ -72,7 +72,6 @@ class CallWire:
     request: Layout
     reply: Layout
     server_request: Layout  # the same bytes as the server sees them
-    server_reply: Layout
     tables: tuple[Any, ...] = ()  # shards of which rows of gradients follow the payload
 
     @property
@@ -189,7 +188,6 @@ def call_wire(
         request=Layout.of([*gradients.entries(gradients=True, of_server=False), *rest]),
         reply=values.layout,
         server_request=Layout.of([*gradients.entries(gradients=True, of_server=True), *rest]),
-        server_reply=values.server_layout,
         tables=shards_on([v for v in trained if id(v) in known], device),
     )
 

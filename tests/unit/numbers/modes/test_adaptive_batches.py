@@ -16,8 +16,6 @@ pytestmark = pytest.mark.timeout(240)
 
 
 LOCAL = "CPU:0"
-
-
 BATCHES = 4  # of a round, for each worker
 
 

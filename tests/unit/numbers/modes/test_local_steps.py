@@ -20,8 +20,6 @@ pytestmark = pytest.mark.timeout(240)
 
 
 LOCAL = "CPU:0"
-
-
 PERIOD = 4
 
 

@@ -18,11 +18,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 LOCAL = "CPU:0"
-
-
 STEPS = 6
-
-
 WORKERS = 2
 
 

@@ -11,12 +11,12 @@ import pytest
 
 import tfps
 from tfps.errors import ConfigError
-from tfps.launch import LocalCluster
 from tfps.partitioners import Balanced, FixedShardsPartitioner, Whole
 from tfps.placement import ByRule, LeastLoaded, RoundRobin
 from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast
 from tfps.strategy.rehearsal import Rehearsal
+from tfps.testing import OneProcess
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -54,7 +54,7 @@ def _fit(model: Any) -> None:
     ids=["least_loaded", "by_rule", "balanced", "fixed"],
 )
 def test_a_forecast_comes_true(
-    cluster: Callable[..., LocalCluster], placement: Any, partitioner: Any
+    cluster: Callable[..., OneProcess], placement: Any, partitioner: Any
 ) -> None:
     keras.utils.clear_session()  # names begin anew, as in a process of its own
     rehearsal = Rehearsal()
@@ -76,14 +76,14 @@ def test_a_forecast_comes_true(
     strategy.close()
 
 
-def test_a_rule_for_a_server_that_is_not_there(cluster: Callable[..., LocalCluster]) -> None:
+def test_a_rule_for_a_server_that_is_not_there(cluster: Callable[..., OneProcess]) -> None:
     with pytest.raises(ConfigError, match="received server 2 for 'table' with 2 parameter"):
         tfps.ParameterServerStrategy(
             cluster(workers=1, ps=2).cluster_resolver, placement=ByRule({"table": 2})
         )
 
 
-def test_a_policy_that_names_no_server(cluster: Callable[..., LocalCluster]) -> None:
+def test_a_policy_that_names_no_server(cluster: Callable[..., OneProcess]) -> None:
     class Wrong:
         def choose(self, *_: Any, **__: Any) -> int:
             return 7

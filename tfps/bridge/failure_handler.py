@@ -1,0 +1,183 @@
+"""Workers that died are taken in again one by one, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from tfps.bridge import tensorflow_private as private
+from tfps.cluster import accepts_connections
+
+LOOK_EVERY_S = 0.5  # how late a worker's return is noticed
+STOP_TIMEOUT_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Watch(Protocol):
+    """Who knows how the workers are, and gives them no more work where need be."""
+
+    def answers(self, worker: int) -> bool:
+        """Whether a worker answers now; one that hangs does not."""
+
+    def lose(self, worker: int) -> bool:
+        """Give a worker that is gone no more work until it is connected again; answers whether."""
+
+
+class NoWatch:
+    """Nobody: who accepts a connection counts as answering, and work is handed out to anybody."""
+
+    def answers(self, worker: int) -> bool:
+        return True
+
+    def lose(self, worker: int) -> bool:
+        return False
+
+
+class FailureHandler(private.WorkerPreemptionHandler):
+    """TensorFlow's, except that a worker that is gone for good keeps nobody waiting.
+
+    TensorFlow connects the whole cluster anew when a worker is lost, and waits there without limit
+    for every task: until the last lost worker is back none is taken in, functions for a new
+    iterator or model wait, and so does the end of the process. Here the cluster is connected anew
+    once a lost worker answers, and consists of those that are there; the others are left out of it
+    until they are. While a worker hangs none is taken in, since TensorFlow would wait for it.
+
+    Args:
+        server_def: of the whole cluster.
+        cluster: of the coordinator.
+
+    Attributes:
+        away: the workers that were lost and are not taken in yet; their threads wait.
+        left_out: the workers that are not part of the cluster now though no thread waits for them.
+        connects: whether the cluster is being connected anew, which begins once no function runs.
+        watch: asked how workers are.
+    """
+
+    def __init__(self, server_def: Any, cluster: Any) -> None:
+        self.away: frozenset[int] = frozenset()
+        self.left_out: frozenset[int] = frozenset()
+        self.connects = False
+        self.watch: Watch = NoWatch()
+        self._addresses: dict[int, str] = {
+            index: address
+            for job in server_def.cluster.job
+            if job.name == "worker"
+            for index, address in job.tasks.items()
+        }
+        super().__init__(server_def, cluster)  # starts the thread
+
+    def stop(self) -> None:
+        """End the handler's thread and those that wait for a worker's return.
+
+        The lock only keeps the thread from clearing the event again; while TensorFlow waits for a
+        task that was lost after it had answered, the thread ends at its next look at the flag.
+        """
+        self._should_preemption_thread_run = False
+        acquired = self._cluster_update_lock.acquire(timeout=STOP_TIMEOUT_S)
+        self._cluster_due_for_update_or_finish.set()
+        if acquired:
+            self._worker_up_cond.notify_all()
+            self._cluster_update_lock.release()
+
+    @contextlib.contextmanager
+    def wait_on_failure(
+        self,
+        on_failure_fn: Callable[[Exception], None] | None = None,
+        on_transient_failure_fn: Callable[[], None] | None = None,
+        on_recovery_fn: Callable[[], None] | None = None,
+        worker_device_name: str = "(unknown)",
+    ) -> Iterator[None]:
+        """Let a closure fail with its worker, and return when this worker is back."""
+        if not self._should_preemption_thread_run:
+            yield
+            return
+        worker = int(worker_device_name.rpartition(":")[2])
+
+        def failed(error: Exception) -> None:
+            if on_failure_fn:
+                on_failure_fn(error)
+            with self._cluster_update_lock:
+                self.away |= {worker}
+
+        def recovered() -> None:
+            if self._is_back(worker) and on_recovery_fn:
+                on_recovery_fn()
+
+        with super().wait_on_failure(
+            failed, on_transient_failure_fn, recovered, worker_device_name
+        ):
+            yield
+
+    def _is_back(self, worker: int) -> bool:
+        """Wait for a worker: TensorFlow wakes all threads when one of their workers is back."""
+        with self._cluster_update_lock:
+            self._worker_up_cond.wait_for(
+                lambda: worker not in self.away or not self._should_preemption_thread_run
+            )
+            return worker not in self.away
+
+    def _preemption_handler(self) -> None:
+        while True:
+            self._cluster_due_for_update_or_finish.wait()
+            if not self._should_preemption_thread_run:
+                return
+            outside = self.away | self.left_out
+            if not (self._there(outside) and self._connect()):
+                self._wake()
+                time.sleep(LOOK_EVERY_S)
+
+    def _wake(self) -> None:
+        """Let threads look again: one may begin to wait when its worker has just been taken in."""
+        with self._cluster_update_lock:
+            self._worker_up_cond.notify_all()
+            if not (self.away or self.left_out) and self._should_preemption_thread_run:
+                self._cluster_due_for_update_or_finish.clear()
+
+    def _there(self, workers: Iterable[int]) -> frozenset[int]:
+        """Those of some workers that accept connections."""
+        return frozenset(w for w in workers if accepts_connections(self._addresses[w]))
+
+    def _connect(self) -> bool:
+        """Connect the cluster anew with the workers that are there; answers whether it is done."""
+        there = self._there(self._addresses)
+        if not all(map(self.watch.answers, there)):
+            return False
+        gone = frozenset(self._addresses) - there
+        with self._cluster_update_lock:
+            left_out = frozenset(w for w in gone - self.away if self.watch.lose(w))
+            self.left_out |= left_out  # before they are gone from the cluster
+            self.connects = True
+            try:
+                private.current_context().update_server_def(
+                    self._without(gone & (self.away | left_out))
+                )
+            except Exception as error:  # noqa: BLE001 - judged, and raised by a worker's thread
+                self._judge(error)
+                return False
+            finally:
+                self.connects = False
+            self.away, self.left_out = self.away - there, left_out
+        self._wake()
+        return True
+
+    def _judge(self, error: Exception) -> None:
+        """Try again after the loss of another worker; let one thread raise anything else."""
+        logger.info("the cluster could not be connected anew: %s", error)
+        try:
+            self._validate_preemption_failure(error)
+        except Exception as final:  # noqa: BLE001 - raised by a worker's thread
+            self._error_from_recovery = final
+
+    def _without(self, workers: Iterable[int]) -> Any:
+        """The cluster as it is without some of its workers."""
+        definition = copy.deepcopy(self._server_def)
+        for job in definition.cluster.job:
+            if job.name == "worker":
+                for worker in workers:
+                    del job.tasks[worker]
+        return definition
