@@ -63,6 +63,10 @@ def test_what_servers_serve(job: FitJob) -> None:
         assert job.requests.calls(server) == [0, 1]
 
 
+def test_who_leaves_is_looked_up_once(job: FitJob) -> None:
+    assert job.requests.operations(Kind.LEAVE)["GatherV2"] == 1
+
+
 def test_a_push_is_applied_and_brings_the_next_ticket(job: FitJob) -> None:
     first = job.requests.open_tickets(3)
     joined = job.join(0)

@@ -28,9 +28,9 @@ class PlanHeader:
         """The sender's incarnation; one that no worker has where the request is not ours."""
         return tf.where(self.is_ours(header), header[Request.INCARNATION], -1)
 
-    def is_alive(self, header: tf.Tensor, entries: Entries) -> tf.Tensor:
+    def is_alive(self, header: tf.Tensor, entries: Entries, worker: Any) -> tf.Tensor:
         """Whether a request was made for these functions by a worker that takes part."""
-        return entries.is_alive(header[Request.WORKER], self.incarnation(header))
+        return entries.is_alive(worker, self.incarnation(header))
 
     def status(self, header: tf.Tensor, *, alive: Any) -> tf.Tensor:
         """How a request is answered that needs no decision but whether its sender takes part."""

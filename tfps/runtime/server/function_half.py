@@ -96,8 +96,9 @@ class FunctionHalf(ServerHalf):
         ledger.post(entries)
         version = entries.read(ledger.layout.VERSION)
         if is_member:
-            counts = self.plan.is_alive(header, entries)
-            clock = entries.read(ledger.layout.clock(worker))
+            account = entries.account(worker)
+            counts = self.plan.is_alive(header, entries, account)
+            clock = entries.read(ledger.layout.clock(account))
             reply = ReplyHeader(version, self.plan.status(header, alive=counts), clock=clock)
         else:
             counts, reply = header[Request.TICKET] != COORDINATOR, ReplyHeader(version)

@@ -42,10 +42,12 @@ def enter_if_new(server: Server, plan: PlanHeader, header: tf.Tensor) -> tf.Tens
 
     def enter() -> tf.Tensor:
         entries = ledger.entries()
-        decide.remove(entries, worker=worker, leaves=is_new, closed=tf.constant(False))
+        account = entries.account(worker)
+        decide.remove(entries, worker=account, leaves=is_new, closed=tf.constant(False))
         ledger.post(entries)
         entries = ledger.entries()
-        accepted = decide.enter(entries, worker=worker, incarnation=incarnation)
+        account = entries.account(worker)
+        accepted = decide.enter(entries, worker=account, incarnation=incarnation)
         ledger.post(entries)
         server.membership.enter(worker, accepted)
         return accepted
