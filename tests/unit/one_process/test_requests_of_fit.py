@@ -67,6 +67,18 @@ def test_who_leaves_is_looked_up_once(job: FitJob) -> None:
     assert job.requests.operations(Kind.LEAVE)["GatherV2"] == 1
 
 
+@pytest.mark.parametrize("kind", [Kind.JOIN, Kind.PUSH])
+def test_a_header_is_taken_apart_at_once(job: FitJob, kind: Kind) -> None:
+    """A slice of its own for each field costs four operations, in every request."""
+    assert job.requests.operations(kind)["StridedSlice"] == 0
+
+
+def test_a_worker_looks_at_the_cells_of_others_alone(fit_job: Callable[..., FitJob]) -> None:
+    """Of a round, and not at a copy of the ledger."""
+    job = fit_job(tfps.Synchronous(), calls=2)
+    assert job.requests.operations(Kind.ENTER_ROUND)["StridedSlice"] == 0
+
+
 def test_a_push_is_applied_and_brings_the_next_ticket(job: FitJob) -> None:
     first = job.requests.open_tickets(3)
     joined = job.join(0)
