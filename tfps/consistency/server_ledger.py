@@ -13,7 +13,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource, open_mutex
 from tfps.bridge.resource_holder import ResourceHolder
 from tfps.bridge.server_function import stateful_operations
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.server_variable import ServerVariable, number
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Entries, LedgerLayout
 
@@ -23,26 +23,16 @@ APPLIED_WINDOW_TICKETS = 1 << 16
 
 
 class GraphLogic:
-    """`Logic` on scalar tensors; makes each constant once."""
-
-    def __init__(self) -> None:
-        self._constants: dict[int, tf.Tensor] = {}
-
-    def _integer(self, value: Any) -> tf.Tensor:
-        if tf.is_tensor(value):
-            return value
-        if value not in self._constants:
-            self._constants[value] = _integer(value)
-        return self._constants[value]
+    """`Logic` on scalar tensors."""
 
     def both(self, left: Any, right: Any) -> tf.Tensor:
         return tf.logical_and(left, right)
 
     def choose(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, self._integer(yes), self._integer(no))
+        return tf.where(condition, number(yes), number(no))
 
     def smaller(self, left: Any, right: Any) -> tf.Tensor:
-        return tf.minimum(self._integer(left), self._integer(right))
+        return tf.minimum(number(left), number(right))
 
     def position_of_smallest(
         self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
@@ -52,24 +42,11 @@ class GraphLogic:
         return tf.argmin(values)
 
 
-def _integer(value: Any) -> tf.Tensor:
-    """An int64 tensor; a Python number becomes a constant, with no cast to run on the server."""
-    return value if tf.is_tensor(value) else tf.constant(value, tf.int64)
-
-
-def _flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Scalars, then vectors, end to end; callers keep them in this order."""
-    scalars = [tensor for tensor in tensors if tensor.shape.rank == 0]
-    vectors = [tensor for tensor in tensors if tensor.shape.rank == 1]
-    parts = [tf.stack(scalars)] if scalars else []
-    return tf.concat(parts + vectors, 0) if vectors else parts[0]
-
-
-def _vector(values: Sequence[Any]) -> tf.Tensor:
-    """Integers and int64 tensors as one vector; what is known now is one constant."""
-    if all(isinstance(value, int) for value in values):
-        return tf.constant(values, tf.int64)
-    return _flat([_integer(value) for value in values])
+def _vector(values: Sequence[Any], dtype: tf.DType = tf.int64) -> tf.Tensor:
+    """Numbers and scalar tensors as one vector: a constant, if all of them are numbers."""
+    if any(map(tf.is_tensor, values)):
+        return tf.stack([number(value, dtype) for value in values])
+    return tf.constant(values, dtype)
 
 
 def writes(entries: Entries) -> tuple[tf.Tensor, tf.Tensor]:
@@ -80,13 +57,8 @@ def writes(entries: Entries) -> tuple[tf.Tensor, tf.Tensor]:
 
 def additions(entries: Entries) -> tuple[tf.Tensor, tf.Tensor]:
     """Cells, some of them several times, and what to add to them."""
-    always = [addition for addition in entries.additions if addition[0] is True]
-    others = [addition for addition in entries.additions if addition[0] is not True]
-    updates = [_vector([amount for _, _, amount in always])] if always else []
-    if others:
-        hold = _flat([condition for condition, _, _ in others])
-        updates.append(tf.cast(hold, tf.int64) * _vector([amount for _, _, amount in others]))
-    return _vector([cell for _, cell, _ in always + others]), tf.concat(updates, 0)
+    conditions, cells, amounts = zip(*entries.additions, strict=True)
+    return _vector(cells), tf.cast(_vector(conditions, tf.bool), tf.int64) * _vector(amounts)
 
 
 def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
@@ -100,16 +72,14 @@ def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
 class Account:
     """A worker, with the places of all its cells computed at once.
 
-    `ledger.LedgerLayout` adds the worker to the place of worker 0; here that sum is known already
-    for those that most requests ask for.
+    `ledger.LedgerLayout` adds the worker to the place of worker 0; here that sum is known already.
     """
 
-    def __init__(self, worker: tf.Tensor, places: dict[int, tf.Tensor]) -> None:
-        self._slot, self._places = worker, places
+    def __init__(self, places: Mapping[int, tf.Tensor]) -> None:
+        self._places = places
 
     def __radd__(self, first: int) -> tf.Tensor:
-        place = self._places.get(first)
-        return self._slot + first if place is None else place
+        return self._places[first]
 
 
 class ServerEntries(Entries):
@@ -121,33 +91,25 @@ class ServerEntries(Entries):
     """
 
     def __init__(self, layout: LedgerLayout, cells: tf.Tensor) -> None:
-        self._cells, self._known = cells, dict[int, tf.Tensor]()
-        self._totals = tf.unstack(cells[: layout.GLOBALS], num=layout.GLOBALS)
+        self._cells, self._known = cells, dict[Any, tf.Tensor]()
+        self._totals = tf.unstack(tf.slice(cells, [0], [layout.GLOBALS]))
         super().__init__(layout=layout, read=self._value, logic=GraphLogic())
 
     def _value(self, cell: Any) -> tf.Tensor:
         if isinstance(cell, int) and cell < self.layout.GLOBALS:
             return self._totals[cell]
-        known = self._known.get(id(cell))
+        known = self._known.get(cell.ref()) if tf.is_tensor(cell) else None
         return tf.gather(self._cells, cell) if known is None else known
 
     def account(self, worker: tf.Tensor) -> Account:
         """A worker whose cells are read together."""
         layout = self.layout
-        first = [
-            layout.active(0),
-            layout.incarnation(0),
-            layout.held(0),
-            layout.unclosed(0),
-            layout.ahead(0),
-            layout.steps(0),
-            layout.evaluation_steps(0),
-        ]
-        places = tf.constant(first, tf.int64) + worker
+        first = range(layout.GLOBALS, layout.histograms, layout.workers)
+        places = tf.constant(list(first), tf.int64) + worker
         singly = tf.unstack(places)
         values = tf.unstack(tf.gather(self._cells, places))
-        self._known.update(zip(map(id, singly), values, strict=True))
-        return Account(worker, dict(zip(first, singly, strict=True)))
+        self._known.update(zip((place.ref() for place in singly), values, strict=True))
+        return Account(dict(zip(first, singly, strict=True)))
 
 
 @contextlib.contextmanager
@@ -228,8 +190,19 @@ class ServerLedger:
 
     def by_worker(self, *accounts: Callable[[int], int]) -> list[tf.Tensor]:
         """The cells of all workers, a vector for each account."""
-        cells = self.cells()
-        return [cells[account(0) : account(0) + self.layout.workers] for account in accounts]
+        workers = range(self.layout.workers)
+        cells = self._gather([[account(worker) for worker in workers] for account in accounts])
+        vectors: list[tf.Tensor] = tf.unstack(cells)
+        return vectors
+
+    def read(self, cell: int) -> tf.Tensor:
+        """A cell as it is now."""
+        return self._gather(cell)
+
+    def _gather(self, cells: Any) -> tf.Tensor:
+        return tf.raw_ops.ResourceGather(
+            resource=self._cells.handle, indices=tf.constant(cells, tf.int64), dtype=tf.int64
+        )
 
     def write_by_worker(self, values: Mapping[Callable[[int], int], tf.Tensor]) -> None:
         """Write the cells of all workers, accounts with a vector for each."""
@@ -284,7 +257,8 @@ class ServerLedger:
         bins = _bins(tf.constant([bin_bounds()], tf.int64), microseconds)
         kinds = np.arange(kind, kind + microseconds.shape[0], dtype=np.int64)
         cells = tf.constant(self.layout.duration(kinds, 0)) + bins
-        entries.count_if(microseconds >= 0, cells, tf.ones_like(kinds))
+        for measured, cell in zip(tf.unstack(microseconds >= 0), tf.unstack(cells), strict=True):
+            entries.count_if(measured, cell)
 
     def count_seconds(self, kind: int, seconds: tf.Tensor) -> None:
         """Add a duration to its histogram at once."""

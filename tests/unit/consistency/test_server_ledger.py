@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -182,6 +183,23 @@ def test_durations_fall_into_the_bins_of_the_histogram(ledger: ServerLedger) -> 
     assert not bins[0].any()
     assert not bins[2].any()
     assert BINS_PER_DOUBLING == 4
+
+
+def test_a_worker_is_looked_up_once_and_changed_once(ledger: ServerLedger) -> None:
+    """Each operation costs a server time, and the trace as well."""
+
+    def leave(worker: tf.Tensor) -> list[tf.Tensor]:
+        with ledger.locked():
+            entries = ledger.entries()
+            account = entries.account(worker)
+            decide.remove(entries, worker=account, leaves=worker >= 0, closed=tf.constant(False))
+            ledger.post(entries)
+        return [worker]
+
+    graph = server_function(leave, device=DEVICE, signature=[INTEGER]).graph
+    kinds = Counter(operation.type for operation in graph.get_operations())
+    assert kinds["GatherV2"] == 1
+    assert kinds["ResourceScatterUpdate"] == kinds["ResourceScatterAdd"] == 1
 
 
 @pytest.mark.parametrize("how", ["anew", "replayed"])

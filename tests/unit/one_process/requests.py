@@ -5,6 +5,7 @@ The one place of these tests that knows how a function is found and how a header
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -88,6 +89,11 @@ class Requests:
     def calls(self, server: int) -> list[int]:
         """The optimizer calls that have a push."""
         return sorted(call for kind, call in self._offers[server] if kind == Kind.PUSH)
+
+    def operations(self, kind: Kind) -> Counter[str]:
+        """How many operations of each type answer such a request, outside of conditions."""
+        _, function = self._offers[0][kind, 0]
+        return Counter(operation.type for operation in function.graph.get_operations())
 
     def ask(
         self,

@@ -17,7 +17,7 @@ from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, Op
 from tfps.consistency.ledger import Entries, LedgerLayout
 from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
-from tfps.consistency.server_ledger import ServerLedger
+from tfps.consistency.server_ledger import ServerEntries, ServerLedger
 from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
 from tfps.runtime.coordinator.server_contents import ServerContents
@@ -69,7 +69,7 @@ class Server:
         self._limit = self._decides(self._move_limit, "limit")
         self._withdraw = self._decides(issuing.withdraw, "ticket")
         self._evict = self._decides(
-            decide.evict, "worker", "incarnation", then=self.membership.leave
+            self._let_out, "worker", "incarnation", then=self.membership.leave
         )
         if self.rounds is not None:
             self._expect = self.control.function(self._trace_expect, arguments=workers)
@@ -172,6 +172,11 @@ class Server:
         upcoming = entries.read(self.layout.NEXT)
         entries.write(self.layout.LIMIT, tf.where(limit >= 0, limit, upcoming))
         return upcoming
+
+    def _let_out(
+        self, entries: ServerEntries, *, worker: tf.Tensor, incarnation: tf.Tensor
+    ) -> tf.Tensor:
+        return decide.evict(entries, worker=entries.account(worker), incarnation=incarnation)
 
     def _is_away(self, entries: Entries, *, worker: tf.Tensor) -> tf.Tensor:
         """Whether a worker has not joined meanwhile."""

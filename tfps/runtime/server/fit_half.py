@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,28 +76,34 @@ class FitHalf(ServerHalf):
     def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
         return Contributions(call, runtime=self.runtime), 1
 
-    def reply_with_rows(self, header: tf.Tensor, entries: Entries) -> ReplyHeader:
-        status = self.plan.status(header, alive=self.plan.is_alive(header, entries))
+    def reply_with_rows(self, header: Sequence[tf.Tensor], entries: Entries) -> ReplyHeader:
+        alive = self.plan.is_alive(header, entries, header[Request.WORKER])
+        status = self.plan.status(header, alive=alive)
         return ReplyHeader(entries.read(entries.layout.VERSION), status)
 
-    def _join(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+    def _join(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """A worker begins a ticket run: parameters, and its first ticket, or two if pipelined."""
         worker, ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
         accepted = enter_if_new(self.server, self.plan, header)
         entries = ledger.entries()
+        account = entries.account(worker)
         version = entries.read(ledger.layout.VERSION)
-        clock = entries.read(ledger.layout.clock(worker))
+        clock = entries.read(ledger.layout.clock(account))
         if self.server.hands_out_tickets:
             quota = None if self.quotas is None else self.quotas.known(worker)
             grant = issuing.issue(
-                entries, alive=accepted, worker=worker, pushed=NO_TICKET, quota=quota
+                entries, alive=accepted, worker=account, pushed=NO_TICKET, quota=quota
             )
         entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
         ledger.post(entries)
         if self.server.hands_out_tickets and self.program.schedule.is_pipelined:
             entries = ledger.entries()
             ahead = issuing.issue(
-                entries, alive=accepted, worker=worker, pushed=NO_TICKET, pipelined=True
+                entries,
+                alive=accepted,
+                worker=entries.account(worker),
+                pushed=NO_TICKET,
+                pipelined=True,
             )
             ledger.post(entries)
             grant = replace(grant, ahead=ahead.ticket)
@@ -108,28 +114,30 @@ class FitHalf(ServerHalf):
         status = self.plan.status(header, alive=accepted)
         return ReplyHeader(version, status, grant=grant, clock=clock)
 
-    def _finish(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+    def _finish(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """An evaluation step is done: its report is counted, and the next ticket handed out."""
-        worker, ledger = header[Request.WORKER], self.server.ledger
+        ledger = self.server.ledger
         entries = ledger.entries()
-        alive = self.plan.is_alive(header, entries)
-        done = decide.finish(entries, alive=alive, worker=worker, ticket=header[Request.TICKET])
+        account = entries.account(header[Request.WORKER])
+        alive = self.plan.is_alive(header, entries, account)
+        done = decide.finish(entries, alive=alive, worker=account, ticket=header[Request.TICKET])
         self._count(done, payload)
-        grant = issuing.issue(entries, alive=alive, worker=worker, pushed=NO_TICKET)
+        grant = issuing.issue(entries, alive=alive, worker=account, pushed=NO_TICKET)
         version = entries.read(ledger.layout.VERSION)
         ledger.post(entries)
         return ReplyHeader(version, self.plan.status(header, alive=alive), grant=grant)
 
-    def _leave(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+    def _leave(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """A worker ends a ticket run: its last ticket is closed."""
         worker, ledger = header[Request.WORKER], self.server.ledger
         entries = ledger.entries()
-        alive = self.plan.is_alive(header, entries)
+        account = entries.account(worker)
+        alive = self.plan.is_alive(header, entries, account)
         closed = tf.constant(False)
         if self.reports is not None:
-            closed = close_acked(entries, header, alive=alive, worker=worker)
+            closed = close_acked(entries, header, alive=alive, worker=account)
             self._count(closed, payload)
-        decide.remove(entries, worker=worker, leaves=alive, closed=closed)
+        decide.remove(entries, worker=account, leaves=alive, closed=closed)
         count_durations(self.server, entries, header)
         version = entries.read(ledger.layout.VERSION)
         ledger.post(entries)

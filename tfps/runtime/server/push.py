@@ -52,14 +52,16 @@ class Push:
     reports: Reports | None = None
     quotas: Quotas | None = None
 
-    def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+    def trace(
+        self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
+    ) -> list[tf.Tensor]:
         """The function that answers a push: gather, decide, apply, scatter; then wait, perhaps."""
         call, ledger, wire = self.call, self.call.server.ledger, self.call.wire
-        tensors, fields = unpacked(wire, ids, payload), tf.unstack(header)
-        cell = ledger.window_cell(fields[Request.TICKET])
+        tensors = unpacked(wire, ids, payload)
+        cell = ledger.window_cell(header[Request.TICKET])
         with ledger.locked():
             entries = ledger.entries()
-            arrival = self._arrival(entries, header, fields, cell=cell)
+            arrival = self._arrival(entries, header, cell=cell)
             verdict = judge(entries, self.terms, arrival)
             entries.count_traffic(
                 received_bytes=received_bytes(wire, ids, payload),
@@ -73,32 +75,30 @@ class Push:
                 self.reports.count(verdict.closed, tensors)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
             counts = arrival.is_worker if arrival.alive is True else arrival.alive
-            found = self._read(fields[Request.WORKER], version, counts=counts)
+            found = self._read(header[Request.WORKER], version, counts=counts)
         if has_to_wait is not None:
-            read = functools.partial(self._read, fields[Request.WORKER])
+            read = functools.partial(self._read, header[Request.WORKER])
             found = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: found)
         version, *values = found
         reply = ReplyHeader(version, verdict.status, verdict.staleness, verdict.grant)
         return [reply.tensor(), reply_ids(wire, ids), payload_of(wire.values, values)]
 
-    def _arrival(
-        self, entries: Any, header: tf.Tensor, fields: list[tf.Tensor], *, cell: tf.Tensor
-    ) -> Arrival:
+    def _arrival(self, entries: Any, header: Sequence[tf.Tensor], *, cell: tf.Tensor) -> Arrival:
         """What the ledger says of a push, its sender, and the others."""
-        admission, worker = self.terms.admission, fields[Request.WORKER]
+        admission, worker = self.terms.admission, header[Request.WORKER]
         if not admission.knows_senders:
-            is_worker = fields[Request.TICKET] != COORDINATOR
-            return self.gate.arrive(Arrival(fields, worker, True, True, is_worker))
+            is_worker = header[Request.TICKET] != COORDINATOR
+            return self.gate.arrive(Arrival(header, worker, True, True, is_worker))
         account, is_ours = entries.account(worker), self.plan.is_ours(header)
-        alive = entries.is_alive(account, tf.where(is_ours, fields[Request.INCARNATION], -1))
+        alive = entries.is_alive(account, tf.where(is_ours, header[Request.INCARNATION], -1))
         applied_key = quota = None
         if admission.has_keys:
             applied_key = self.call.server.ledger.applied_key(cell)
         if self.quotas is not None:
-            took = fields[Request.BATCH_MICROSECONDS]
+            took = header[Request.BATCH_MICROSECONDS]
             quota = self.quotas.measured(entries, worker, alive=alive, microseconds=took)
         return self.gate.arrive(
-            Arrival(fields, account, is_ours, alive, applied_key=applied_key, quota=quota)
+            Arrival(header, account, is_ours, alive, applied_key=applied_key, quota=quota)
         )
 
     def _post(
