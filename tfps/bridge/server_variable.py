@@ -27,6 +27,7 @@ class _ServerTrace:
         self.device = device
         self.graph = private.current_graph()
         self.handles: dict[str, tf.Tensor] = {}
+        self.constants: dict[tuple[Any, ...], tf.Tensor] = {}
         self.mask: tf.Tensor | None = None
 
 
@@ -69,6 +70,23 @@ def keep_with_server_function(thing: Any) -> None:
     """Keep an object alive as long as the server function that is traced, from a branch as well."""
     with _trace.current.graph.as_default():
         private.keep_with_graph(thing)
+
+
+def number(value: Any, dtype: tf.DType = tf.int64) -> tf.Tensor:
+    """A tensor as it is, a number or an array as a constant, with no cast to run on the server.
+
+    While a server function is traced each graph has one constant for a number: to trace another one
+    takes as long as any operation.
+    """
+    if tf.is_tensor(value):
+        return value
+    if isinstance(value, np.ndarray) or not in_server_function():
+        return tf.constant(value, dtype)
+    constants, key = _trace.current.constants, (private.current_graph(), dtype, value)
+    if key not in constants:
+        with tf.control_dependencies(None):
+            constants[key] = tf.constant(value, dtype)
+    return constants[key]
 
 
 class ServerVariable(private.BaseResourceVariable):

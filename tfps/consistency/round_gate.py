@@ -145,7 +145,7 @@ class RoundGate:
 
     def position(self) -> tf.Tensor:
         """Of the server."""
-        return self._state().position
+        return self._ledger.read(self._ledger.layout.POSITION)
 
     def _one_hot(self, worker: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:
         return self._ledger.one_hot(worker) * tf.cast(condition, tf.int64)
@@ -162,9 +162,9 @@ class RoundGate:
         return entries.read(entries.layout.incarnation(made.worker)) == made.incarnation
 
     def _state(self) -> Rounds:
-        layout, cells = self._ledger.layout, self._ledger.cells()
-        first = (layout.begins(0), layout.contributed(0), layout.wanted(0))
-        return Rounds(cells[layout.POSITION], *(cells[at : at + layout.workers] for at in first))
+        layout = self._ledger.layout
+        vectors = self._ledger.by_worker(layout.begins, layout.contributed, layout.wanted)
+        return Rounds(self.position(), *vectors)
 
     def _store(self, state: Rounds) -> None:
         layout = self._ledger.layout

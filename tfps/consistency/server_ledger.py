@@ -13,7 +13,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource, open_mutex
 from tfps.bridge.resource_holder import ResourceHolder
 from tfps.bridge.server_function import stateful_operations
-from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.server_variable import ServerVariable, number
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Entries, LedgerLayout
 
@@ -23,26 +23,16 @@ APPLIED_WINDOW_TICKETS = 1 << 16
 
 
 class GraphLogic:
-    """`Logic` on scalar tensors; makes each constant once."""
-
-    def __init__(self) -> None:
-        self._constants: dict[int, tf.Tensor] = {}
-
-    def _integer(self, value: Any) -> tf.Tensor:
-        if tf.is_tensor(value):
-            return value
-        if value not in self._constants:
-            self._constants[value] = _integer(value)
-        return self._constants[value]
+    """`Logic` on scalar tensors."""
 
     def both(self, left: Any, right: Any) -> tf.Tensor:
         return tf.logical_and(left, right)
 
     def choose(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, self._integer(yes), self._integer(no))
+        return tf.where(condition, number(yes), number(no))
 
     def smaller(self, left: Any, right: Any) -> tf.Tensor:
-        return tf.minimum(self._integer(left), self._integer(right))
+        return tf.minimum(number(left), number(right))
 
     def position_of_smallest(
         self, read: Callable[[Any], Any], *, begin: int, capacity: int, count: Any
@@ -52,14 +42,11 @@ class GraphLogic:
         return tf.argmin(values)
 
 
-def _integer(value: Any) -> tf.Tensor:
-    """An int64 tensor; a Python number becomes a constant, with no cast to run on the server."""
-    return value if tf.is_tensor(value) else tf.constant(value, tf.int64)
-
-
 def _vector(values: Sequence[Any], dtype: tf.DType = tf.int64) -> tf.Tensor:
     """Numbers and scalar tensors as one vector: a constant, if all of them are numbers."""
-    return tf.convert_to_tensor(values, dtype)
+    if any(map(tf.is_tensor, values)):
+        return tf.stack([number(value, dtype) for value in values])
+    return tf.constant(values, dtype)
 
 
 def writes(entries: Entries) -> tuple[tf.Tensor, tf.Tensor]:
@@ -102,7 +89,7 @@ class ServerEntries(Entries):
 
     def __init__(self, layout: LedgerLayout, cells: tf.Tensor) -> None:
         self._cells, self._known = cells, dict[Any, tf.Tensor]()
-        self._totals = tf.unstack(cells[: layout.GLOBALS], num=layout.GLOBALS)
+        self._totals = tf.unstack(tf.slice(cells, [0], [layout.GLOBALS]))
         super().__init__(layout=layout, read=self._value, logic=GraphLogic())
 
     def _value(self, cell: Any) -> tf.Tensor:
@@ -218,8 +205,19 @@ class ServerLedger:
 
     def by_worker(self, *accounts: Callable[[int], int]) -> list[tf.Tensor]:
         """The cells of all workers, a vector for each account."""
-        cells = self.cells()
-        return [cells[account(0) : account(0) + self.layout.workers] for account in accounts]
+        workers = range(self.layout.workers)
+        cells = self._gather([[account(worker) for worker in workers] for account in accounts])
+        vectors: list[tf.Tensor] = tf.unstack(cells)
+        return vectors
+
+    def read(self, cell: int) -> tf.Tensor:
+        """A cell as it is now."""
+        return self._gather(cell)
+
+    def _gather(self, cells: Any) -> tf.Tensor:
+        return tf.raw_ops.ResourceGather(
+            resource=self._cells.handle, indices=tf.constant(cells, tf.int64), dtype=tf.int64
+        )
 
     def write_by_worker(self, values: Mapping[Callable[[int], int], tf.Tensor]) -> None:
         """Write the cells of all workers, accounts with a vector for each."""

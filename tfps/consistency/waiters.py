@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.named_resource import NamedResource
+from tfps.bridge.server_variable import number
 from tfps.consistency.server_ledger import ServerLedger
 
 TOKEN = 1  # says nothing: who gets one looks at the ledger again
@@ -17,7 +18,7 @@ class TensorVectors:
     """`vectors.Vectors` of TensorFlow."""
 
     def where(self, condition: Any, yes: Any, no: Any) -> tf.Tensor:
-        return tf.where(condition, _integer(yes), _integer(no))
+        return tf.where(condition, number(yes), number(no))
 
     def sum(self, values: Any) -> tf.Tensor:
         return tf.reduce_sum(values)
@@ -27,11 +28,6 @@ class TensorVectors:
 
     def largest(self, values: Any) -> tf.Tensor:
         return tf.reduce_max(values)
-
-
-def _integer(value: Any) -> tf.Tensor:
-    """An int64 tensor; a Python number becomes a constant, with no cast to run on the server."""
-    return value if tf.is_tensor(value) else tf.constant(value, tf.int64)
 
 
 class Waiters:
@@ -61,7 +57,7 @@ class Waiters:
         def wake_some() -> tf.Tensor:
             counts = tf.unstack(released[:, None], num=self._ledger.layout.workers)
             for worker, count in enumerate(counts):
-                self._put(worker, tf.fill(count, tf.constant(TOKEN, tf.int64)))
+                self._put(worker, tf.fill(count, number(TOKEN)))
             return tf.constant(0)
 
         tf.cond(tf.reduce_any(released == 1), wake_some, lambda: tf.constant(0))

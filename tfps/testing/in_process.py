@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -72,14 +74,22 @@ class DeviceLine:
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
-        """Trace a function of the device; calling it with numbers or arrays returns arrays."""
-        signature = signature_of(arguments)
-        with tf.init_scope():
-            concrete = server_function(trace, device=self._device, signature=signature)
+        """A function of the device; calling it with numbers or arrays returns arrays.
+
+        It is traced when it is called first: here nothing can be lost that a trace would wait for.
+        """
+        signature, lock = signature_of(arguments), threading.Lock()
+
+        @functools.cache
+        def traced() -> Any:
+            with tf.init_scope():
+                return server_function(trace, device=self._device, signature=signature)
 
         def call(*values: Any, **_: float) -> list[np.ndarray[Any, Any]]:
             if self.lost is not None:
                 raise tf.errors.UnavailableError(None, None, self.lost)
+            with lock:
+                concrete = traced()
             try:
                 with tf.init_scope(), tf.device(self._device):
                     pairs = zip(values, signature, strict=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import tfps
-from tests.unit.graphs import graphs_as_traced
+from tests.unit.graphs import graphs_as_traced, graphs_left_alone_by_the_collector
 from tests.unit.one_process.jobs import FitJob, FunctionJob, Jobs
 from tfps.testing import OneProcess
 
@@ -21,8 +22,13 @@ def cluster() -> Iterator[OneProcess]:
 
 @pytest.fixture(scope="package", autouse=True)
 def _graphs_as_traced() -> Iterator[None]:
-    with graphs_as_traced():
+    with graphs_as_traced(), graphs_left_alone_by_the_collector():
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _earlier_jobs_left_alone_by_the_collector() -> None:
+    gc.freeze()
 
 
 @pytest.fixture(scope="package")

@@ -68,6 +68,7 @@ def test_saving_and_checkpoints(make_strategy: Make, tmp_path: Path) -> None:
         np.testing.assert_array_equal(theirs, expected)
 
 
+@pytest.mark.quick("function")
 @pytest.mark.parametrize("kind", ["dataset", "generator", "function"])
 def test_inputs(make_strategy: Make, kind: str) -> None:
     with make_strategy().scope():
@@ -174,6 +175,21 @@ def test_the_block_closes_its_strategies() -> None:
             assert untouched.stats().updates_applied == 0
         assert untouched.runtime.closed
         cluster.close()
+
+
+def test_what_nobody_asks_a_server_is_not_traced(cluster: OneProcess) -> None:
+    """What steers it is traced by the first call, and once."""
+    traced = []
+
+    def trace(number: tf.Tensor) -> list[tf.Tensor]:
+        traced.append(number)
+        return [number + 1]
+
+    line = cluster._connections.control(("ps", 1))
+    increase = line.function(trace, arguments=1)
+    assert not traced
+    assert [int(increase(number)[0]) for number in (1, 2)] == [2, 3]
+    assert len(traced) == 1
 
 
 @pytest.mark.parametrize("counts", [{"workers": 0}, {"ps": 1.5}, {"workers": True}])

@@ -30,7 +30,7 @@ def loops() -> dict[FitJob, ServiceLoops]:
 
 
 @pytest.fixture(params=["calls", "service loops"])
-def fit_jobs(
+def fit_job(
     fit_jobs: Jobs[FitJob], loops: dict[FitJob, ServiceLoops], request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., FitJob]]:
     """Their servers are asked by calls, or over connections with a loop for each."""
@@ -50,9 +50,9 @@ def fit_jobs(
 
 
 @pytest.fixture
-def job(fit_jobs: Jobs[FitJob]) -> Iterator[FitJob]:
+def job(fit_job: Callable[..., FitJob]) -> Iterator[FitJob]:
     """Two optimizer calls, applied as they come."""
-    job = fit_jobs(tfps.Asynchronous(), calls=2)
+    job = fit_job(tfps.Asynchronous(), calls=2)
     yield job
     job.end()
 
@@ -65,6 +65,18 @@ def test_what_servers_serve(job: FitJob) -> None:
 
 def test_who_leaves_is_looked_up_once(job: FitJob) -> None:
     assert job.requests.operations(Kind.LEAVE)["GatherV2"] == 1
+
+
+@pytest.mark.parametrize("kind", [Kind.JOIN, Kind.PUSH])
+def test_a_header_is_taken_apart_at_once(job: FitJob, kind: Kind) -> None:
+    """A slice of its own for each field costs four operations, in every request."""
+    assert job.requests.operations(kind)["StridedSlice"] == 0
+
+
+def test_a_worker_looks_at_the_cells_of_others_alone(fit_job: Callable[..., FitJob]) -> None:
+    """Of a round, and not at a copy of the ledger."""
+    job = fit_job(tfps.Synchronous(), calls=2)
+    assert job.requests.operations(Kind.ENTER_ROUND)["StridedSlice"] == 0
 
 
 def test_a_push_is_applied_and_brings_the_next_ticket(job: FitJob) -> None:
@@ -133,7 +145,7 @@ def test_an_older_incarnation_is_refused(job: FitJob) -> None:
     assert job.push(0, ticket=ticket).status is Status.OK
 
 
-@pytest.mark.parametrize("fit_jobs", ["calls"], indirect=True)  # `direct` ends the connection
+@pytest.mark.parametrize("fit_job", ["calls"], indirect=True)  # `direct` ends the connection
 @pytest.mark.parametrize("field", ["plan", "protocol"])
 def test_a_request_for_another_program_is_refused(job: FitJob, field: str) -> None:
     ticket = job.requests.open_tickets(1)
@@ -163,8 +175,8 @@ def test_a_ticket_is_closed_by_the_request_after_it(job: FitJob) -> None:
     assert job.push(0, ticket=ticket).status is Status.EVICTED  # it takes part no more
 
 
-def test_an_evaluation_closes_tickets_without_a_push(fit_jobs: Jobs[FitJob]) -> None:
-    job = fit_jobs(tfps.Asynchronous(), calls=2)
+def test_an_evaluation_closes_tickets_without_a_push(fit_job: Callable[..., FitJob]) -> None:
+    job = fit_job(tfps.Asynchronous(), calls=2)
     data = np.zeros([2 * BATCH, 1], "float32")
     job.model.evaluate(data, data, batch_size=BATCH, verbose=0)
     requests = Requests(job.strategy, has=Kind.JOIN)
@@ -181,9 +193,11 @@ def test_an_evaluation_closes_tickets_without_a_push(fit_jobs: Jobs[FitJob]) -> 
     assert (late.status, late.ticket) == (Status.EVICTED, NO_TICKET)
 
 
-def test_a_bound_holds_up_the_fast_until_the_slow_push_or_leave(fit_jobs: Jobs[FitJob]) -> None:
+def test_a_bound_holds_up_the_fast_until_the_slow_push_or_leave(
+    fit_job: Callable[..., FitJob],
+) -> None:
     """With the last push of a step."""
-    job, last = fit_jobs(tfps.BoundedStaleness(1), calls=2), 1
+    job, last = fit_job(tfps.BoundedStaleness(1), calls=2), 1
     ticket = job.requests.open_tickets(8)
     clocks = [job.join(worker).clock for worker in range(2)]
     assert clocks[0] == clocks[1]
@@ -205,9 +219,9 @@ def test_a_bound_holds_up_the_fast_until_the_slow_push_or_leave(fit_jobs: Jobs[F
     job.end()
 
 
-def test_a_round_waits_for_all_and_applies_the_mean(fit_jobs: Jobs[FitJob]) -> None:
+def test_a_round_waits_for_all_and_applies_the_mean(fit_job: Callable[..., FitJob]) -> None:
     """Of one optimizer call after the other."""
-    job = fit_jobs(tfps.Synchronous(), calls=2)
+    job = fit_job(tfps.Synchronous(), calls=2)
     ticket = job.requests.open_tickets(4)
     at = _enter(job)
     before = job.weight(0)
@@ -230,8 +244,8 @@ def test_a_round_waits_for_all_and_applies_the_mean(fit_jobs: Jobs[FitJob]) -> N
     job.end()
 
 
-def test_who_is_late_for_a_round_has_pushed_nothing(fit_jobs: Jobs[FitJob]) -> None:
-    job = fit_jobs(tfps.Synchronous(backup_workers=1))
+def test_who_is_late_for_a_round_has_pushed_nothing(fit_job: Callable[..., FitJob]) -> None:
+    job = fit_job(tfps.Synchronous(backup_workers=1))
     ticket = job.requests.open_tickets(4)
     at = _enter(job)
     before, dropped = job.weight(0), job.requests.counted("DROPPED")
@@ -251,8 +265,8 @@ def test_who_is_late_for_a_round_has_pushed_nothing(fit_jobs: Jobs[FitJob]) -> N
     job.end()
 
 
-def test_who_is_faster_takes_more_batches_of_a_round(fit_jobs: Jobs[FitJob]) -> None:
-    job = fit_jobs(tfps.Synchronous(adaptive_batches=2))
+def test_who_is_faster_takes_more_batches_of_a_round(fit_job: Callable[..., FitJob]) -> None:
+    job = fit_job(tfps.Synchronous(adaptive_batches=2))
     ticket = job.requests.open_tickets(40)
     at = _enter(job)
 
@@ -274,9 +288,9 @@ def test_who_is_faster_takes_more_batches_of_a_round(fit_jobs: Jobs[FitJob]) -> 
     job.end()
 
 
-def test_a_push_that_is_too_stale_is_dropped(fit_jobs: Jobs[FitJob]) -> None:
+def test_a_push_that_is_too_stale_is_dropped(fit_job: Callable[..., FitJob]) -> None:
     """Its ticket is done with all the same."""
-    job = fit_jobs(tfps.Asynchronous(), drop_above=1)
+    job = fit_job(tfps.Asynchronous(), drop_above=1)
     ticket = job.requests.open_tickets(5)
     at = job.join(0).version
     before, dropped = job.weight(0), job.requests.counted("DROPPED")
@@ -292,26 +306,27 @@ def test_a_push_that_is_too_stale_is_dropped(fit_jobs: Jobs[FitJob]) -> None:
 
 
 def _enter(job: FitJob) -> int:
-    """Both workers enter the round that server 0 is at; its position."""
+    """Both workers enter the next round of server 0; its position."""
     at, other = [job.join(worker, servers=(0,)).version for worker in range(2)]
     assert other == at
+    number = -(-at // MAX_CALLS)  # what those before them have begun is not theirs
     entered = [
         job.ask(
             Kind.ENTER_ROUND,
             worker=worker,
             incarnation=job.incarnations[worker],
-            base_version=at // MAX_CALLS,
+            base_version=number,
         )
         for worker in range(2)
     ]
-    assert [answer[:2] for answer in entered] == [(Status.OK, at)] * 2
-    return at
+    assert [answer[:2] for answer in entered] == [(Status.OK, number * MAX_CALLS)] * 2
+    return number * MAX_CALLS
 
 
 def test_workers_that_update_themselves_pull_the_optimizers_state(
-    fit_jobs: Jobs[FitJob],
+    fit_job: Callable[..., FitJob],
 ) -> None:
-    job = fit_jobs(tfps.LocalSteps(2))
+    job = fit_job(tfps.LocalSteps(2))
     assert Kind.PULL in job.requests.kinds(0)
     ticket = job.requests.open_tickets(1)
     job.join(0)

@@ -119,6 +119,7 @@ def opened() -> Iterator[OpenedResources]:
     context.remove_op_callback(made.note)
 
 
+@pytest.mark.quick("synchronous")
 @pytest.mark.parametrize("name", MODES)
 def test_the_record_is_what_servers_hold(
     make_strategy: Make, opened: OpenedResources, name: str
@@ -180,6 +181,7 @@ def test_what_is_made_beside_the_record_is_found(
     del kept
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_server_is_made_again(make_strategy: Make, lost: int) -> None:
     """All that it held is destroyed and replayed, and values are restored: training goes on."""

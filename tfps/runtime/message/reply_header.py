@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from tfps.consistency.issuing import NO_GRANT, TicketGrant
 from tfps.consistency.ledger import Entries, Status
+from tfps.runtime.message.request_header import header_of
 from tfps.transport.message import PROTOCOL, Reply, Request
 
 
@@ -19,20 +21,20 @@ class PlanHeader:
     job_id: int
     plan_id: int  # of the layouts that both sides were traced with
 
-    def is_ours(self, header: tf.Tensor) -> tf.Tensor:
+    def is_ours(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
         """Whether a request was made for these functions."""
         expected = tf.constant([PROTOCOL, self.job_id, self.plan_id], tf.int64)
         return tf.reduce_all(tf.equal(header[: Request.PLAN + 1], expected))
 
-    def incarnation(self, header: tf.Tensor) -> tf.Tensor:
+    def incarnation(self, header: Sequence[tf.Tensor]) -> tf.Tensor:
         """The sender's incarnation; one that no worker has where the request is not ours."""
         return tf.where(self.is_ours(header), header[Request.INCARNATION], -1)
 
-    def is_alive(self, header: tf.Tensor, entries: Entries, worker: Any) -> tf.Tensor:
+    def is_alive(self, header: Sequence[tf.Tensor], entries: Entries, worker: Any) -> tf.Tensor:
         """Whether a request was made for these functions by a worker that takes part."""
         return entries.is_alive(worker, self.incarnation(header))
 
-    def status(self, header: tf.Tensor, *, alive: Any) -> tf.Tensor:
+    def status(self, header: Sequence[tf.Tensor], *, alive: Any) -> tf.Tensor:
         """How a request is answered that needs no decision but whether its sender takes part."""
         status = tf.where(alive, tf.constant(int(Status.OK), tf.int64), int(Status.EVICTED))
         return tf.where(self.is_ours(header), status, int(Status.REPLAN))
@@ -59,7 +61,7 @@ class ReplyHeader:
             Reply.CLOCK: self.clock,
             Reply.NEXT_BATCHES: self.grant.batches,
         }
-        return tf.stack([tf.cast(fields[field], tf.int64) for field in Reply])
+        return header_of([fields[field] for field in Reply])
 
 
 def at_version(reply: tf.Tensor, version: tf.Tensor) -> tf.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -30,4 +30,11 @@ _SILENT: Fields = {
 def request_header(kind: Kind, fields: Fields) -> tf.Tensor:
     """The header of a request to one server, an int64 vector."""
     values = {**_SILENT, Request.KIND: int(kind), **fields}
-    return tf.stack([tf.cast(values[field], tf.int64) for field in Request])
+    return header_of([values[field] for field in Request])
+
+
+def header_of(fields: Sequence[Any]) -> tf.Tensor:
+    """Numbers and scalar tensors of any type as an int64 vector; numbers need no cast."""
+    return tf.convert_to_tensor(
+        [tf.cast(each, tf.int64) if tf.is_tensor(each) else int(each) for each in fields], tf.int64
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,12 +76,12 @@ class FitHalf(ServerHalf):
     def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
         return Contributions(call, runtime=self.runtime), 1
 
-    def reply_with_rows(self, header: tf.Tensor, entries: Entries) -> ReplyHeader:
+    def reply_with_rows(self, header: Sequence[tf.Tensor], entries: Entries) -> ReplyHeader:
         alive = self.plan.is_alive(header, entries, header[Request.WORKER])
         status = self.plan.status(header, alive=alive)
         return ReplyHeader(entries.read(entries.layout.VERSION), status)
 
-    def _join(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+    def _join(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """A worker begins a ticket run: parameters, and its first ticket, or two if pipelined."""
         worker, ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
         accepted = enter_if_new(self.server, self.plan, header)
@@ -114,7 +114,7 @@ class FitHalf(ServerHalf):
         status = self.plan.status(header, alive=accepted)
         return ReplyHeader(version, status, grant=grant, clock=clock)
 
-    def _finish(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+    def _finish(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """An evaluation step is done: its report is counted, and the next ticket handed out."""
         ledger = self.server.ledger
         entries = ledger.entries()
@@ -127,7 +127,7 @@ class FitHalf(ServerHalf):
         ledger.post(entries)
         return ReplyHeader(version, self.plan.status(header, alive=alive), grant=grant)
 
-    def _leave(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+    def _leave(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """A worker ends a ticket run: its last ticket is closed."""
         worker, ledger = header[Request.WORKER], self.server.ledger
         entries = ledger.entries()

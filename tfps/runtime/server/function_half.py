@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -78,10 +79,10 @@ class FunctionHalf(ServerHalf):
         index = self.server.index
         return call_ids.sums(call_id, index, lambda: Contributions(call, runtime=runtime)), call_id
 
-    def reply_with_rows(self, header: tf.Tensor, entries: Entries) -> ReplyHeader:
+    def reply_with_rows(self, header: Sequence[tf.Tensor], entries: Entries) -> ReplyHeader:
         return ReplyHeader(entries.read(entries.layout.VERSION))
 
-    def _pull(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+    def _pull(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Parameters of one moment, for whoever asks: a scheduled function, or the coordinator.
 
         Where others may wait for a worker, a new one enters with its first pull.
@@ -106,7 +107,7 @@ class FunctionHalf(ServerHalf):
         record_pull(self.updates, self.held, known, self.server, counts=counts, is_first=True)
         return reply
 
-    def _write_back(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+    def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """What a scheduled function has assigned: changes add up, moving averages mix."""
         ledger = self.server.ledger
         changes, workers = unpack(self.state_layout, payload), ledger.layout.workers

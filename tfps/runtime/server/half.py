@@ -109,7 +109,7 @@ class ServerHalf(PlanFunctions):
         """The sums of an optimizer call's rounds, and its id there; see `consistency.rounds`."""
         raise NotImplementedError
 
-    def reply_with_rows(self, header: tf.Tensor, entries: Entries) -> ReplyHeader:
+    def reply_with_rows(self, header: Sequence[tf.Tensor], entries: Entries) -> ReplyHeader:
         """The header of an answer with rows of a table."""
         raise NotImplementedError
 
@@ -134,7 +134,7 @@ class ServerHalf(PlanFunctions):
                 self.offer(Kind.LOOK_UP, look_up, call_number=number, row_bytes=row_bytes)
 
     def _look_up(
-        self, shards: Sequence[Any], header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor
+        self, shards: Sequence[Any], header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
         ledger = self.server.ledger
         with ledger.locked():
@@ -170,14 +170,14 @@ class ServerHalf(PlanFunctions):
             pull = self.locked(self._pull_slots, held=self.slots, read=self.read_slot)
             self.offer(Kind.PULL, pull, call_number=SLOTS, reply_bytes=self.slot_layout.size_bytes)
 
-    def _pull_slots(self, header: tf.Tensor, payload: tf.Tensor) -> ReplyHeader:
+    def _pull_slots(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         ledger = self.server.ledger
         entries = ledger.entries()
         entries.count_traffic(received_bytes=0, sent_bytes=self.slot_layout.size_bytes)
         ledger.post(entries)
         return ReplyHeader(entries.read(ledger.layout.VERSION))
 
-    def read_slot(self, native: Any, header: tf.Tensor) -> tf.Tensor:
+    def read_slot(self, native: Any, header: Sequence[tf.Tensor]) -> tf.Tensor:
         """Trace what a worker begins with."""
         value: tf.Tensor = native.read_value()
         return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,7 +84,7 @@ class MeanHalf(FunctionHalf):
         parts = super().slot_shards()
         return Parts(parts.variables, tuple(shard._value for shard in parts.variables))
 
-    def read_slot(self, native: Any, header: tf.Tensor) -> tf.Tensor:
+    def read_slot(self, native: Any, header: Sequence[tf.Tensor]) -> tf.Tensor:
         mean = self._means.get(native.shared_name)
         if mean is None:
             return super().read_slot(native, header)

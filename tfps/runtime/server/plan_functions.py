@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -83,8 +83,12 @@ class PlanFunctions:
         Behind a payload at most ``row_bytes`` of rows may follow: of a push in the request, else in
         the reply.
         """
+
+        def answer(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Sequence[tf.Tensor]:
+            return trace(tf.unstack(header), ids, payload)
+
         function = server_function(
-            trace, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
+            answer, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
         )
         pushed, found = (row_bytes, 0) if kind == Kind.PUSH else (0, row_bytes)
         entry = Entry(kind, call_number, request_bytes, reply_bytes, row_bytes=pushed)
@@ -92,10 +96,12 @@ class PlanFunctions:
 
     def locked(
         self,
-        decide: Callable[[tf.Tensor, tf.Tensor], ReplyHeader],
+        decide: Callable[[Sequence[tf.Tensor], tf.Tensor], ReplyHeader],
         *,
         held: Parts = NO_VALUES,
-        read: Callable[[Any, tf.Tensor], tf.Tensor] = lambda native, _: native.read_value(),
+        read: Callable[[Any, Sequence[tf.Tensor]], tf.Tensor] = lambda native, _: (
+            native.read_value()
+        ),
     ) -> Trace:
         """What answers a request at once: decided, read and counted under the server's mutex.
 
@@ -105,7 +111,9 @@ class PlanFunctions:
             read: traces the value of a variable or slab, for a request's header.
         """
 
-        def trace(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+        def trace(
+            header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
+        ) -> list[tf.Tensor]:
             with self.server.ledger.locked():
                 reply = decide(header, payload)
                 values = [read(native, header) for native in held.natives]

@@ -40,15 +40,10 @@ class PushRequest:
         applied_key: see `Arrival`.
     """
 
-    header: tf.Tensor
+    header: Sequence[tf.Tensor]
     tensors: Mapping[str, Any]
     size: Any
     applied_key: tf.Tensor | None
-
-    @functools.cached_property
-    def fields(self) -> list[tf.Tensor]:
-        """Of the header."""
-        return list(tf.unstack(self.header))
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,9 @@ class Push:
     reports: Reports | None = None
     quotas: Quotas | None = None
 
-    def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+    def trace(
+        self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
+    ) -> list[tf.Tensor]:
         """The function that answers a push: gather, decide, apply, scatter; then wait, perhaps."""
         ledger, wire = self.call.server.ledger, self.call.wire
         cell = ledger.window_cell(header[Request.TICKET])
@@ -150,7 +147,7 @@ class Push:
         rate, begin = call.rate(), tf.timestamp()
 
         @tf.function(jit_compile=True, autograph=False)
-        def kernel(header: tf.Tensor, tensors: Any, applied_key: Any) -> list[Any]:
+        def kernel(header: Any, tensors: Any, applied_key: Any) -> list[Any]:
             inside = PushRequest(header, tensors, request.size, applied_key)
             entries = ledger.entries()
             arrival, verdict = self._judge(entries, inside)
@@ -164,8 +161,8 @@ class Push:
         with tf.control_dependencies([begin]):
             reply, arrived, decided = kernel(request.header, request.tensors, request.applied_key)
         arrival, verdict = traced[-1]
-        fields = request.fields
-        arrival = replace(arrival, header=fields, worker=fields[Request.WORKER], **arrived)
+        header = request.header
+        arrival = replace(arrival, header=header, worker=header[Request.WORKER], **arrived)
         verdict = replace(verdict, version=reply[Reply.VERSION], **decided)
         with tf.control_dependencies([reply]):
             ledger.count_seconds(UPDATE, tf.timestamp() - begin, counts=verdict.fresh)
@@ -175,19 +172,19 @@ class Push:
 
     def _arrival(self, entries: ServerEntries, request: PushRequest) -> Arrival:
         """What the ledger says of a push, its sender, and the others."""
-        admission, fields = self.terms.admission, request.fields
-        worker = fields[Request.WORKER]
+        admission, header = self.terms.admission, request.header
+        worker = header[Request.WORKER]
         if not admission.knows_senders:
-            is_worker = fields[Request.TICKET] != COORDINATOR
-            return self.gate.arrive(Arrival(fields, worker, True, True, is_worker))
-        account, is_ours = entries.account(worker), self.plan.is_ours(request.header)
-        alive = entries.is_alive(account, tf.where(is_ours, fields[Request.INCARNATION], -1))
+            is_worker = header[Request.TICKET] != COORDINATOR
+            return self.gate.arrive(Arrival(header, worker, True, True, is_worker))
+        account, is_ours = entries.account(worker), self.plan.is_ours(header)
+        alive = entries.is_alive(account, tf.where(is_ours, header[Request.INCARNATION], -1))
         quota = None
         if self.quotas is not None:
-            took = fields[Request.BATCH_MICROSECONDS]
+            took = header[Request.BATCH_MICROSECONDS]
             quota = self.quotas.measured(entries, worker, alive=alive, microseconds=took)
         return self.gate.arrive(
-            Arrival(fields, account, is_ours, alive, applied_key=request.applied_key, quota=quota)
+            Arrival(header, account, is_ours, alive, applied_key=request.applied_key, quota=quota)
         )
 
     def _judge(self, entries: ServerEntries, request: PushRequest) -> tuple[Arrival, PushVerdict]:

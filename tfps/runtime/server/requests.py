@@ -16,7 +16,7 @@ from tfps.transport.message import Request
 from tfps.transport.packing import pack
 
 # A function on a server: the header, the ids and the payload of a request, and of the reply.
-Trace = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
+Trace = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
 
 
 def values_of(held: Parts) -> list[tf.Tensor]:
@@ -30,7 +30,7 @@ def payload_of(held: Parts, values: Sequence[tf.Tensor]) -> tf.Tensor:
     return pack(held.server_layout, dict(zip(names, values, strict=True)))
 
 
-def enter_if_new(server: Server, plan: PlanHeader, header: tf.Tensor) -> tf.Tensor:
+def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) -> tf.Tensor:
     """Let a new incarnation of a worker take part, with whatever it asks for first.
 
     Answers, under the mutex, whether it is one. What the one before it has left goes back first.

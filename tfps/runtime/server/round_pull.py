@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -33,7 +34,9 @@ class RoundPull:
     enters: bool
     joins: bool
 
-    def trace(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+    def trace(
+        self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
+    ) -> list[tf.Tensor]:
         """The function that answers such a request."""
         ledger, worker = self.server.ledger, header[Request.WORKER]
         ask = self.rounds.begin if self.enters else self.rounds.await_round

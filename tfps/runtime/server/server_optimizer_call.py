@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -183,9 +183,9 @@ def when_done(trace: Callable[[], None]) -> tf.Tensor:
         return tf.constant(0)
 
 
-def count_durations(server: Server, entries: Entries, header: tf.Tensor) -> None:
+def count_durations(server: Server, entries: Entries, header: Sequence[tf.Tensor]) -> None:
     """Count what a worker has measured; called after all other changes of the ledger."""
-    measured = header[DURATIONS[0] : DURATIONS[-1] + 1]
+    measured = tf.stack(header[DURATIONS[0] : DURATIONS[-1] + 1])
     server.ledger.count_durations(entries, PUSH, measured)
 
 
