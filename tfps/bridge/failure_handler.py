@@ -48,7 +48,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
     until they are. While a worker hangs none is taken in, since TensorFlow would wait for it.
 
     Args:
-        server_def: of the whole cluster.
+        server_def: of the whole cluster; None where all of it is this process.
         cluster: of the coordinator.
 
     Attributes:
@@ -65,7 +65,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         self.watch: Watch = NoWatch()
         self._addresses: dict[int, str] = {
             index: address
-            for job in server_def.cluster.job
+            for job in (server_def.cluster.job if server_def is not None else ())
             if job.name == "worker"
             for index, address in job.tasks.items()
         }

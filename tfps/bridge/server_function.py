@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.server_variable import tracing_server_function
+from tfps.bridge.server_variable import masked_by, tracing_server_function
 from tfps.bridge.step_scope import outside_the_step
 
 
@@ -51,3 +51,23 @@ def stateful_operations() -> Iterator[list[tf.Operation]]:
         for operation in graph.get_operations()[before:]
         if operation.op_def.is_stateful and operation.type != "VarHandleOp"
     ]
+
+
+@contextlib.contextmanager
+def masked_assignments(condition: tf.Tensor) -> Iterator[None]:
+    """While tracing what XLA compiles: variables keep their values unless the condition holds.
+
+    There it costs less to write an old value back than to run an update under a condition, which
+    is a kernel of its own.
+
+    Raises:
+        RuntimeError: something was written in another way than by assignments of whole values.
+    """
+    with stateful_operations() as found, masked_by(condition):
+        yield
+    others = {operation.type for operation in found} - {"ReadVariableOp", "AssignVariableOp"}
+    if others:
+        raise RuntimeError(
+            f"received an update with {sorted(others)}; one that is masked may only read and "
+            "assign variables"
+        )

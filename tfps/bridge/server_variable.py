@@ -28,6 +28,7 @@ class _ServerTrace:
         self.graph = private.current_graph()
         self.handles: dict[str, tf.Tensor] = {}
         self.constants: dict[tuple[Any, ...], tf.Tensor] = {}
+        self.mask: tf.Tensor | None = None
 
 
 @contextlib.contextmanager
@@ -43,6 +44,21 @@ def tracing_server_function(device: str) -> Iterator[None]:
         yield
     finally:
         _trace.current = previous
+
+
+@contextlib.contextmanager
+def masked_by(condition: tf.Tensor) -> Iterator[None]:
+    """While tracing a server function: what is assigned is the old value unless this holds."""
+    _trace.current.mask = condition
+    try:
+        yield
+    finally:
+        _trace.current.mask = None
+
+
+def _mask() -> tf.Tensor | None:
+    current = getattr(_trace, "current", None)
+    return None if current is None or tf.executing_eagerly() else current.mask
 
 
 def in_server_function() -> bool:
@@ -252,10 +268,22 @@ class ServerVariable(private.BaseResourceVariable):
             self._write_rows(self.handle, value)
             self.refresh_mirrors()
             return self if read_value else None
+        if (mask := _mask()) is not None:
+            value = tf.where(mask, value, self.read_value())
         result = super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
         if tf.executing_eagerly():
             self.refresh_mirrors()
         return result
+
+    def assign_add(self, delta: Any, *arguments: Any, **options: Any) -> Any:
+        if _mask() is not None:
+            return self.assign(self.read_value() + delta, *arguments, **options)
+        return super().assign_add(delta, *arguments, **options)
+
+    def assign_sub(self, delta: Any, *arguments: Any, **options: Any) -> Any:
+        if _mask() is not None:
+            return self.assign(self.read_value() - delta, *arguments, **options)
+        return super().assign_sub(delta, *arguments, **options)
 
     @property
     def container(self) -> str:

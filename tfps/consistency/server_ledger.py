@@ -62,11 +62,8 @@ def additions(entries: Entries) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
-    """The bin of each duration: how many bounds it reaches."""
-    position = tf.raw_ops.UpperBound(
-        sorted_inputs=bounds, values=durations[None], out_type=tf.int64
-    )
-    return position[0]
+    """The bin of each duration: how many bounds it reaches; XLA knows no `UpperBound`."""
+    return tf.reduce_sum(tf.cast(tf.expand_dims(durations, 1) >= bounds, tf.int64), 1)
 
 
 class Account:
@@ -100,6 +97,17 @@ class ServerEntries(Entries):
             return self._totals[cell]
         known = self._known.get(cell.ref()) if tf.is_tensor(cell) else None
         return tf.gather(self._cells, cell) if known is None else known
+
+    def applied(self) -> tf.Tensor:
+        """All cells after the changes."""
+        cells = self._cells
+        if self.writes:
+            written, values = writes(self)
+            cells = tf.tensor_scatter_nd_update(cells, written[:, None], values)
+        if self.additions:
+            added, amounts = additions(self)
+            cells = tf.tensor_scatter_nd_add(cells, added[:, None], amounts)
+        return cells
 
     def account(self, worker: tf.Tensor) -> Account:
         """A worker whose cells are read together."""
@@ -184,6 +192,13 @@ class ServerLedger:
             )
         return operations
 
+    def assign(self, entries: ServerEntries) -> None:
+        """Make all changes at once, where XLA compiles them: it knows no operation that scatters.
+
+        Nothing else may have changed the ledger since the entries were read.
+        """
+        self._cells.assign(entries.applied(), read_value=False)
+
     def one_hot(self, worker: tf.Tensor) -> tf.Tensor:
         """A vector with 1 for a worker."""
         return tf.one_hot(worker, self.layout.workers, dtype=tf.int64)
@@ -260,11 +275,11 @@ class ServerLedger:
         for measured, cell in zip(tf.unstack(microseconds >= 0), tf.unstack(cells), strict=True):
             entries.count_if(measured, cell)
 
-    def count_seconds(self, kind: int, seconds: tf.Tensor) -> None:
-        """Add a duration to its histogram at once."""
+    def count_seconds(self, kind: int, seconds: tf.Tensor, *, counts: Any = True) -> None:
+        """Add a duration to its histogram at once, if it counts."""
         bins = _bins(tf.constant(np.array([bin_bounds()]) / 1e6), seconds[None])
         tf.raw_ops.ResourceScatterAdd(
             resource=self._cells.handle,
             indices=self.layout.duration(kind, bins),
-            updates=tf.constant([1], tf.int64),
+            updates=tf.cast([counts], tf.int64),
         )

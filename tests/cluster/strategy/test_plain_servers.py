@@ -14,6 +14,8 @@ import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
 from tests.cluster.processes import cluster_of_processes, resolver_of
 from tfps.errors import UnsupportedError
+from tfps.optimizers import server_update
+from tfps.optimizers.server_update import COMPILED_ITEMS
 
 LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
 EXAMPLES = 200
@@ -41,7 +43,8 @@ def _regression() -> keras.Model:
     return model
 
 
-def test_fit_on_plain_servers(tmp_path: Path) -> None:
+def test_fit_on_plain_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pushes run operation by operation, as those of small models do, and as one kernel."""
     tasks = [("worker", 0), ("ps", 0)]
     with cluster_of_processes(tmp_path, tasks, plain=set(tasks)) as jobs:
         strategy = tfps.ParameterServerStrategy(resolver_of(jobs))
@@ -51,12 +54,18 @@ def test_fit_on_plain_servers(tmp_path: Path) -> None:
             with strategy.scope():
                 return _regression()
 
-        model = _fit(make)
         with tf.device(LOCAL):
             local = _fit(_regression)
-        for weight, reference in zip(model.get_weights(), local.get_weights(), strict=True):
-            np.testing.assert_allclose(weight, reference, atol=1e-6)
-        assert int(model.optimizer.iterations.numpy()) == 24
+        for compiled_items, conditions in ((COMPILED_ITEMS, 1), (0, 0)):
+            monkeypatch.setattr(server_update, "COMPILED_ITEMS", compiled_items)
+            model = _fit(make)
+            for weight, reference in zip(model.get_weights(), local.get_weights(), strict=True):
+                np.testing.assert_allclose(weight, reference, atol=1e-6)
+            assert int(model.optimizer.iterations.numpy()) == 24
+            assert conditions in [
+                sum(operation.type == "If" for operation in function.graph.get_operations())
+                for function in strategy.runtime.push_functions
+            ]
         strategy.close()
 
 

@@ -70,9 +70,9 @@ def counters(strategy: tfps.ParameterServerStrategy, *, calls: int = 1, **option
     return model
 
 
-def fit(model: keras.Model, *, steps: int) -> None:
+def fit(model: keras.Model, *, steps: int) -> keras.callbacks.History:
     data = np.zeros([BATCH * steps, 1], "float32")
-    model.fit(data, data, batch_size=BATCH, verbose=0)
+    return model.fit(data, data, batch_size=BATCH, verbose=0)
 
 
 def schedule(strategy: tfps.ParameterServerStrategy, model: Counters, *, steps: int) -> None:

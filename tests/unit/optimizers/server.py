@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.server_function import server_function
+from tfps.bridge.server_function import masked_assignments, server_function
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.slabs import create, layouts_for
@@ -84,8 +85,11 @@ class LocalServer:
         workers: int = 0,
         replies: int = 1,
         update: ServerUpdate | None = None,
+        masked: bool = False,
     ) -> Any:
         """A function that sends one gradient per variable and answers the new values.
+
+        A masked one is one kernel, and does nothing with gradients that do not count.
 
         With workers it takes a worker's index, and the version that the gradients come from: one
         of the worker's own pushes (0 is how it began), by default the last. It has the ``update``,
@@ -112,13 +116,31 @@ class LocalServer:
             note(slot, version, is_first=True)
             return [slot]
 
-        def serve(payload: tf.Tensor, slot: tf.Tensor, versions: tf.Tensor) -> list[tf.Tensor]:
+        def apply_masked(
+            gradients: dict[str, tf.Tensor], context: UpdateContext, counts: tf.Tensor
+        ) -> None:
+            context = replace(context, may_be_compiled=False, rate=update.rate())
+
+            @tf.function(jit_compile=True, autograph=False)
+            def kernel(gradients: dict[str, tf.Tensor], counts: tf.Tensor) -> None:
+                with masked_assignments(counts):
+                    update.apply(gradients, context)
+
+            kernel(gradients, counts)
+
+        def serve(
+            payload: tf.Tensor, slot: tf.Tensor, versions: tf.Tensor, counts: tf.Tensor
+        ) -> list[tf.Tensor]:
             tensors = unpack(server_request, payload)
             gradients = {
                 n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in parts.natives
             }
             sender = WorkerAt(slot, versions[0]) if workers else None
-            update.apply(gradients, UpdateContext(DEVICE, versions[1] - versions[0], sender))
+            context = UpdateContext(DEVICE, versions[1] - versions[0], sender)
+            if masked:
+                apply_masked(gradients, context, counts)
+            else:
+                update.apply(gradients, context)
             note(slot, versions[1] + 1, is_first=False)
             values = {native.shared_name: native.read_value() for native in parts.natives}
             return [pack(parts.server_layout, values)]
@@ -127,12 +149,21 @@ class LocalServer:
         served = server_function(
             serve,
             device=DEVICE,
-            signature=[tf.TensorSpec([None], tf.uint8), number, tf.TensorSpec([2], tf.int64)],
+            signature=[
+                tf.TensorSpec([request.size_bytes], tf.uint8),
+                number,
+                tf.TensorSpec([2], tf.int64),
+                tf.TensorSpec([], tf.bool),
+            ],
         )
         entered = server_function(enter, device=DEVICE, signature=[number, number])
 
         def send(
-            gradients: Sequence[Any], worker: int = 0, base: int | None = None
+            gradients: Sequence[Any],
+            worker: int = 0,
+            base: int | None = None,
+            *,
+            counts: bool = True,
         ) -> list[np.ndarray]:
             nonlocal version
             base = answered.get(worker, int(version)) if base is None else base
@@ -148,7 +179,7 @@ class LocalServer:
             }
             slot = tf.constant(worker, tf.int64)
             versions = tf.stack([tf.constant(base, tf.int64), version])
-            (reply,) = served(pack(request, named), slot, versions)
+            (reply,) = served(pack(request, named), slot, versions, tf.constant(counts))
             version += 1
             answered[worker] = int(version)
             values = unpack(parts.layout, reply)

@@ -9,10 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.unit.optimizers.server import LocalServer
+from tests.unit.optimizers.server import DEVICE, LocalServer
+from tfps.bridge.server_function import masked_assignments, server_function
 from tfps.optimizers import server_update
 from tfps.optimizers.elementwise import ELEMENTWISE, is_elementwise
+from tfps.runtime.message.wire import parts_of
 
 STEPS = 12
 TOLERANCE = 1e-6
@@ -86,6 +89,12 @@ CASES = VARIANTS | {name: _of_class(name) for name in sorted(set(OPTIMIZERS) - W
 SLABS = {"decay_exclusions": 2, "multi": 2, "accumulation_clipnorm": 0} | dict.fromkeys(
     OF_WHOLE_VARIABLES, 0
 )
+# What one kernel can do or leave.
+MASKABLE = sorted(
+    {optimizer.__name__ for optimizer in ELEMENTWISE}
+    | {"momentum", "amsgrad", "centered", "clipnorm", "clipvalue", "global_clipnorm", "decay"}
+    | {"scaled_clipnorm", "decay_exclusions", "schedule"}
+)
 
 
 def _values() -> dict[str, np.ndarray]:
@@ -106,6 +115,65 @@ def test_every_class_of_keras_is_known() -> None:
 def test_a_class_of_ones_own_must_say_so_itself() -> None:
     assert is_elementwise(Marked(0.1))
     assert not is_elementwise(Unmarked(0.1))
+
+
+@pytest.mark.parametrize("name", MASKABLE)
+def test_a_masked_update_is_done_or_leaves_every_bit(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_update, "COMPILED_ITEMS", 0)
+    found: list[list[np.ndarray]] = []
+    for masked in (False, True):
+        server = LocalServer()
+        served = [server.variable(value, name=n) for n, value in _values().items()]
+        optimizer = CASES[name]()
+        optimizer.build(served)
+        server.lay_out((optimizer, served))
+        push = server.push(optimizer, served, masked=masked)
+        for step in range(STEPS):
+            push(_gradients(step))
+            if masked:
+                before = [v.numpy().tobytes() for v in (*served, *optimizer.variables)]
+                push(_gradients(STEPS + step), counts=False)
+                after = [v.numpy().tobytes() for v in (*served, *optimizer.variables)]
+                assert after == before
+        found.append([v.numpy() for v in (*served, *optimizer.variables)])
+    for conditional, value in zip(*found, strict=True):
+        np.testing.assert_allclose(value, conditional, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_can_be_masked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where XLA compiles all of an update, up to a size."""
+    server = LocalServer()
+    served = [server.variable(value, name=n) for n, value in _values().items()]
+    optimizer = CASES[name]()
+    optimizer.build(served)
+    server.lay_out((optimizer, served))
+    update = server.push(optimizer, served).update
+    natives = parts_of(served).natives
+    names, items = [n.shared_name for n in natives], sum(n.shape.num_elements() for n in natives)
+
+    def is_maskable(compiled_items: int, masked_items: int) -> bool:
+        monkeypatch.setattr(server_update, "COMPILED_ITEMS", compiled_items)
+        monkeypatch.setattr(server_update, "MASKED_ITEMS", masked_items)
+        return bool(update.is_maskable(names, device=DEVICE))
+
+    assert is_maskable(items, items) == (name in MASKABLE)
+    assert not is_maskable(items + 1, items + 1)
+    assert not is_maskable(0, items - 1)
+
+
+def test_a_masked_update_may_only_assign() -> None:
+    variable = LocalServer().variable(np.zeros([3], "float32"), name="kernel")._value
+
+    def scatter(counts: tf.Tensor) -> list[tf.Tensor]:
+        with masked_assignments(counts):
+            variable.scatter_nd_add([[0]], [1.0])
+        return [counts]
+
+    with pytest.raises(RuntimeError, match=r"received an update with \['ResourceScatterNdAdd'\]"):
+        server_function(scatter, device=DEVICE, signature=[tf.TensorSpec([], tf.bool)])
 
 
 @pytest.mark.parametrize("name", CASES)

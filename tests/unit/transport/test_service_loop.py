@@ -37,6 +37,12 @@ def _noted(worker: tf.Tensor) -> tf.Tensor:
     return noted
 
 
+@tf.function(jit_compile=True, autograph=False)
+def _kernel(header: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """As the one that decides on a push and applies it."""
+    return header[:REPLY_FIELDS] + amount
+
+
 def _gate() -> tf.Tensor:
     return tf.raw_ops.FIFOQueueV2(component_types=[tf.int64], shapes=[[]], shared_name="gate")
 
@@ -53,7 +59,8 @@ def _push(*, has_gate: bool) -> Any:
                 lambda: tf.raw_ops.PyFunc(input=[], token="test_work", Tout=[tf.int64])[0],
                 lambda: tf.constant(0, tf.int64),
             )
-        with tf.control_dependencies([under]):
+        reply = _kernel(header, under)
+        with tf.control_dependencies([reply]):
             noted = [_noted(header[Request.WORKER]) for _ in range(3)]
         with tf.control_dependencies(noted):
             tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
@@ -61,7 +68,7 @@ def _push(*, has_gate: bool) -> Any:
             if has_gate:
                 passed = tf.cond(payload[0] == WAITS, _wait, lambda: tf.constant(0, tf.int64))
         with tf.control_dependencies([passed]):
-            return [tf.identity(header[:REPLY_FIELDS]), ids, payload]
+            return [tf.identity(reply), ids, payload]
 
     return push
 
@@ -140,7 +147,7 @@ def _end(server: Served, connections: list[Connection]) -> None:
 
 
 def test_a_push_runs_on_the_thread_that_begins_it(server: Served) -> None:
-    """Also what follows the mutex, for which TensorFlow waits on a thread of its own."""
+    """Also what follows the mutex and a kernel, for which TensorFlow has threads of its own."""
     connection = server.connect()
     for worker in range(20):
         _send(server, connection, PASSES, worker=worker % 3, ticket=worker)

@@ -62,3 +62,8 @@ class ReplyHeader:
             Reply.NEXT_BATCHES: self.grant.batches,
         }
         return header_of([fields[field] for field in Reply])
+
+
+def at_version(reply: tf.Tensor, version: tf.Tensor) -> tf.Tensor:
+    """The header of a reply that brings other parameters than was thought."""
+    return tf.tensor_scatter_nd_update(reply, [[int(Reply.VERSION)]], version[None])

@@ -61,6 +61,11 @@ class MetricTotals:
         ]
         return np.concatenate([*parts, np.zeros(len(self.unproven))]).astype(np.float64)
 
+    @property
+    def are_sums(self) -> bool:
+        """Whether a total is the sum of its reports: no states are merged."""
+        return not self._groups
+
     def bases_of(self, metric: Any) -> list[Array]:
         """The values of a metric's variables after a reset."""
         return [self.bases[position] for position in self._positions(metric)]
@@ -75,7 +80,7 @@ class MetricTotals:
 
     def combine(self, total: tf.Tensor, report: tf.Tensor) -> tf.Tensor:
         """A total that includes one more report."""
-        if not self._groups:
+        if self.are_sums:
             return total + report
         left, right = tf.split(total, self._sizes), tf.split(report, self._sizes)
         parts = [a + b for a, b in zip(left, right, strict=True)]

@@ -3,29 +3,64 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.consistency.ledger import Entries
+from tfps.consistency.server_ledger import ServerEntries
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
+from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, at_version
 from tfps.runtime.server.admission import Arrival, PushVerdict, Terms, judge
 from tfps.runtime.server.push_gate import PushGate
 from tfps.runtime.server.reports import Reports
 from tfps.runtime.server.requests import payload_of, record_pull, values_of
 from tfps.runtime.server.server_optimizer_call import (
+    UPDATE,
     Application,
     ServerOptimizerCall,
     count_durations,
 )
 from tfps.runtime.server.server_tables import received_bytes, reply_ids, unpacked
-from tfps.transport.message import COORDINATOR, Request
+from tfps.transport.message import COORDINATOR, Reply, Request
+
+
+@dataclass(frozen=True)
+class PushRequest:
+    """A push as it has come.
+
+    Args:
+        header: of the request.
+        tensors: that it brings, by name.
+        size: in bytes.
+        applied_key: see `Arrival`.
+    """
+
+    header: Sequence[tf.Tensor]
+    tensors: Mapping[str, Any]
+    size: Any
+    applied_key: tf.Tensor | None
+
+
+@dataclass(frozen=True)
+class PushOutcome:
+    """What has become of a push.
+
+    Args:
+        arrival: of it.
+        verdict: on it.
+        reply: the header of the reply, if it is answered at once.
+        done: after all changes.
+    """
+
+    arrival: Arrival
+    verdict: PushVerdict
+    reply: tf.Tensor
+    done: tf.Tensor
 
 
 @dataclass(frozen=True)
@@ -56,23 +91,16 @@ class Push:
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
         """The function that answers a push: gather, decide, apply, scatter; then wait, perhaps."""
-        call, ledger, wire = self.call, self.call.server.ledger, self.call.wire
-        tensors = unpacked(wire, ids, payload)
+        ledger, wire = self.call.server.ledger, self.call.wire
         cell = ledger.window_cell(header[Request.TICKET])
+        tensors, size = unpacked(wire, ids, payload), received_bytes(wire, ids, payload)
         with ledger.locked():
-            entries = ledger.entries()
-            arrival = self._arrival(entries, header, cell=cell)
-            verdict = judge(entries, self.terms, arrival)
-            entries.count_traffic(
-                received_bytes=received_bytes(wire, ids, payload),
-                sent_bytes=wire.reply.size_bytes,
-            )
-            if call.is_last:
-                count_durations(call.server, entries, header)
-            done = self.application(tensors, arrival, verdict)
-            self._post(entries, verdict, cell=cell, done=done)
-            if self.reports is not None:
-                self.reports.count(verdict.closed, tensors)
+            applied_key = ledger.applied_key(cell) if self.terms.admission.has_keys else None
+            request = PushRequest(header, tensors, size, applied_key)
+            outcome = self._compiled(request) if self._is_compiled else self._traced(request)
+            arrival, verdict, done = outcome.arrival, outcome.verdict, outcome.done
+            if verdict.remembered is not None:
+                private.run_after(ledger.remember(cell=cell, key=verdict.remembered), done.op)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
             counts = arrival.is_worker if arrival.alive is True else arrival.alive
             found = self._read(header[Request.WORKER], version, counts=counts)
@@ -80,37 +108,99 @@ class Push:
             read = functools.partial(self._read, header[Request.WORKER])
             found = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: found)
         version, *values = found
-        reply = ReplyHeader(version, verdict.status, verdict.staleness, verdict.grant)
-        return [reply.tensor(), reply_ids(wire, ids), payload_of(wire.values, values)]
+        reply = outcome.reply if version is verdict.version else at_version(outcome.reply, version)
+        return [reply, reply_ids(wire, ids), payload_of(wire.values, values)]
 
-    def _arrival(self, entries: Any, header: Sequence[tf.Tensor], *, cell: tf.Tensor) -> Arrival:
+    @property
+    def _is_compiled(self) -> bool:
+        """Whether a push is one kernel: quotas and rounds change the ledger by themselves."""
+        at_once = self.application == self.call.apply_at_once
+        return at_once and self.quotas is None and self.call.is_maskable
+
+    def _traced(self, request: PushRequest) -> PushOutcome:
+        """Decide and apply, operation by operation."""
+        ledger = self.call.server.ledger
+        entries = ledger.entries()
+        arrival, verdict = self._judge(entries, request)
+        done = self.application(request.tensors, arrival, verdict)
+        # The ledger says that it was applied when it was, and not if that failed.
+        for operation in ledger.post(entries):
+            private.run_after(operation, done.op)
+        self._count(verdict, request)
+        return PushOutcome(arrival, verdict, _reply_of(verdict), done)
+
+    def _compiled(self, request: PushRequest) -> PushOutcome:
+        """The same as one kernel of XLA, which writes all values, and old ones for a refused push.
+
+        After each operation that runs elsewhere TensorFlow hands what follows from thread to
+        thread, and a condition around an update is one as well: of a short push most of the time.
+        What users write stays outside: schedules, and how the states of their metrics merge. Of
+        what it has found out it answers no more than is asked for: each tensor more, and each
+        operation behind it, is handed over as well.
+        """
+        call, ledger = self.call, self.call.server.ledger
+        counts_inside = self.reports is None or self.reports.are_sums
+        asked = {"fresh", "remembered"} | (set() if counts_inside else {"closed"})
+        if self.gate.may_wait or any(update.asks_what_is_known for update in self.updates):
+            asked |= {"alive", "is_worker"}
+        traced: list[tuple[Arrival, PushVerdict]] = []
+        rate, begin = call.rate(), tf.timestamp()
+
+        @tf.function(jit_compile=True, autograph=False)
+        def kernel(header: Any, tensors: Any, applied_key: Any) -> list[Any]:
+            inside = PushRequest(header, tensors, request.size, applied_key)
+            entries = ledger.entries()
+            arrival, verdict = self._judge(entries, inside)
+            call.apply_masked(tensors, arrival, verdict, rate=rate)
+            ledger.assign(entries)
+            if counts_inside:
+                self._count(verdict, inside)
+            traced.append((arrival, verdict))
+            return [_reply_of(verdict), _tensors_of(arrival, asked), _tensors_of(verdict, asked)]
+
+        with tf.control_dependencies([begin]):
+            reply, arrived, decided = kernel(request.header, request.tensors, request.applied_key)
+        arrival, verdict = traced[-1]
+        header = request.header
+        arrival = replace(arrival, header=header, worker=header[Request.WORKER], **arrived)
+        verdict = replace(verdict, version=reply[Reply.VERSION], **decided)
+        with tf.control_dependencies([reply]):
+            ledger.count_seconds(UPDATE, tf.timestamp() - begin, counts=verdict.fresh)
+        if not counts_inside:
+            self._count(verdict, request)
+        return PushOutcome(arrival, verdict, reply, reply)
+
+    def _arrival(self, entries: ServerEntries, request: PushRequest) -> Arrival:
         """What the ledger says of a push, its sender, and the others."""
-        admission, worker = self.terms.admission, header[Request.WORKER]
+        admission, header = self.terms.admission, request.header
+        worker = header[Request.WORKER]
         if not admission.knows_senders:
             is_worker = header[Request.TICKET] != COORDINATOR
             return self.gate.arrive(Arrival(header, worker, True, True, is_worker))
         account, is_ours = entries.account(worker), self.plan.is_ours(header)
         alive = entries.is_alive(account, tf.where(is_ours, header[Request.INCARNATION], -1))
-        applied_key = quota = None
-        if admission.has_keys:
-            applied_key = self.call.server.ledger.applied_key(cell)
+        quota = None
         if self.quotas is not None:
             took = header[Request.BATCH_MICROSECONDS]
             quota = self.quotas.measured(entries, worker, alive=alive, microseconds=took)
         return self.gate.arrive(
-            Arrival(header, account, is_ours, alive, applied_key=applied_key, quota=quota)
+            Arrival(header, account, is_ours, alive, applied_key=request.applied_key, quota=quota)
         )
 
-    def _post(
-        self, entries: Entries, verdict: PushVerdict, *, cell: tf.Tensor, done: tf.Tensor
-    ) -> None:
-        """The ledger says that it was applied when it was, and not if that failed."""
-        ledger = self.call.server.ledger
-        operations = ledger.post(entries)
-        if verdict.remembered is not None:
-            operations.append(ledger.remember(cell=cell, key=verdict.remembered))
-        for operation in operations:
-            private.run_after(operation, done.op)
+    def _judge(self, entries: ServerEntries, request: PushRequest) -> tuple[Arrival, PushVerdict]:
+        """Decide, and count what has come."""
+        arrival = self._arrival(entries, request)
+        verdict = judge(entries, self.terms, arrival)
+        sent = self.call.wire.reply.size_bytes
+        entries.count_traffic(received_bytes=request.size, sent_bytes=sent)
+        if self.call.is_last:
+            count_durations(self.call.server, entries, request.header)
+        return arrival, verdict
+
+    def _count(self, verdict: PushVerdict, request: PushRequest) -> None:
+        """Take over what is reported of the step before."""
+        if self.reports is not None:
+            self.reports.count(verdict.closed, request.tensors)
 
     def _read(
         self, worker: tf.Tensor, version: tf.Tensor, *, counts: tf.Tensor | bool = True
@@ -119,3 +209,14 @@ class Push:
         held, known = self.call.wire.values, WorkerAt(worker, version)
         record_pull(self.updates, held, known, self.call.server, counts=counts)
         return [version, *values_of(held)]
+
+
+def _reply_of(verdict: PushVerdict) -> tf.Tensor:
+    reply = ReplyHeader(verdict.version, verdict.status, verdict.staleness, verdict.grant)
+    return reply.tensor()
+
+
+def _tensors_of(found: Arrival | PushVerdict, names: Collection[str]) -> dict[str, tf.Tensor]:
+    """What of it is known only when a push comes."""
+    values = {name: getattr(found, name) for name in names if hasattr(found, name)}
+    return {name: tf.identity(value) for name, value in values.items() if tf.is_tensor(value)}

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfps.consistency.gate import Gate
+from tfps.consistency.gate import Gate, OpenGate
 from tfps.consistency.ledger import MAX_CALLS, NOTHING
 from tfps.consistency.round_gate import Contribution, RoundGate
 from tfps.consistency.server_ledger import ServerLedger
@@ -24,6 +24,10 @@ Read = Callable[[tf.Tensor], Sequence[tf.Tensor]]
 
 class PushGate(Protocol):
     """Who has to wait before a push is answered; all but `wait` runs under the server's mutex."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether anybody ever has to."""
 
     def arrive(self, arrival: Arrival) -> Arrival:
         """The push, with what the gate knows of where it stands among the others."""
@@ -47,6 +51,10 @@ class ClockGate:
 
     gate: Gate
     ledger: ServerLedger
+
+    @property
+    def may_wait(self) -> bool:
+        return not isinstance(self.gate, OpenGate)
 
     def arrive(self, arrival: Arrival) -> Arrival:
         return arrival
@@ -84,6 +92,10 @@ class RoundBarrier:
     contributions: Contributions
     call_id: int
     weighs_examples: bool
+
+    @property
+    def may_wait(self) -> bool:
+        return True
 
     def arrive(self, arrival: Arrival) -> Arrival:
         header, position = arrival.header, arrival.header[Request.BASE_VERSION]

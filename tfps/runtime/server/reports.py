@@ -33,6 +33,11 @@ class Reports:
         self._metrics = vector("metrics", program.metric_items)
         self._outputs = vector("outputs", program.output_items)
 
+    @property
+    def are_sums(self) -> bool:
+        """Whether they only add up; else code of users merges them."""
+        return self._program.totals.are_sums
+
     def count(self, counts: Any, tensors: Mapping[str, tf.Tensor]) -> None:
         """Take a step's metric state into the totals, once per ticket."""
         if self._program.metric_items:

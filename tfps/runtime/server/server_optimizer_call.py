@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfps.bridge.server_function import stateful_operations
+from tfps.bridge.server_function import masked_assignments, stateful_operations
 from tfps.consistency.ledger import Entries
-from tfps.optimizers.server_update import UpdateContext
+from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of
 from tfps.runtime.coordinator.server import Server
@@ -59,12 +60,49 @@ class ServerOptimizerCall:
         self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict
     ) -> tf.Tensor:
         """An `Application`: each push is an update of its own."""
-        header = arrival.header
-        sender = WorkerAt(header[Request.WORKER], header[Request.BASE_VERSION], arrival.is_worker)
-        context = UpdateContext(self.server.device, verdict.staleness, sender)
+        context = self._context(arrival, verdict)
         return self.timed(
             verdict.fresh, lambda: self.change(tensors, context, workers=verdict.workers)
         )
+
+    @property
+    def is_maskable(self) -> bool:
+        """Whether XLA can compile all that a push changes, and the decision with it."""
+        device, wire = self.server.device, self.wire
+        if wire.state or wire.tables or not self.is_update:
+            return False
+        if device not in devices_of(self.optimizer):
+            return False
+        update = self.update_of(self.optimizer)
+        names = [native.shared_name for native in wire.gradients.natives]
+        return isinstance(update, ServerUpdate) and update.is_maskable(names, device=device)
+
+    def rate(self) -> tf.Tensor:
+        """Trace the learning rate of the next update, if the call is maskable."""
+        update = self.update_of(self.optimizer)
+        assert isinstance(update, ServerUpdate)
+        return update.rate()
+
+    def apply_masked(
+        self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, *, rate: tf.Tensor
+    ) -> None:
+        """Apply each push at once, or leave all as it is; traced in what XLA compiles.
+
+        Args:
+            tensors: of a request, by name.
+            arrival: of the push.
+            verdict: on it.
+            rate: the learning rate.
+        """
+        context = replace(self._context(arrival, verdict), may_be_compiled=False, rate=rate)
+        keeps = contextlib.nullcontext()
+        with keeps if verdict.fresh is True else masked_assignments(verdict.fresh):
+            self._update(tensors, context, workers=verdict.workers)
+
+    def _context(self, arrival: Arrival, verdict: PushVerdict) -> UpdateContext:
+        header = arrival.header
+        sender = WorkerAt(header[Request.WORKER], header[Request.BASE_VERSION], arrival.is_worker)
+        return UpdateContext(self.server.device, verdict.staleness, sender)
 
     def timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Do the work if the condition holds, and count its duration; answers when it is done.
@@ -118,6 +156,10 @@ class DeltaCall(ServerOptimizerCall):
     Source: for the division, Geo-SGD as in Paddle; for elastic averaging, Zhang, Choromanska and
     LeCun, "Deep Learning with Elastic Averaging SGD", NeurIPS 2015.
     """
+
+    @property
+    def is_maskable(self) -> bool:
+        return False
 
     def _update(self, tensors: Mapping[str, Any], context: UpdateContext, *, workers: Any) -> None:
         elasticity = self.optimizer.elasticity
