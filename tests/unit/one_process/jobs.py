@@ -16,7 +16,7 @@ from tfps.testing import OneProcess
 from tfps.transport.message import Kind
 
 STEPS = 8
-WAITS_S, DEADLINE_S = 0.2, 30.0
+WAITS_S, DEADLINE_S = 0.1, 30.0
 
 
 class Job:

@@ -108,7 +108,9 @@ def make_pushes(
     ("mode", "kinds"),
     [
         (tfps.Asynchronous(), ("conditional", "kernel")),
-        (tfps.BoundedStaleness(2), ("kernel",)),  # what waits stays outside
+        pytest.param(  # what waits stays outside
+            tfps.BoundedStaleness(2), ("kernel",), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_all_kinds_of_pushes_do_the_same(
@@ -152,7 +154,10 @@ def test_a_refused_push_leaves_every_bit(make_pushes: Callable[..., Pushes], car
     assert [v.tobytes() for v in pushes.state()] == [v.tobytes() for v in after]
 
 
-@pytest.mark.parametrize(("kind", "conditions"), [("conditional", 1), ("kernel", 0)])
+@pytest.mark.parametrize(
+    ("kind", "conditions"),
+    [pytest.param("conditional", 1, marks=pytest.mark.slow), ("kernel", 0)],
+)
 def test_a_kernel_has_no_condition_around_it(
     make_pushes: Callable[..., Pushes], kind: str, conditions: int
 ) -> None:

@@ -15,15 +15,15 @@ MEANS = STEPS / 2  # of the two workers' gradients
 EXAMPLES = BATCH * STEPS
 
 EACH = {
-    "asynchronous": tfps.Asynchronous(),
-    "bounded": tfps.BoundedStaleness(1),
-    "dynamic": tfps.DynamicBoundedStaleness(1, 3),
+    "asynchronous": (tfps.Asynchronous(), 2),  # optimizer calls
+    "bounded": (tfps.BoundedStaleness(1), 2),
+    "dynamic": (tfps.DynamicBoundedStaleness(1, 3), 1),
 }
 
 
-@pytest.mark.parametrize("mode", EACH.values(), ids=EACH)
-def test_fit_applies_each_gradient_once(fit_jobs: Jobs[FitJob], mode: Any) -> None:
-    job = fit_jobs(mode, calls=2)
+@pytest.mark.parametrize(("mode", "calls"), EACH.values(), ids=EACH)
+def test_fit_applies_each_gradient_once(fit_jobs: Jobs[FitJob], mode: Any, calls: int) -> None:
+    job = fit_jobs(mode, calls=calls)
     assert job.counts == [STEPS, STEPS]
     assert (job.examples, job.dropped) == (EXAMPLES, 0)
     stats = job.strategy.stats()
@@ -78,9 +78,11 @@ def test_fit_with_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
     assert job.examples == EXAMPLES
 
 
-@pytest.mark.parametrize("mode", EACH.values(), ids=EACH)
-def test_functions_apply_each_gradient_once(function_jobs: Jobs[FunctionJob], mode: Any) -> None:
-    job = function_jobs(mode, calls=2)
+@pytest.mark.parametrize(("mode", "calls"), EACH.values(), ids=EACH)
+def test_functions_apply_each_gradient_once(
+    function_jobs: Jobs[FunctionJob], mode: Any, calls: int
+) -> None:
+    job = function_jobs(mode, calls=calls)
     assert job.counts == [STEPS, STEPS]
     assert job.strategy.stats().fallback_steps == 0
 

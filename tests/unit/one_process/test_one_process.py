@@ -102,6 +102,7 @@ class Largest(keras.metrics.Metric):
         return self.largest
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("compiled_items", [server_update.COMPILED_ITEMS, 0])
 def test_a_step_leaves_a_part_of_a_merged_metric_alone(
     make_strategy: Make, monkeypatch: pytest.MonkeyPatch, compiled_items: int

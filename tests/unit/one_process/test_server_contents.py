@@ -119,7 +119,7 @@ def opened() -> Iterator[OpenedResources]:
     context.remove_op_callback(made.note)
 
 
-@pytest.mark.quick("synchronous")
+@pytest.mark.quick("bounded")
 @pytest.mark.parametrize("name", MODES)
 def test_the_record_is_what_servers_hold(
     make_strategy: Make, opened: OpenedResources, name: str
