@@ -15,32 +15,21 @@ from tfps.transport.service import Service
 
 
 class VariableRecord(NamedTuple):
-    """How a variable is made.
+    """How a variable is made."""
 
-    Args:
-        shape: of its value.
-        dtype: of it.
-        initial_value: an array, or a callable that returns it on the server; None: zeros, until
-            the value that a checkpoint has is restored.
-    """
-
-    shape: tf.TensorShape
-    dtype: tf.DType
+    shape: tf.TensorShape  # of its value
+    dtype: tf.DType  # of it
+    # An array, or a callable that returns it on the server; None: zeros, until the value that
+    # a checkpoint has is restored.
     initial_value: Any = None
 
 
 class ServedPlan(NamedTuple):
-    """A service as it was installed.
+    """A service as it was installed."""
 
-    Args:
-        service: describes the functions.
-        functions: server functions, in the order of the service's entries.
-        hot: the position of the one that steps call.
-    """
-
-    service: Service
-    functions: tuple[Any, ...]
-    hot: int = 0
+    service: Service  # describes the functions
+    functions: tuple[Any, ...]  # server functions, in the order of the service's entries
+    hot: int = 0  # the position of the one that steps call
 
 
 class ServerContents:

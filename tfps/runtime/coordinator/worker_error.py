@@ -91,13 +91,7 @@ def own_frames(frames: Sequence[FrameSummary]) -> list[FrameSummary]:
 
 
 def explain(error: Exception, graphs: Sequence[Any], *, place: str) -> None:
-    """Replace TensorFlow's text of an error, which shows every frame of every library twice.
-
-    Args:
-        error: what a traced function raised; only a `tf.errors.OpError` is changed.
-        graphs: in which the operation may be.
-        place: where it ran, such as ``on worker 0``.
-    """
+    """Replace TensorFlow's text of an error, which shows every frame of every library twice."""
     if isinstance(error, tf.errors.OpError) and _NODE.search(error.message):
         private.replace_message(error, _tell(parse(error.message), graphs, place))
 

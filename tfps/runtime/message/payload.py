@@ -29,13 +29,7 @@ class Body(NamedTuple):
 
 
 def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None = None) -> Body:
-    """The body of a push to one server.
-
-    Args:
-        wire: of the push.
-        tensors: gradients, state, counts and a report, by name.
-        rows: of gradients of tables, which lie behind the rest.
-    """
+    """The body of a push to one server; rows of gradients of tables lie behind the rest."""
     body = Body(tf.zeros([0], tf.uint8)) if rows is None else rows
     return body._replace(segments=Segments.of(wire.request, tensors))
 
@@ -43,13 +37,7 @@ def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None =
 def decode(
     layouts: Sequence[Layout], payloads: Sequence[tf.Tensor], variables: Iterable[Any]
 ) -> list[tuple[Any, tf.Tensor]]:
-    """Variables and their values, from what servers have sent; without those that did not come.
-
-    Args:
-        layouts: of each server's payload: values of shards, by name.
-        payloads: of the servers.
-        variables: Keras variables on servers.
-    """
+    """Variables and their values, from what servers have sent; without those that did not come."""
     values: dict[str, tf.Tensor] = {}
     for layout, payload in zip(layouts, payloads, strict=True):
         values.update(unpack(layout, payload))

@@ -111,13 +111,7 @@ def in_shards(
     *,
     name: Callable[[Any], str] = name_of,
 ) -> dict[str, tf.Tensor]:
-    """Tensors of variables as those of their shards, by name.
-
-    Args:
-        variables: whose tensors they are.
-        value_of: a variable's tensor.
-        name: of a shard's tensor.
-    """
+    """Tensors of variables as those of their shards, by name."""
     return {
         name(shard): part
         for variable in variables

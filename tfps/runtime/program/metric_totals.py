@@ -28,11 +28,6 @@ class MetricTotals:
     A report holds, for each variable, what a step has added to its value after a reset; or, where
     states are merged, the value itself. At its end stands, for each unproven metric, whether its
     states were found not to add up.
-
-    Args:
-        variables: Keras variables of metrics.
-        bases: their values after a reset.
-        merging: how their states become one.
     """
 
     def __init__(self, variables: Sequence[Any], bases: Sequence[Array], merging: Merging) -> None:

@@ -30,44 +30,29 @@ def is_seed(variable: Any) -> bool:
 
 @dataclass(frozen=True)
 class Program:
-    """A step as data: found by tracing it once, then compiled for workers and servers.
+    """A step as data: found by tracing it once, then compiled for workers and servers."""
 
-    Args:
-        name: distinguishes the programs of one job.
-        step: the model's own step, from a batch to logs.
-        batch_spec: structure of `tf.TypeSpec` of a batch.
-        trains: whether its steps are training steps.
-        variables: Keras variables that live on servers and are pulled.
-        state: those of them that the step writes itself, such as moving averages.
-        merging: how the states of metrics become one.
-        metrics: metric state, accumulated on the ticket server.
-        totals: what a step reports of it.
-        seeds: seed generators, and how often a step draws from each.
-        calls: the exchanges of a step in order; empty for a step that trains nothing.
-        outputs: the structure that the step returns, as specs.
-        results: those of its outputs that are results of metrics.
-        devices: of every worker, which divide a step between them.
-        looked_up: those of the variables of which the step reads rows, and nothing else.
-        schedule: how workers go through its steps.
-    """
-
-    name: str
-    step: Callable[[Any], Any]
-    batch_spec: Any
-    trains: bool
-    merging: Merging = field(default_factory=Merging)
-    variables: Sequence[Any] = ()
-    state: Sequence[Any] = ()
-    metrics: Sequence[Any] = ()
+    name: str  # distinguishes the programs of one job
+    step: Callable[[Any], Any]  # the model's own step, from a batch to logs
+    batch_spec: Any  # structure of `tf.TypeSpec` of a batch
+    trains: bool  # whether its steps are training steps
+    merging: Merging = field(default_factory=Merging)  # how the states of metrics become one
+    variables: Sequence[Any] = ()  # Keras variables that live on servers and are pulled
+    state: Sequence[Any] = ()  # those of them that the step writes itself, such as moving averages
+    metrics: Sequence[Any] = ()  # metric state, accumulated on the ticket server
+    # What a step reports of it.
     totals: MetricTotals = field(default_factory=lambda: MetricTotals([], [], Merging()))
-    seeds: Sequence[Any] = ()
+    seeds: Sequence[Any] = ()  # seed generators, and how often a step draws from each
     draws_per_step: Sequence[int] = ()
+    # The exchanges of a step in order; empty for a step that trains nothing.
     calls: Sequence[OptimizerCall] = ()
-    outputs: Any = None
-    results: StepResults | None = None
+    outputs: Any = None  # the structure that the step returns, as specs
+    results: StepResults | None = None  # those of its outputs that are results of metrics
+    # Of every worker, which divide a step between them.
     devices: Devices = field(default_factory=Devices)
+    # Those of the variables of which the step reads rows, and nothing else.
     looked_up: Sequence[Any] = ()
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: Schedule = field(default_factory=Schedule)  # how workers go through its steps
 
     @property
     def ends_with_its_exchange(self) -> bool:

@@ -12,25 +12,15 @@ from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How workers of a program train by themselves.
+    """How workers of a program train by themselves."""
 
-    Args:
-        period_steps: from one exchange to the next.
-        elasticity: of `LocalSteps`.
-        calls: of optimizers, in the order of the step.
-        slots: what the optimizers keep on the worker, as Keras variables.
-        counts: those of them that count their updates.
-        rates: the learning rates that are variables; the servers' are everybody's.
-        adds_counts: the servers add what these have grown by.
-    """
-
-    period_steps: int
-    elasticity: float | None
-    calls: tuple[OptimizerCall, ...]
-    slots: tuple[Any, ...]
-    counts: tuple[Any, ...]
-    rates: tuple[Any, ...]
-    adds_counts: bool
+    period_steps: int  # from one exchange to the next
+    elasticity: float | None  # of `LocalSteps`
+    calls: tuple[OptimizerCall, ...]  # of optimizers, in the order of the step
+    slots: tuple[Any, ...]  # what the optimizers keep on the worker, as Keras variables
+    counts: tuple[Any, ...]  # those of them that count their updates
+    rates: tuple[Any, ...]  # the learning rates that are variables; the servers' are everybody's
+    adds_counts: bool  # the servers add what these have grown by
 
     @property
     def optimizers(self) -> tuple[Any, ...]:
@@ -66,22 +56,17 @@ class Regime(enum.Enum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the mode, and the way that a model is trained, make of a program's steps.
+    """What the mode, and the way that a model is trained, make of a program's steps."""
 
-    Args:
-        local: workers run the optimizers, and exchange after a period; None: servers run them.
-        in_rounds: pushes are applied in rounds of all workers.
-        is_bounded: a worker waits while it is too far ahead of the slowest.
-        adaptive_batches: how many batches such a round has for each worker, shared out by speed.
-        is_pipelined: a worker computes a step while the push of the one before is on its way.
-        tables: variables of which only rows travel; they are none of the program's ``variables``.
-    """
-
+    # Workers run the optimizers, and exchange after a period; None: servers run them.
     local: LocalTraining | None = None
-    in_rounds: bool = False
-    is_bounded: bool = False
+    in_rounds: bool = False  # pushes are applied in rounds of all workers
+    is_bounded: bool = False  # a worker waits while it is too far ahead of the slowest
+    # How many batches such a round has for each worker, shared out by speed.
     adaptive_batches: int = 1
+    # A worker computes a step while the push of the one before is on its way.
     is_pipelined: bool = False
+    # Variables of which only rows travel; they are none of the program's ``variables``.
     tables: Sequence[Any] = ()
 
     @property

@@ -42,17 +42,11 @@ class ByMember(Anyone):
 
 @dataclass(frozen=True)
 class ByTicket(ByMember):
-    """Each ticket counts once, from the worker that has it: a step of a program of `fit`.
+    """Each ticket counts once, from the worker that has it: a step of a program of `fit`."""
 
-    Args:
-        call_number: which of the step's optimizer calls.
-        hands_out: the last one on the ticket server: closes a ticket and hands out the next.
-        pipelined: workers compute a step while the one before is on its way.
-    """
-
-    call_number: int
-    hands_out: bool
-    pipelined: bool = False
+    call_number: int  # which of the step's optimizer calls
+    hands_out: bool  # the last one on the ticket server: closes a ticket and hands out the next
+    pipelined: bool = False  # workers compute a step while the one before is on its way
 
     has_keys: ClassVar[bool] = True
 
@@ -87,49 +81,31 @@ def close_acked(entries: Entries, header: Any, *, alive: Any, worker: Any) -> An
 
 @dataclass(frozen=True)
 class Terms:
-    """What a server function knows of a push before it comes.
+    """What a server function knows of a push before it comes."""
 
-    Args:
-        admission: whose pushes count.
-        is_update: they carry gradients; else only state such as moving averages.
-        in_rounds: the round, when it is complete, counts as the update.
-        drop_above: the staleness above which gradients are dropped; None: none are.
-    """
-
-    admission: Anyone
-    is_update: bool
-    in_rounds: bool = False
-    drop_above: int | None = None
+    admission: Anyone  # whose pushes count
+    is_update: bool  # they carry gradients; else only state such as moving averages
+    in_rounds: bool = False  # the round, when it is complete, counts as the update
+    drop_above: int | None = None  # the staleness above which gradients are dropped; None: none are
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A push that has come.
+    """A push that has come."""
 
-    Args:
-        header: of the request, field by field.
-        worker: the worker, as the ledger wants it.
-        is_ours: whether the request was made for this server function.
-        alive: whether the sender takes part; True where it need not.
-        is_worker: whether it is a worker, for who may be the coordinator as well.
-        applied_key: the largest key applied so far in this ticket's cell of the window, if its
-            pushes have keys.
-        quota: how many tickets the worker gets at once; None: one, as everybody.
-        in_time: whether its parameters came from the round at hand; True where there are none.
-        position: of the server in its rounds; None where there are none.
-        contribution: what it is to the rounds, as their gate knows it.
-    """
-
-    header: Sequence[Any]
-    worker: Any
-    is_ours: Any
-    alive: Any
-    is_worker: Any = True
+    header: Sequence[Any]  # of the request, field by field
+    worker: Any  # the worker, as the ledger wants it
+    is_ours: Any  # whether the request was made for this server function
+    alive: Any  # whether the sender takes part; True where it need not
+    is_worker: Any = True  # whether it is a worker, for who may be the coordinator as well
+    # The largest key applied so far in this ticket's cell of the window, if its pushes have
+    # keys.
     applied_key: Any = None
-    quota: Any = None
+    quota: Any = None  # how many tickets the worker gets at once; None: one, as everybody
+    # Whether its parameters came from the round at hand; True where there are none.
     in_time: Any = True
-    position: Any = None
-    contribution: Any = None
+    position: Any = None  # of the server in its rounds; None where there are none
+    contribution: Any = None  # what it is to the rounds, as their gate knows it
 
 
 @dataclass(frozen=True)

@@ -103,13 +103,7 @@ class PlanFunctions:
             native.read_value()
         ),
     ) -> Trace:
-        """What answers a request at once: decided, read and counted under the server's mutex.
-
-        Args:
-            decide: traces what a request changes, from its header and its payload.
-            held: what the reply brings.
-            read: traces the value of a variable or slab, for a request's header.
-        """
+        """What answers a request at once: decided, read and counted under the server's mutex."""
 
         def trace(
             header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor

@@ -31,60 +31,36 @@ from tfps.transport.message import COORDINATOR, Reply, Request
 
 @dataclass(frozen=True)
 class PushRequest:
-    """A push as it has come.
+    """A push as it has come."""
 
-    Args:
-        header: of the request.
-        tensors: that it brings, by name.
-        size: in bytes.
-        applied_key: see `Arrival`.
-    """
-
-    header: Sequence[tf.Tensor]
-    tensors: Mapping[str, Any]
-    size: Any
-    applied_key: tf.Tensor | None
+    header: Sequence[tf.Tensor]  # of the request
+    tensors: Mapping[str, Any]  # that it brings, by name
+    size: Any  # in bytes
+    applied_key: tf.Tensor | None  # see `Arrival`
 
 
 @dataclass(frozen=True)
 class PushOutcome:
-    """What has become of a push.
+    """What has become of a push."""
 
-    Args:
-        arrival: of it.
-        verdict: on it.
-        reply: the header of the reply, if it is answered at once.
-        done: after all changes.
-    """
-
-    arrival: Arrival
-    verdict: PushVerdict
-    reply: tf.Tensor
-    done: tf.Tensor
+    arrival: Arrival  # of it
+    verdict: PushVerdict  # on it
+    reply: tf.Tensor  # the header of the reply, if it is answered at once
+    done: tf.Tensor  # after all changes
 
 
 @dataclass(frozen=True)
 class Push:
-    """Traces the push of one optimizer call, whatever the mode and whoever sends it.
+    """Traces the push of one optimizer call, whatever the mode and whoever sends it."""
 
-    Args:
-        call: what it changes.
-        plan: of the request.
-        terms: whose pushes count, and when one is too late.
-        application: what becomes of an admitted one.
-        gate: when it is answered.
-        updates: of optimizers that may ask what workers were answered.
-        reports: where the step before is counted; None: not with this push.
-        quotas: how many tickets a worker gets next; None: one, or none with this push.
-    """
-
-    call: ServerOptimizerCall
-    plan: PlanHeader
-    terms: Terms
-    application: Application
-    gate: PushGate
-    updates: Sequence[ServerUpdate]
-    reports: Reports | None = None
+    call: ServerOptimizerCall  # what it changes
+    plan: PlanHeader  # of the request
+    terms: Terms  # whose pushes count, and when one is too late
+    application: Application  # what becomes of an admitted one
+    gate: PushGate  # when it is answered
+    updates: Sequence[ServerUpdate]  # of optimizers that may ask what workers were answered
+    reports: Reports | None = None  # where the step before is counted; None: not with this push
+    # How many tickets a worker gets next; None: one, or none with this push.
     quotas: Quotas | None = None
 
     def trace(

@@ -80,17 +80,14 @@ class RoundBarrier:
     """A push is a contribution to a round; it is answered when the round is complete.
 
     The version that a worker hears of is the server's position when its parameters were read.
-
-    Args:
-        call_id: see `consistency.rounds`.
-        weighs_examples: a push says how many examples its gradients come from; else all weigh the
-            same, as those of a scheduled function, whose batches are its own matter.
     """
 
     call: ServerOptimizerCall
     rounds: RoundGate
     contributions: Contributions
-    call_id: int
+    call_id: int  # see `consistency.rounds`
+    # A push says how many examples its gradients come from; else all weigh the same, as those
+    # of a scheduled function, whose batches are its own matter.
     weighs_examples: bool
 
     @property

@@ -21,18 +21,14 @@ class RoundPull:
     """Traces the answer to a pull that may have to wait for a round.
 
     A worker asks all servers for the same round, and again until all of them are at its begin.
-
-    Args:
-        enters: the worker takes part from that round on; else it does so already.
-        joins: a new incarnation of the worker is let in by the same request.
     """
 
     server: Server
     rounds: RoundGate
     plan: PlanHeader
     held: Parts
-    enters: bool
-    joins: bool
+    enters: bool  # the worker takes part from that round on; else it does so already
+    joins: bool  # a new incarnation of the worker is let in by the same request
 
     def trace(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor

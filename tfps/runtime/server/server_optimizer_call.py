@@ -37,17 +37,12 @@ class Update(Protocol):
 
 @dataclass(frozen=True)
 class ServerOptimizerCall:
-    """Traces the changes of one call on one server; all of it runs under the server's mutex.
-
-    Args:
-        is_last: whether the step ends with it.
-        optimizer: that the step calls; None: the call carries only state.
-    """
+    """Traces the changes of one call on one server; all of it runs under the server's mutex."""
 
     wire: CallWire
     number: int
-    is_last: bool
-    optimizer: Any
+    is_last: bool  # whether the step ends with it
+    optimizer: Any  # that the step calls; None: the call carries only state
     server: Server
     update_of: Callable[[Any], Update]
 
@@ -86,14 +81,7 @@ class ServerOptimizerCall:
     def apply_masked(
         self, tensors: Mapping[str, Any], arrival: Arrival, verdict: PushVerdict, *, rate: tf.Tensor
     ) -> None:
-        """Apply each push at once, or leave all as it is; traced in what XLA compiles.
-
-        Args:
-            tensors: of a request, by name.
-            arrival: of the push.
-            verdict: on it.
-            rate: the learning rate.
-        """
+        """Apply each push at once, or leave all as it is; traced in what XLA compiles."""
         context = replace(self._context(arrival, verdict), may_be_compiled=False, rate=rate)
         keeps = contextlib.nullcontext()
         with keeps if verdict.fresh is True else masked_assignments(verdict.fresh):

@@ -54,13 +54,7 @@ class PeriodStep(FitStep):
         return report
 
     def end_period(self, done: State, *, begin: tf.Tensor, waited: tf.Tensor) -> None:
-        """The one exchange of the period.
-
-        Args:
-            done: by its steps.
-            begin: a timestamp from before the first of them.
-            waited: for the first batch, in microseconds.
-        """
+        """The one exchange of the period."""
         raise NotImplementedError
 
     def _new_state(self, variable: Any) -> tf.Tensor:

@@ -153,13 +153,7 @@ class Step:
         *,
         call_number: int | None = None,
     ) -> None:
-        """Take each variable and its value from what all servers have replied.
-
-        Args:
-            payloads: of the replies.
-            take: what to do with them.
-            call_number: of the push that is answered; None: all variables have come.
-        """
+        """Take each variable and its value from what all servers have replied."""
         layouts = [
             server.parameter_layout if call_number is None else server.wires[call_number].reply
             for server in self.servers
