@@ -18,7 +18,7 @@ STOP_TIMEOUT_S = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Watch(Protocol):
+class WorkerHealth(Protocol):
     """Who knows how the workers are, and gives them no more work where need be."""
 
     def answers(self, worker: int) -> bool:
@@ -28,7 +28,7 @@ class Watch(Protocol):
         """Give a worker that is gone no more work until it is connected again; answers whether."""
 
 
-class NoWatch:
+class UnknownHealth:
     """Nobody: who accepts a connection counts as answering, and work is handed out to anybody."""
 
     def answers(self, worker: int) -> bool:
@@ -55,14 +55,14 @@ class FailureHandler(private.WorkerPreemptionHandler):
         away: the workers that were lost and are not taken in yet; their threads wait.
         left_out: the workers that are not part of the cluster now though no thread waits for them.
         connects: whether the cluster is being connected anew, which begins once no function runs.
-        watch: asked how workers are.
+        health: asked how workers are.
     """
 
     def __init__(self, server_def: Any, cluster: Any) -> None:
         self.away: frozenset[int] = frozenset()
         self.left_out: frozenset[int] = frozenset()
         self.connects = False
-        self.watch: Watch = NoWatch()
+        self.health: WorkerHealth = UnknownHealth()
         self._addresses: dict[int, str] = {
             index: address
             for job in (server_def.cluster.job if server_def is not None else ())
@@ -145,11 +145,11 @@ class FailureHandler(private.WorkerPreemptionHandler):
     def _connect(self) -> bool:
         """Connect the cluster anew with the workers that are there; answers whether it is done."""
         there = self._there(self._addresses)
-        if not all(map(self.watch.answers, there)):
+        if not all(map(self.health.answers, there)):
             return False
         gone = frozenset(self._addresses) - there
         with self._cluster_update_lock:
-            left_out = frozenset(w for w in gone - self.away if self.watch.lose(w))
+            left_out = frozenset(w for w in gone - self.away if self.health.lose(w))
             self.left_out |= left_out  # before they are gone from the cluster
             self.connects = True
             try:

@@ -91,7 +91,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             membership = runtime.warm_up
         queue.watch(membership)
         tell_of_return(self, queue.comes_back)
-        private.failure_handler(self).watch = strategy._guard
+        private.failure_handler(self).health = strategy._guard
 
     def schedule(
         self,
