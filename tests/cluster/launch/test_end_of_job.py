@@ -84,7 +84,7 @@ from tfps.cluster import ClusterSpec, announce_at_exit
 spec = ClusterSpec.from_environment()
 announce_at_exit(spec)
 strategy = tf.distribute.ParameterServerStrategy(spec.tf_resolver())
-coordinator = tfps.ClusterCoordinator(strategy)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 with strategy.scope():
     variable = tf.Variable(1.0)
 print(coordinator.schedule(tf.function(lambda: variable + 1.0)).fetch(), flush=True)
