@@ -17,32 +17,20 @@ from tests.unit.numbers.modes.warm_up_job import (
     MODES,
     STEPS,
     WORKERS,
-    Job,
+    Make,
     X,
+    jobs_on,
 )
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
 
 
-Make = Callable[[Any], Job]
-
-
 @pytest.fixture
 def make(cluster: Callable[..., LocalCluster]) -> Iterator[Make]:
     """Jobs on the module's cluster."""
-    jobs: list[Job] = []
-
-    def make(mode: Any) -> Job:
-        resolver = cluster(workers=WORKERS, ps=2).cluster_resolver
-        jobs.append(
-            Job(tfps.ParameterServerStrategy(resolver, placement="round_robin", consistency=mode))
-        )
-        return jobs[-1]
-
-    yield make
-    for job in jobs:
-        job.strategy.close()
+    with jobs_on(cluster) as make:
+        yield make
 
 
 @pytest.mark.slow

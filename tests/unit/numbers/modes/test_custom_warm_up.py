@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -20,33 +19,21 @@ from tests.unit.numbers.modes.warm_up_job import (
     MODES,
     STEPS,
     WORKERS,
-    Job,
+    Make,
     Training,
     X,
+    jobs_on,
 )
 from tfps.testing import OneProcess
 
 pytestmark = pytest.mark.timeout(240)
 
 
-Make = Callable[[Any], Job]
-
-
 @pytest.fixture
 def make(cluster: Callable[..., OneProcess]) -> Iterator[Make]:
     """Jobs on the module's cluster."""
-    jobs: list[Job] = []
-
-    def make(mode: Any) -> Job:
-        resolver = cluster(workers=WORKERS, ps=2).cluster_resolver
-        jobs.append(
-            Job(tfps.ParameterServerStrategy(resolver, placement="round_robin", consistency=mode))
-        )
-        return jobs[-1]
-
-    yield make
-    for job in jobs:
-        job.strategy.close()
+    with jobs_on(cluster) as make:
+        yield make
 
 
 @pytest.mark.quick("synchronous")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -130,3 +132,27 @@ class Job:
 def _mean(models: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
     """Of the weights of several models."""
     return [np.mean(weights, axis=0) for weights in zip(*models, strict=True)]
+
+
+Make = Callable[[Mode], Job]
+
+
+@contextlib.contextmanager
+def jobs_on(cluster: Callable[..., Any]) -> Iterator[Make]:
+    """Makes jobs of modes, which are closed at the end.
+
+    Args:
+        cluster: gives one of so many workers and servers.
+    """
+    jobs: list[Job] = []
+
+    def make(mode: Mode) -> Job:
+        resolver = cluster(workers=WORKERS, ps=2).cluster_resolver
+        jobs.append(
+            Job(tfps.ParameterServerStrategy(resolver, placement="round_robin", consistency=mode))
+        )
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.strategy.close()
