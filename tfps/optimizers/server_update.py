@@ -14,6 +14,7 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.compiled_function import compiled_function
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.shards import cut, rule_of, shards_of
 from tfps.consistency.optimizer_limits import together_problem
@@ -385,7 +386,7 @@ def _apply_compiled(optimizer: Any, gradients: Sequence[tf.Tensor], variables: l
     """
     optimizer.__dict__["_learning_rate"] = tf.convert_to_tensor(optimizer.learning_rate)
 
-    @tf.function(jit_compile=True, autograph=False)
+    @compiled_function
     def update(*values: tf.Tensor) -> None:
         with private.default_replica_context():
             optimizer.apply(list(values), variables)

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.compiled_function import compiled_function
 from tfps.consistency.server_ledger import ServerEntries
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
@@ -122,7 +123,7 @@ class Push:
         traced: list[tuple[Arrival, PushVerdict]] = []
         rate, begin = call.rate(), tf.timestamp()
 
-        @tf.function(jit_compile=True, autograph=False)
+        @compiled_function
         def kernel(header: Any, tensors: Any, applied_key: Any) -> list[Any]:
             inside = PushRequest(header, tensors, request.size, applied_key)
             entries = ledger.entries()
