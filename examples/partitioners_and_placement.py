@@ -36,7 +36,7 @@ def main():
         # what is large is divided evenly.
         variable_partitioner=ByRule({"words": RowHash()}, otherwise=Balanced()),
         # The last layer goes to server 0; everything else to the server with the fewest bytes.
-        placement=tfps.placement.ByRule({"answer": 0}, otherwise=tfps.placement.LeastLoaded()),
+        placement=tfps.placement.ByPath({"answer": 0}, otherwise=tfps.placement.LeastLoaded()),
     )
     with strategy.scope():
         model = make_model()

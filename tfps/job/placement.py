@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfps.config.schema import PlacementSection
 from tfps.errors import ConfigError
-from tfps.placement.policy import ByRule, Placement, resolve
+from tfps.placement.policy import ByPath, Placement, resolve
 
 
 def placement_of(section: PlacementSection) -> Placement:
@@ -14,7 +14,7 @@ def placement_of(section: PlacementSection) -> Placement:
         ConfigError: a rule is no regular expression.
     """
     policy = resolve(section.policy)
-    return ByRule(section.rules, otherwise=policy) if section.rules else policy
+    return ByPath(section.rules, otherwise=policy) if section.rules else policy
 
 
 def rule_problems(section: PlacementSection) -> list[str]:

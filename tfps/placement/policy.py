@@ -67,7 +67,7 @@ class RoundRobin:
 
 
 @dataclass(frozen=True)
-class ByRule:
+class ByPath:
     """The first pattern that is found in a variable's path decides.
 
     For what a policy cannot know: that a table has a machine of its own, or that two towers shall
@@ -82,7 +82,7 @@ class ByRule:
 
     Example:
 
-    >>> placement = ByRule({"embedding/": 1, "^tower_b/": RoundRobin()})
+    >>> placement = ByPath({"embedding/": 1, "^tower_b/": RoundRobin()})
     >>> table = Newcomer("model/embedding/embeddings", size_bytes=4000)
     >>> placement.choose(table, bytes_per_server=[0, 9000], variables_placed=0)
     1
@@ -96,7 +96,7 @@ class ByRule:
         if not _chooses(self.otherwise):
             problems.append(f"otherwise: received {self.otherwise!r}, expected {EXPECTED}")
         if problems:
-            raise ConfigError(problems, source="ByRule")
+            raise ConfigError(problems, source="ByPath")
 
     def choose(
         self, newcomer: Newcomer, *, bytes_per_server: Sequence[int], variables_placed: int
@@ -134,7 +134,7 @@ def server_problems(placement: Placement | str, *, servers: int, source: str = "
         servers: how many there are.
         source: who says so, where that is worth a word.
     """
-    if not isinstance(placement, ByRule):
+    if not isinstance(placement, ByPath):
         return []
     there = f"{servers} parameter servers" + (f" of {source}" if source else "")
     problems = [

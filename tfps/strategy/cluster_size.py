@@ -45,8 +45,8 @@ def size_problems(
 
     Example:
 
-    >>> from tfps.placement.policy import ByRule
-    >>> size_problems(mode=None, placement=ByRule({"conv": 1}), size=ClusterSize(2, servers=1))
+    >>> from tfps.placement.policy import ByPath
+    >>> size_problems(mode=None, placement=ByPath({"conv": 1}), size=ClusterSize(2, servers=1))
     ["placement.rules: received server 1 for 'conv' with 1 parameter servers; expected 0 to 0"]
     """
     problems = []

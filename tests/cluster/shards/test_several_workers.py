@@ -41,14 +41,3 @@ def test_synchronous_workers_give_the_numbers_of_one_process(
     local.set_weights(begin)
     fit(local, batch_size=2 * BATCH)  # the union of two workers' batches
     assert_same(found, local.get_weights(), tolerance=2e-6)
-
-
-MODES = {
-    "bounded": tfps.BoundedStaleness(bound_steps=1),
-    "local": tfps.LocalSteps(period_steps=3),
-    "elastic": tfps.LocalSteps(period_steps=2, elasticity=0.4),
-    "local rounds": tfps.LocalSteps(period_steps=2, synchronous=True),
-    "adaptive": tfps.Synchronous(adaptive_batches=2),
-    "pipelined": tfps.Asynchronous(pipeline_steps=1),
-    "warm-up": tfps.Asynchronous(warm_up_steps=2),
-}

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.unit.numbers.comparison import LABELS, LOCAL, cross_entropy, densify
+from tests.unit.numbers.comparison import LABELS, LOCAL, densify
+from tests.unit.numbers.tables import tables_model
 from tfps.runtime.program.tables import LEAST_TABLE_BYTES
 
 ROWS, WIDTH = 20_000, 16
@@ -30,15 +31,8 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 def small_tables(optimizer: Callable[[], Any] = OPTIMIZERS["adam"]) -> keras.Model:
     """Two tables, one of them looked up twice."""
-    inputs = keras.Input((5,), dtype="int32")
-    shared = keras.layers.Embedding(ROWS, WIDTH, name="shared")
-    own = keras.layers.Embedding(ROWS, WIDTH, name="own", mask_zero=True)
-    merged = keras.layers.Concatenate()([shared(inputs), own(inputs), shared(inputs[:, ::-1])])
-    x = keras.layers.Dense(6, "tanh")(keras.layers.Flatten()(merged))
-    model = keras.Model(inputs, keras.layers.Dense(3)(x))
-    model.compile(optimizer(), cross_entropy(), metrics=["accuracy"])
     assert TABLE_BYTES >= LEAST_TABLE_BYTES
-    return model
+    return tables_model(optimizer, rows=ROWS, width=WIDTH)
 
 
 def step_of(model: keras.Model, calls: int) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:

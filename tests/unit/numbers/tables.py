@@ -55,11 +55,11 @@ LAZY: dict[str, Make] = {
 }
 
 
-def tables_model(optimizer: Make, *, rows: int = ROWS) -> keras.Model:
+def tables_model(optimizer: Make, *, rows: int = ROWS, width: int = WIDTH) -> keras.Model:
     """Two tables, one of them looked up twice."""
     inputs = keras.Input((5,), dtype="int32")
-    shared = keras.layers.Embedding(rows, WIDTH, name="shared")
-    own = keras.layers.Embedding(rows, WIDTH, name="own", mask_zero=True)
+    shared = keras.layers.Embedding(rows, width, name="shared")
+    own = keras.layers.Embedding(rows, width, name="own", mask_zero=True)
     merged = keras.layers.Concatenate()([shared(inputs), own(inputs), shared(inputs[:, ::-1])])
     x = keras.layers.Dense(6, "tanh")(keras.layers.Flatten()(merged))
     model = keras.Model(inputs, keras.layers.Dense(3)(x))

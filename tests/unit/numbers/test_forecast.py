@@ -12,7 +12,7 @@ import pytest
 import tfps
 from tfps.errors import ConfigError
 from tfps.partitioners import Balanced, FixedShardsPartitioner, Whole
-from tfps.placement import ByRule, LeastLoaded, RoundRobin
+from tfps.placement import ByPath, LeastLoaded, RoundRobin
 from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast
 from tfps.strategy.rehearsal import Rehearsal
@@ -20,7 +20,7 @@ from tfps.testing import OneProcess
 
 pytestmark = pytest.mark.timeout(180)
 
-BY_RULE = ByRule({"embedding/": 1, "dense/bias": 1}, otherwise=RoundRobin())
+BY_PATH = ByPath({"embedding/": 1, "dense/bias": 1}, otherwise=RoundRobin())
 
 
 def _model() -> keras.Model:
@@ -47,7 +47,7 @@ def _fit(model: Any) -> None:
     ("placement", "partitioner"),
     [
         (LeastLoaded(), Whole()),
-        (BY_RULE, Whole()),
+        (BY_PATH, Whole()),
         (LeastLoaded(), Balanced(min_shard_bytes=64)),
         (RoundRobin(), FixedShardsPartitioner(3)),
     ],
@@ -79,7 +79,7 @@ def test_a_forecast_comes_true(
 def test_a_rule_for_a_server_that_is_not_there(cluster: Callable[..., OneProcess]) -> None:
     with pytest.raises(ConfigError, match="received server 2 for 'table' with 2 parameter"):
         tfps.ParameterServerStrategy(
-            cluster(workers=1, ps=2).cluster_resolver, placement=ByRule({"table": 2})
+            cluster(workers=1, ps=2).cluster_resolver, placement=ByPath({"table": 2})
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from tfps.placement.forecast import PROCESS_BYTES, Forecast, Wanted, imbalance
-from tfps.placement.policy import ByRule, LeastLoaded, RoundRobin
+from tfps.placement.policy import ByPath, LeastLoaded, RoundRobin
 
 SHAPES = st.lists(st.integers(0, 8), max_size=3).map(tuple)
 
@@ -61,7 +61,7 @@ def test_rules_and_counts_see_what_a_strategy_sees() -> None:
         Wanted("b/kernel", (2,), "float32"),
         Wanted("table", (2,), "float32"),
     ]
-    forecast = Forecast.of(wanted, servers=3, placement=ByRule({"table": 1}, RoundRobin()))
+    forecast = Forecast.of(wanted, servers=3, placement=ByPath({"table": 1}, RoundRobin()))
     assert forecast.places == (0, 0, 2, 1)  # TensorFlow counts slots as well
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from tfps.errors import ConfigError
 from tfps.placement.policy import (
     ALIASES,
-    ByRule,
+    ByPath,
     LeastLoaded,
     Newcomer,
     Placement,
@@ -87,14 +87,14 @@ def _by(placement: Placement, path: str, loads: Sequence[int] = (9, 0, 5)) -> in
 
 
 def test_the_first_rule_that_is_found_in_the_path_decides() -> None:
-    placement = ByRule({"embedding/": 2, "^tower_b/": RoundRobin(), "kernel$": 0})
+    placement = ByPath({"embedding/": 2, "^tower_b/": RoundRobin(), "kernel$": 0})
     assert _by(placement, "model/embedding/embeddings") == 2
     assert _by(placement, "tower_b/dense/kernel") == 0  # the third of three, by count
     assert _by(placement, "tower_a/dense/kernel") == 0
     assert _by(placement, "tower_a/dense/bias") == 1  # the one that holds least
-    assert _by(ByRule({}, otherwise=ByRule({"": 2})), "anything") == 2
-    assert _by(ByRule({"a": "round_robin"}, otherwise="least_loaded"), "table") == 0
-    assert _by(ByRule({"a": "round_robin"}, otherwise="least_loaded"), "query") == 1
+    assert _by(ByPath({}, otherwise=ByPath({"": 2})), "anything") == 2
+    assert _by(ByPath({"a": "round_robin"}, otherwise="least_loaded"), "table") == 0
+    assert _by(ByPath({"a": "round_robin"}, otherwise="least_loaded"), "query") == 1
     assert resolve(placement) is placement
 
 
@@ -110,7 +110,7 @@ def test_the_first_rule_that_is_found_in_the_path_decides() -> None:
 )
 def test_a_rule_that_is_none(rules: Any, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        ByRule(rules)
+        ByPath(rules)
     (problem,) = caught.value.problems
     assert problem.startswith(expected)
 
@@ -118,13 +118,13 @@ def test_a_rule_that_is_none(rules: Any, expected: str) -> None:
 @pytest.mark.parametrize("wrong", ["least_filled", 1, RoundRobin, ["round_robin"]])
 def test_what_rules_leave_goes_to_a_policy(wrong: Any) -> None:
     with pytest.raises(ConfigError) as caught:
-        ByRule({}, otherwise=wrong)
+        ByPath({}, otherwise=wrong)
     (problem,) = caught.value.problems
     assert problem.startswith(f"otherwise: received {wrong!r}, expected an object with")
 
 
 def test_rules_for_servers_that_are_not_there() -> None:
-    placement = ByRule({"a": 1, "b": 2, "c": ByRule({"d": 5})})
+    placement = ByPath({"a": 1, "b": 2, "c": ByPath({"d": 5})})
     assert server_problems(placement, servers=6) == []
     assert server_problems(LeastLoaded(), servers=1) == []
     problems = server_problems(placement, servers=2)

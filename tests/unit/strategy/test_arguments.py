@@ -122,6 +122,6 @@ def test_partitioners_of_both_kinds_are_taken() -> None:
 
 
 def test_a_rule_for_a_server_that_is_not_there() -> None:
-    placement = tfps.placement.ByRule({"table": 1})
+    placement = tfps.placement.ByPath({"table": 1})
     with pytest.raises(ConfigError, match="received server 1 for 'table' with 1 parameter servers"):
         check_arguments(**{**GOOD, "placement": placement})
