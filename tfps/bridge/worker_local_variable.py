@@ -22,7 +22,7 @@ def worker_local_name(keras_variable: Any, role: str = ON_WORKER) -> str:
     return f"{keras_variable._value.shared_name}_{role}"
 
 
-class KeptTensor(private.BaseResourceVariable):
+class WorkerLocalTensor(private.BaseResourceVariable):
     """A named resource on the worker.
 
     Every closure of the job finds it again. A worker process that is new has none: it is not
@@ -83,7 +83,7 @@ class KeptTensor(private.BaseResourceVariable):
         tf.cond(self.is_kept, lambda: tf.constant(0), load)
 
 
-class WorkerLocalVariable(KeptTensor):
+class WorkerLocalVariable(WorkerLocalTensor):
     """One in the place of a Keras variable that lives on a server.
 
     Args:

@@ -16,7 +16,7 @@ class WorkerAt(NamedTuple):
     """Whose gradients a server applies, or whom it answers.
 
     Args:
-        slot: int64 scalar, the worker.
+        worker: int64 scalar, its index.
         version: int64 scalar, the server's, that its gradients were computed from, or that it is
             answered with.
         is_worker: bool scalar; False for the coordinator, for which nothing is stale.

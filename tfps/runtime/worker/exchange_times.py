@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfps.bridge.worker_local_variable import KeptTensor
+from tfps.bridge.worker_local_variable import WorkerLocalTensor
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.transport.message import Request
@@ -22,7 +22,9 @@ class ExchangeTimes:
 
     def __init__(self, runtime: Runtime) -> None:
         runtime.local_times.note_name(NAME)
-        self._latest = KeptTensor(NAME, container=runtime.container, shape=(2,), dtype=tf.int64)
+        self._latest = WorkerLocalTensor(
+            NAME, container=runtime.container, shape=(2,), dtype=tf.int64
+        )
 
     def fields(self) -> Fields:
         """What the next push says."""
