@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tfps.consistency.ledger import Entries, Status
+from tfps.consistency.ledger import Ledger, Status
 from tfps.consistency.logic import Logic
 
 NONE = 0  # of a push's gradients are dropped
@@ -21,7 +21,7 @@ class Admission:
 
 
 def admit(
-    entries: Entries,
+    ledger: Ledger,
     *,
     alive: Any,
     is_new: Any,
@@ -32,30 +32,30 @@ def admit(
     """Decide on a push, and count it; a condition that is True holds for every push.
 
     Args:
-        entries: the server's ledger.
+        ledger: of the server.
         alive: whether the sender takes part.
         is_new: whether it has not been applied before.
         in_time: whether its gradients are not too old.
         counts_update: a fresh one is an update of the server's variables, by itself.
         staleness_bin: where its staleness is counted; None: it carries no gradients.
     """
-    layout, logic = entries.layout, entries.logic
+    layout, logic = ledger.layout, ledger.logic
     known = every(logic, alive, is_new)
     fresh = every(logic, known, in_time)
     accepted = either(logic, in_time, int(Status.OK), int(Status.LATE))
     status = either(logic, is_new, accepted, int(Status.DUPLICATE))
     status = either(logic, alive, status, int(Status.EVICTED))
-    entries.count_if(alive, layout.EXCHANGES)
+    ledger.count_if(alive, layout.EXCHANGES)
     if is_new is not True:
-        entries.count_if(alive, layout.DUPLICATES, logic.choose(is_new, 0, 1))
+        ledger.count_if(alive, layout.DUPLICATES, logic.choose(is_new, 0, 1))
     dropped = either(logic, in_time, NONE, either(logic, is_new, 1, NONE))
     dropped = either(logic, alive, dropped, 1)
     if dropped is not NONE:
-        entries.count(layout.DROPPED, dropped)
+        ledger.count(layout.DROPPED, dropped)
     if counts_update:
-        entries.count_if(fresh, layout.VERSION)
+        ledger.count_if(fresh, layout.VERSION)
     if staleness_bin is not None:
-        entries.count_if(fresh, layout.staleness(staleness_bin))
+        ledger.count_if(fresh, layout.staleness(staleness_bin))
     return Admission(known=known, fresh=fresh, status=status)
 
 

@@ -5,11 +5,10 @@ on Python integers and on tensors alike. No TensorFlow: property tests run the s
 servers run.
 
 A *ticket* is the right to one worker step on one batch. Server 0 hands tickets out; the next one
-rides on the reply to a push. A ticket stays on its worker's account until the worker's *next*
-request, which proves that every server has answered the previous one. When a worker is lost, all
-tickets of its account go back, another worker repeats them, and servers that had applied one
-answer `duplicate`. So each ticket is applied once on every server, and closed (its metrics and
-examples counted) once.
+rides on the reply to a push. A ticket stays with its worker until the worker's *next* request,
+which proves that every server has answered the previous one. When a worker is lost, all its
+tickets go back, another worker repeats them, and servers that had applied one answer `duplicate`.
+So each ticket is applied once on every server, and closed (its metrics and examples counted) once.
 
 A worker that takes several batches for one push (see `quota`) gets as many consecutive tickets at
 once. They go by the first of them, and stay together until they are closed.
@@ -46,7 +45,7 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True)
 class LedgerLayout:
-    """Where each account lies in the vector.
+    """Where each field lies in the vector: a cell for the server, or one for each worker.
 
     Args:
         workers: how many workers can take part.
@@ -101,7 +100,7 @@ class LedgerLayout:
 
     @property
     def most_returned(self) -> int:
-        """How many tickets can have come back: a worker's account holds three at most."""
+        """How many tickets can have come back: a worker has three at most."""
         return 3 * self.workers
 
     def clock(self, worker: Any) -> Any:
@@ -171,14 +170,14 @@ class LedgerLayout:
         """The ledger of a new server."""
         cells = [0] * self.size
         for worker in range(self.workers):
-            for account in (self.held, self.unclosed, self.ahead):
-                cells[account(worker)] = NO_TICKET
+            for field in (self.held, self.unclosed, self.ahead):
+                cells[field(worker)] = NO_TICKET
             cells[self.begins(worker)], cells[self.wanted(worker)] = NEVER, NOTHING
         return cells
 
 
-class Entries:
-    """Reads cells and collects changes, which are made at once after all was decided.
+class Ledger:
+    """The ledger in the hands of a decision, whose changes are made at once after all was decided.
 
     A cell is either written, and then once, or added to; what is read is always the cell before.
 
@@ -224,94 +223,94 @@ def key_of(ticket: Any, call_number: Any) -> Any:
 
 
 def close(
-    entries: Entries, *, alive: Any, worker: Any, ticket: Any, steps: Any, examples: Any
+    ledger: Ledger, *, alive: Any, worker: Any, ticket: Any, steps: Any, examples: Any
 ) -> Any:
     """Close the ticket that a worker pushed before; answers whether it is counted now."""
-    layout, logic = entries.layout, entries.logic
+    layout, logic = ledger.layout, ledger.logic
     closed = logic.both(
-        logic.both(alive, ticket >= 0), entries.read(layout.unclosed(worker)) == ticket
+        logic.both(alive, ticket >= 0), ledger.read(layout.unclosed(worker)) == ticket
     )
-    entries.count_if(closed, layout.COMPLETED, steps)
-    entries.count_if(closed, layout.EXAMPLES, examples)
-    entries.count_if(closed, layout.steps(worker), steps)
+    ledger.count_if(closed, layout.COMPLETED, steps)
+    ledger.count_if(closed, layout.EXAMPLES, examples)
+    ledger.count_if(closed, layout.steps(worker), steps)
     return closed
 
 
-def enter(entries: Entries, *, worker: Any, incarnation: Any) -> Any:
+def enter(ledger: Ledger, *, worker: Any, incarnation: Any) -> Any:
     """Let a worker in; an older incarnation than the one known stays out.
 
-    Its account must be empty: `remove` runs first, in a request of its own.
+    It must have no ticket: `remove` runs first, in a request of its own.
     """
-    layout, logic = entries.layout, entries.logic
-    newer = incarnation > entries.read(layout.incarnation(worker))
-    was_active = entries.read(layout.active(worker)) == 1
-    entries.write_if(newer, layout.active(worker), 1)
-    entries.write_if(newer, layout.incarnation(worker), incarnation)
-    entries.count_if(newer, layout.ACTIVE_WORKERS, logic.choose(was_active, 0, 1))
-    entries.count_if(newer, layout.EXCHANGES)
+    layout, logic = ledger.layout, ledger.logic
+    newer = incarnation > ledger.read(layout.incarnation(worker))
+    was_active = ledger.read(layout.active(worker)) == 1
+    ledger.write_if(newer, layout.active(worker), 1)
+    ledger.write_if(newer, layout.incarnation(worker), incarnation)
+    ledger.count_if(newer, layout.ACTIVE_WORKERS, logic.choose(was_active, 0, 1))
+    ledger.count_if(newer, layout.EXCHANGES)
     return newer
 
 
-def remove(entries: Entries, *, worker: Any, leaves: Any, closed: Any) -> None:
-    """Let a worker out; tickets left on its account go back to be handed out again.
+def remove(ledger: Ledger, *, worker: Any, leaves: Any, closed: Any) -> None:
+    """Let a worker out; the tickets left with it go back to be handed out again.
 
     Args:
-        entries: the server's ledger.
+        ledger: of the server.
         worker: its index.
         leaves: whether it is let out at all.
         closed: whether the ticket that it pushed last was closed by this very request.
     """
-    layout, logic = entries.layout, entries.logic
-    was_active = logic.both(leaves, entries.read(layout.active(worker)) == 1)
-    position = entries.read(layout.RETURNED)
+    layout, logic = ledger.layout, ledger.logic
+    was_active = logic.both(leaves, ledger.read(layout.active(worker)) == 1)
+    position = ledger.read(layout.RETURNED)
     unclosed, held_batches = layout.unclosed(worker), layout.held_batches(worker)
-    for account, together in (
+    for field, together in (
         (layout.held(worker), held_batches),
         (layout.ahead(worker), held_batches),  # never several: nothing is pipelined then
         (unclosed, layout.unclosed_batches(worker)),
     ):
-        ticket = entries.read(account)
+        ticket = ledger.read(field)
         returns = logic.both(leaves, ticket >= 0)
-        if account is unclosed:
+        if field is unclosed:
             returns = logic.both(returns, logic.choose(closed, 0, 1) == 1)
-        entries.write_if(returns, layout.returned(position), ticket)
-        entries.write_if(returns, layout.returned_batches(position), entries.read(together))
-        entries.count_if(returns, layout.RETURNED)
+        ledger.write_if(returns, layout.returned(position), ticket)
+        ledger.write_if(returns, layout.returned_batches(position), ledger.read(together))
+        ledger.count_if(returns, layout.RETURNED)
         position = position + logic.choose(returns, 1, 0)
-        entries.write_if(leaves, account, NO_TICKET)
-    entries.write_if(leaves, layout.active(worker), 0)
-    entries.count_if(was_active, layout.ACTIVE_WORKERS, -1)
+        ledger.write_if(leaves, field, NO_TICKET)
+    ledger.write_if(leaves, layout.active(worker), 0)
+    ledger.count_if(was_active, layout.ACTIVE_WORKERS, -1)
 
 
-def evict(entries: Entries, *, worker: Any, incarnation: Any) -> Any:
+def evict(ledger: Ledger, *, worker: Any, incarnation: Any) -> Any:
     """Let a lost worker out and keep it out; answers whether it was the one known.
 
     Also when it has not joined yet: its request to join may still be on its way.
     """
-    layout = entries.layout
-    known = entries.read(layout.incarnation(worker))
+    layout = ledger.layout
+    known = ledger.read(layout.incarnation(worker))
     applies = incarnation >= known
-    remove(entries, worker=worker, leaves=applies, closed=incarnation < 0)
-    entries.write_if(applies, layout.incarnation(worker), incarnation)
+    remove(ledger, worker=worker, leaves=applies, closed=incarnation < 0)
+    ledger.write_if(applies, layout.incarnation(worker), incarnation)
     return applies
 
 
-def finish(entries: Entries, *, alive: Any, worker: Any, ticket: Any) -> Any:
+def finish(ledger: Ledger, *, alive: Any, worker: Any, ticket: Any) -> Any:
     """Close an evaluation ticket at once: nothing was pushed, so no other server need know."""
-    layout, logic = entries.layout, entries.logic
-    done = logic.both(alive, entries.read(layout.held(worker)) == ticket)
-    entries.count_if(done, layout.COMPLETED)
-    entries.count_if(done, layout.evaluation_steps(worker))
+    layout, logic = ledger.layout, ledger.logic
+    done = logic.both(alive, ledger.read(layout.held(worker)) == ticket)
+    ledger.count_if(done, layout.COMPLETED)
+    ledger.count_if(done, layout.evaluation_steps(worker))
     return done
 
 
-def open_tickets(entries: Entries, *, count: Any) -> Any:
+def open_tickets(ledger: Ledger, *, count: Any) -> Any:
     """Start a round of ``count`` tickets; answers the first. What an earlier round left is void."""
-    layout = entries.layout
-    first = entries.read(layout.NEXT)
-    entries.write(layout.LIMIT, first + count)
-    entries.write(layout.RETURNED, 0)
+    layout = ledger.layout
+    first = ledger.read(layout.NEXT)
+    ledger.write(layout.LIMIT, first + count)
+    ledger.write(layout.RETURNED, 0)
     for worker in range(layout.workers):
-        for account in (layout.held, layout.unclosed, layout.ahead):
-            entries.write(account(worker), NO_TICKET)
+        for field in (layout.held, layout.unclosed, layout.ahead):
+            ledger.write(field(worker), NO_TICKET)
     return first

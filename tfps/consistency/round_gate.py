@@ -158,8 +158,8 @@ class RoundGate:
 
     def _is_known(self, made: Contribution) -> tf.Tensor:
         """Not one that has died meanwhile, and whose worker another one has taken."""
-        entries = self._ledger.entries()
-        return entries.read(entries.layout.incarnation(made.worker)) == made.incarnation
+        ledger = self._ledger.open()
+        return ledger.read(ledger.layout.incarnation(made.worker)) == made.incarnation
 
     def _state(self) -> Rounds:
         layout = self._ledger.layout

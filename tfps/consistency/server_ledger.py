@@ -15,7 +15,7 @@ from tfps.bridge.resource_holder import ResourceHolder
 from tfps.bridge.server_function import stateful_operations
 from tfps.bridge.server_variable import ServerVariable, number
 from tfps.consistency.histogram import bin_bounds
-from tfps.consistency.ledger import Entries, LedgerLayout
+from tfps.consistency.ledger import Ledger, LedgerLayout
 
 # Tickets are remembered in a window of this many. One that is still open when so many later ones
 # have been applied counts as applied: it is dropped rather than ever applied twice.
@@ -49,15 +49,15 @@ def _vector(values: Sequence[Any], dtype: tf.DType = tf.int64) -> tf.Tensor:
     return tf.constant(values, dtype)
 
 
-def writes(entries: Entries) -> tuple[tf.Tensor, tf.Tensor]:
+def writes(ledger: Ledger) -> tuple[tf.Tensor, tf.Tensor]:
     """Cells, each once, and their new values."""
-    cells, values = zip(*entries.writes, strict=True)
+    cells, values = zip(*ledger.writes, strict=True)
     return _vector(cells), _vector(values)
 
 
-def additions(entries: Entries) -> tuple[tf.Tensor, tf.Tensor]:
+def additions(ledger: Ledger) -> tuple[tf.Tensor, tf.Tensor]:
     """Cells, some of them several times, and what to add to them."""
-    conditions, cells, amounts = zip(*entries.additions, strict=True)
+    conditions, cells, amounts = zip(*ledger.additions, strict=True)
     return _vector(cells), tf.cast(_vector(conditions, tf.bool), tf.int64) * _vector(amounts)
 
 
@@ -66,7 +66,7 @@ def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(tf.expand_dims(durations, 1) >= bounds, tf.int64), 1)
 
 
-class Account:
+class Member:
     """A worker, with the places of all its cells computed at once.
 
     `ledger.LedgerLayout` adds the worker to the place of worker 0; here that sum is known already.
@@ -79,8 +79,8 @@ class Account:
         return self._places[first]
 
 
-class ServerEntries(Entries):
-    """`ledger.Entries` on the cells of a server.
+class GraphLedger(Ledger):
+    """`ledger.Ledger` on the cells of a server.
 
     Args:
         layout: of the ledger.
@@ -109,7 +109,7 @@ class ServerEntries(Entries):
             cells = tf.tensor_scatter_nd_add(cells, added[:, None], amounts)
         return cells
 
-    def account(self, worker: tf.Tensor) -> Account:
+    def member(self, worker: tf.Tensor) -> Member:
         """A worker whose cells are read together."""
         layout = self.layout
         first = range(layout.GLOBALS, layout.histograms, layout.workers)
@@ -117,7 +117,7 @@ class ServerEntries(Entries):
         singly = tf.unstack(places)
         values = tf.unstack(tf.gather(self._cells, places))
         self._known.update(zip((place.ref() for place in singly), values, strict=True))
-        return Account(dict(zip(first, singly, strict=True)))
+        return Member(dict(zip(first, singly, strict=True)))
 
 
 @contextlib.contextmanager
@@ -169,22 +169,22 @@ class ServerLedger:
         """While tracing a server function: everything inside runs under the server's mutex."""
         return under_mutex(self._mutex.handle())
 
-    def entries(self) -> ServerEntries:
-        """The ledger as they are at this point of the trace."""
-        return ServerEntries(self.layout, self._cells.read_value())
+    def open(self) -> GraphLedger:
+        """The ledger as it is at this point of the trace."""
+        return GraphLedger(self.layout, self._cells.read_value())
 
-    def post(self, entries: Entries) -> list[tf.Operation]:
+    def post(self, ledger: Ledger) -> list[tf.Operation]:
         """Make all changes at once: two operations at most, since each costs the server time."""
         operations = []
-        if entries.writes:
-            cells, values = writes(entries)
+        if ledger.writes:
+            cells, values = writes(ledger)
             operations.append(
                 tf.raw_ops.ResourceScatterUpdate(
                     resource=self._cells.handle, indices=cells, updates=values
                 )
             )
-        if entries.additions:
-            cells, amounts = additions(entries)
+        if ledger.additions:
+            cells, amounts = additions(ledger)
             operations.append(
                 tf.raw_ops.ResourceScatterAdd(
                     resource=self._cells.handle, indices=cells, updates=amounts
@@ -192,21 +192,21 @@ class ServerLedger:
             )
         return operations
 
-    def assign(self, entries: ServerEntries) -> None:
+    def assign(self, ledger: GraphLedger) -> None:
         """Make all changes at once, where XLA compiles them: it knows no operation that scatters.
 
-        Nothing else may have changed the ledger since the entries were read.
+        Nothing else may have changed the ledger since it was opened.
         """
-        self._cells.assign(entries.applied(), read_value=False)
+        self._cells.assign(ledger.applied(), read_value=False)
 
     def one_hot(self, worker: tf.Tensor) -> tf.Tensor:
         """A vector with 1 for a worker."""
         return tf.one_hot(worker, self.layout.workers, dtype=tf.int64)
 
-    def by_worker(self, *accounts: Callable[[int], int]) -> list[tf.Tensor]:
-        """The cells of all workers, a vector for each account."""
+    def by_worker(self, *fields: Callable[[int], int]) -> list[tf.Tensor]:
+        """The cells of all workers, a vector for each field."""
         workers = range(self.layout.workers)
-        cells = self._gather([[account(worker) for worker in workers] for account in accounts])
+        cells = self._gather([[field(worker) for worker in workers] for field in fields])
         vectors: list[tf.Tensor] = tf.unstack(cells)
         return vectors
 
@@ -220,9 +220,9 @@ class ServerLedger:
         )
 
     def write_by_worker(self, values: Mapping[Callable[[int], int], tf.Tensor]) -> None:
-        """Write the cells of all workers, accounts with a vector for each."""
+        """Write the cells of all workers, fields with a vector for each."""
         workers = np.arange(self.layout.workers)
-        cells = np.concatenate([account(0) + workers for account in values])
+        cells = np.concatenate([field(0) + workers for field in values])
         self.write(tf.constant(cells, tf.int64), tf.concat(list(values.values()), 0))
 
     def write(self, cells: tf.Tensor, values: tf.Tensor) -> None:
@@ -261,11 +261,11 @@ class ServerLedger:
             resource=self._applied.handle, indices=cell, updates=key
         )
 
-    def count_durations(self, entries: Entries, kind: int, microseconds: tf.Tensor) -> None:
+    def count_durations(self, ledger: Ledger, kind: int, microseconds: tf.Tensor) -> None:
         """Add durations to their histograms, each unless it is -1 (not measured).
 
         Args:
-            entries: collects the changes; called after all others.
+            ledger: collects the changes; called after all others.
             kind: of the first duration; the others are of the kinds after it.
             microseconds: int64 vector of known length.
         """
@@ -273,7 +273,7 @@ class ServerLedger:
         kinds = np.arange(kind, kind + microseconds.shape[0], dtype=np.int64)
         cells = tf.constant(self.layout.duration(kinds, 0)) + bins
         for measured, cell in zip(tf.unstack(microseconds >= 0), tf.unstack(cells), strict=True):
-            entries.count_if(measured, cell)
+            ledger.count_if(measured, cell)
 
     def count_seconds(self, kind: int, seconds: tf.Tensor, *, counts: Any = True) -> None:
         """Add a duration to its histogram at once, if it counts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfps.consistency.ledger import NEVER, Entries
+from tfps.consistency.ledger import NEVER, Ledger
 from tfps.consistency.quota import pace_after, quota_of
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.consistency.waiters import TensorVectors
@@ -28,20 +28,20 @@ class Quotas:
         return self._quota(self._ledger.one_hot(worker), paces, begins)
 
     def measured(
-        self, entries: Entries, worker: tf.Tensor, *, alive: tf.Tensor, microseconds: tf.Tensor
+        self, ledger: Ledger, worker: tf.Tensor, *, alive: tf.Tensor, microseconds: tf.Tensor
     ) -> tf.Tensor:
         """The quota of a worker that says how long its last batches have taken.
 
         Args:
-            entries: collect the change.
+            ledger: collects the change.
             worker: its index.
             alive: whether it takes part.
             microseconds: for each batch; below 1: not measured.
         """
         layout, mask = self._ledger.layout, self._ledger.one_hot(worker)
         paces, begins = self._by_worker()
-        pace = pace_after(entries.read(layout.pace(worker)), microseconds, logic=entries.logic)
-        entries.write_if(alive, layout.pace(worker), pace)
+        pace = pace_after(ledger.read(layout.pace(worker)), microseconds, logic=ledger.logic)
+        ledger.write_if(alive, layout.pace(worker), pace)
         return self._quota(mask, tf.where(mask == 1, pace, paces), begins)
 
     def _by_worker(self) -> list[tf.Tensor]:

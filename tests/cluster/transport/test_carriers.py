@@ -48,28 +48,28 @@ class EchoServer:
         )
 
     def _answer(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
-        ledger, ticket = self.ledger, header[Request.TICKET]
-        key, cell = decide.key_of(ticket, 0), ledger.window_cell(ticket)
-        with ledger.locked():
-            entries, applied = ledger.entries(), ledger.applied_key(cell)
-            decide.enter(entries, worker=header[Request.WORKER], incarnation=1)
-            ledger.post(entries)
-            entries = ledger.entries()
-            alive = entries.is_alive(header[Request.WORKER], header[Request.INCARNATION])
+        server_ledger, ticket = self.ledger, header[Request.TICKET]
+        key, cell = decide.key_of(ticket, 0), server_ledger.window_cell(ticket)
+        with server_ledger.locked():
+            ledger, applied = server_ledger.open(), server_ledger.applied_key(cell)
+            decide.enter(ledger, worker=header[Request.WORKER], incarnation=1)
+            server_ledger.post(ledger)
+            ledger = server_ledger.open()
+            alive = ledger.is_alive(header[Request.WORKER], header[Request.INCARNATION])
             admission = admit(
-                entries,
+                ledger,
                 alive=alive,
                 is_new=key > applied,
                 in_time=True,
                 counts_update=True,
                 staleness_bin=0,
             )
-            ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
-            ledger.post(entries)
+            server_ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
+            server_ledger.post(ledger)
         reply = {
             Reply.STATUS: admission.status,
-            Reply.VERSION: ledger_version(entries) + tf.cast(admission.fresh, tf.int64),
-            Reply.STALENESS: ledger_version(entries) - header[Request.BASE_VERSION],
+            Reply.VERSION: ledger_version(ledger) + tf.cast(admission.fresh, tf.int64),
+            Reply.STALENESS: ledger_version(ledger) - header[Request.BASE_VERSION],
             Reply.NEXT_TICKET: ticket + 1,
             Reply.AHEAD_TICKET: ticket + 2,
             Reply.CLOCK: 0,
@@ -88,8 +88,8 @@ class EchoServer:
         ]
 
 
-def ledger_version(entries: decide.Entries) -> tf.Tensor:
-    return entries.read(entries.layout.VERSION)
+def ledger_version(ledger: decide.Ledger) -> tf.Tensor:
+    return ledger.read(ledger.layout.VERSION)
 
 
 def _request(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import NO_TICKET, Entries, LedgerLayout, Status
+from tfps.consistency.ledger import NO_TICKET, Ledger, LedgerLayout, Status
 from tfps.consistency.logic import PlainLogic
 from tfps.runtime.server.admission import Arrival, ByTicket, PushVerdict, Terms, judge
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
@@ -100,21 +100,21 @@ class ServerModel:
     def __getitem__(self, cell: int) -> int:
         return self.cells[cell]
 
-    def entries(self) -> Entries:
-        return Entries(layout=self.layout, read=self._read, logic=PlainLogic())
+    def open(self) -> Ledger:
+        return Ledger(layout=self.layout, read=self._read, logic=PlainLogic())
 
     def _read(self, cell: int) -> int:
         assert 0 <= cell < self.layout.size
         return self.cells[cell]
 
-    def post(self, entries: Entries) -> None:
-        """Write all entries at once: the order of a scatter is not defined, so none may collide."""
-        written = [cell for cell, _ in entries.writes if cell != LedgerLayout.SCRATCH]
+    def post(self, ledger: Ledger) -> None:
+        """Make all changes at once: the order of a scatter is not defined, so none may collide."""
+        written = [cell for cell, _ in ledger.writes if cell != LedgerLayout.SCRATCH]
         assert len(set(written)) == len(written), f"a cell was written twice: {written}"
-        for cell, value in entries.writes:
+        for cell, value in ledger.writes:
             assert 0 <= cell < self.layout.size
             self.cells[cell] = value
-        for condition, cell, amount in entries.additions:
+        for condition, cell, amount in ledger.additions:
             assert 0 <= cell < self.layout.size
             assert cell not in written, f"a cell was written and added to: {cell}"
             self.cells[cell] += amount if condition else 0
@@ -133,9 +133,9 @@ class ServerModel:
         """Of whoever asks next; a different one each time."""
         return 1 + len(self.issued) % MOST_SEVERAL if self.several else None
 
-    def _issue(self, entries: Entries, *, alive: bool, worker: int, pushed: int) -> tuple[int, int]:
+    def _issue(self, ledger: Ledger, *, alive: bool, worker: int, pushed: int) -> tuple[int, int]:
         grant = issuing.issue(
-            entries,
+            ledger,
             alive=alive,
             worker=worker,
             pushed=pushed,
@@ -151,32 +151,32 @@ class ServerModel:
             self.issued += range(ticket, ticket + batches)
 
     def _join(self, wire: Wire) -> Answer:
-        entries = self.entries()
-        newer = wire.incarnation > entries.read(self.layout.incarnation(wire.worker))
-        decide.remove(entries, worker=wire.worker, leaves=newer, closed=False)
-        self.post(entries)
-        entries = self.entries()
+        ledger = self.open()
+        newer = wire.incarnation > ledger.read(self.layout.incarnation(wire.worker))
+        decide.remove(ledger, worker=wire.worker, leaves=newer, closed=False)
+        self.post(ledger)
+        ledger = self.open()
         accepted = decide.enter(
-            entries, worker=wire.worker, incarnation=wire.incarnation if newer else -1
+            ledger, worker=wire.worker, incarnation=wire.incarnation if newer else -1
         )
         ticket, batches = NO_TICKET, 1
         if self.hands_out_tickets:
             ticket, batches = self._issue(
-                entries, alive=accepted, worker=wire.worker, pushed=NO_TICKET
+                ledger, alive=accepted, worker=wire.worker, pushed=NO_TICKET
             )
-        version = entries.read(self.layout.VERSION)
-        self.post(entries)
+        version = ledger.read(self.layout.VERSION)
+        self.post(ledger)
         ahead = NO_TICKET
         if self.hands_out_tickets and self.pipelined:
-            entries = self.entries()
-            ahead, _ = self._issue(entries, alive=accepted, worker=wire.worker, pushed=NO_TICKET)
-            self.post(entries)
+            ledger = self.open()
+            ahead, _ = self._issue(ledger, alive=accepted, worker=wire.worker, pushed=NO_TICKET)
+            self.post(ledger)
         status = Status.OK if accepted else Status.EVICTED
         return Answer(status, version, ticket, ahead, batches)
 
     def _push(self, wire: Wire) -> Answer:
         is_last, is_update = wire.call_number == len(self.calls) - 1, self.calls[wire.call_number]
-        entries = self.entries()
+        ledger = self.open()
         terms = Terms(
             ByTicket(
                 wire.call_number,
@@ -187,7 +187,7 @@ class ServerModel:
             in_rounds=self.several,
             drop_above=self.drop_above if is_update else None,
         )
-        pushed = self._judge(entries, wire, terms)
+        pushed = self._judge(ledger, wire, terms)
         self._note_issued(pushed.grant.ticket, pushed.grant.batches)
         if pushed.closed:
             self._note_closed(wire)
@@ -205,7 +205,7 @@ class ServerModel:
             assert pushed.staleness > self.drop_above
             self.dropped.append((wire.ticket, wire.call_number))
         self.refused += pushed.status == Status.EVICTED
-        self.post(entries)
+        self.post(ledger)
         if not self.several:
             assert pushed.version == self[LedgerLayout.VERSION]
         return Answer(
@@ -215,24 +215,24 @@ class ServerModel:
             batches=pushed.grant.batches,
         )
 
-    def _judge(self, entries: Entries, wire: Wire, terms: Terms) -> PushVerdict:
+    def _judge(self, ledger: Ledger, wire: Wire, terms: Terms) -> PushVerdict:
         verdict = judge(
-            entries,
+            ledger,
             terms,
             Arrival(
                 wire.header,
                 wire.worker,
                 is_ours=True,
-                alive=entries.is_alive(wire.worker, wire.incarnation),
+                alive=ledger.is_alive(wire.worker, wire.incarnation),
                 position=wire.base_version,
                 applied_key=self.applied_keys.get(wire.ticket, -1),
                 quota=self.quota if self.several else None,
             ),
         )
         if not self.several:
-            assert verdict.staleness == entries.read(self.layout.VERSION) - wire.base_version
+            assert verdict.staleness == ledger.read(self.layout.VERSION) - wire.base_version
         elif terms.is_update:  # here each contribution is a round
-            entries.count_if(verdict.fresh, self.layout.VERSION)
+            ledger.count_if(verdict.fresh, self.layout.VERSION)
         return verdict
 
     def _note_closed(self, wire: Wire) -> None:
@@ -242,31 +242,31 @@ class ServerModel:
         self.void += range(upto, wire.acked_ticket + self.batches.get(wire.acked_ticket, 1))
 
     def _finish(self, wire: Wire) -> Answer:
-        entries = self.entries()
-        alive = entries.is_alive(wire.worker, wire.incarnation)
-        if decide.finish(entries, alive=alive, worker=wire.worker, ticket=wire.ticket):
+        ledger = self.open()
+        alive = ledger.is_alive(wire.worker, wire.incarnation)
+        if decide.finish(ledger, alive=alive, worker=wire.worker, ticket=wire.ticket):
             self.finished.append(wire.ticket)
-        grant = issuing.issue(entries, alive=alive, worker=wire.worker, pushed=NO_TICKET)
+        grant = issuing.issue(ledger, alive=alive, worker=wire.worker, pushed=NO_TICKET)
         ticket: int = grant.ticket
         self._note_issued(ticket, 1)
-        version = entries.read(self.layout.VERSION)
-        self.post(entries)
+        version = ledger.read(self.layout.VERSION)
+        self.post(ledger)
         return Answer(Status.OK if alive else Status.EVICTED, version, ticket)
 
     def _leave(self, wire: Wire) -> Answer:
-        entries = self.entries()
-        alive = entries.is_alive(wire.worker, wire.incarnation)
+        ledger = self.open()
+        alive = ledger.is_alive(wire.worker, wire.incarnation)
         closed = False
         if self.hands_out_tickets:
-            closed = self._close(entries, alive=alive, wire=wire)
-        decide.remove(entries, worker=wire.worker, leaves=alive, closed=closed)
-        version = entries.read(self.layout.VERSION)
-        self.post(entries)
+            closed = self._close(ledger, alive=alive, wire=wire)
+        decide.remove(ledger, worker=wire.worker, leaves=alive, closed=closed)
+        version = ledger.read(self.layout.VERSION)
+        self.post(ledger)
         return Answer(Status.OK if alive else Status.EVICTED, version)
 
-    def _close(self, entries: Entries, *, alive: bool, wire: Wire) -> bool:
+    def _close(self, ledger: Ledger, *, alive: bool, wire: Wire) -> bool:
         closed: bool = decide.close(
-            entries,
+            ledger,
             alive=alive,
             worker=wire.worker,
             ticket=wire.acked_ticket,
@@ -278,23 +278,23 @@ class ServerModel:
         return closed
 
     def evict(self, worker: int, incarnation: int) -> bool:
-        entries = self.entries()
-        leaves: bool = decide.evict(entries, worker=worker, incarnation=incarnation)
-        self.post(entries)
+        ledger = self.open()
+        leaves: bool = decide.evict(ledger, worker=worker, incarnation=incarnation)
+        self.post(ledger)
         return leaves
 
     def open_tickets(self, count: int) -> int:
-        entries = self.entries()
-        first: int = decide.open_tickets(entries, count=count)
-        self.post(entries)
+        ledger = self.open()
+        first: int = decide.open_tickets(ledger, count=count)
+        self.post(ledger)
         return first
 
     def set_limit(self, limit: int) -> None:
-        entries = self.entries()
-        entries.write(self.layout.LIMIT, limit if limit >= 0 else entries.read(self.layout.NEXT))
-        self.post(entries)
+        ledger = self.open()
+        ledger.write(self.layout.LIMIT, limit if limit >= 0 else ledger.read(self.layout.NEXT))
+        self.post(ledger)
 
-    def accounts(self) -> list[int]:
+    def tickets(self) -> list[int]:
         """The tickets that are out or came back."""
         layout, workers = self.layout, range(self.layout.workers)
         cells = [(layout.held(s), layout.held_batches(s)) for s in workers]

@@ -21,24 +21,24 @@ INTEGER = tf.TensorSpec([], tf.int64)
 
 
 @pytest.fixture
-def ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
+def server_ledger(request: pytest.FixtureRequest) -> Iterator[ServerLedger]:
     contents = ServerContents(device=DEVICE, container=f"test_{request.node.name}")
     yield ServerLedger(contents, workers=2)
     contents.free(contents.records)
 
 
-def served(ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[..., int], ...]:
+def served(server_ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[..., int], ...]:
     """Functions: enter(worker) answers the clock, push(worker, clock) whether it waits."""
 
     def enter(worker: tf.Tensor) -> list[tf.Tensor]:
-        with ledger.locked():
-            ledger.write(ledger.layout.active(worker), tf.constant(1, tf.int64))
+        with server_ledger.locked():
+            server_ledger.write(server_ledger.layout.active(worker), tf.constant(1, tf.int64))
             gate.enter(worker, tf.constant(True))
-            clock = ledger.entries().read(ledger.layout.clock(worker))
+            clock = server_ledger.open().read(server_ledger.layout.clock(worker))
         return [clock]
 
     def push(worker: tf.Tensor, clock: tf.Tensor) -> list[tf.Tensor]:
-        with ledger.locked():
+        with server_ledger.locked():
             waits = gate.end_step(worker, counts=tf.constant(True), clock=clock)
         return [tf.cast(waits, tf.int64)]
 
@@ -52,26 +52,26 @@ def served(ledger: ServerLedger, gate: BoundedGate) -> tuple[Callable[..., int],
     return traced(enter, 1), traced(push, 2), traced(wait, 1)
 
 
-def largest_gap(ledger: ServerLedger) -> int:
-    return int(ledger.cells()[ledger.layout.LARGEST_GAP])
+def largest_gap(server_ledger: ServerLedger) -> int:
+    return int(server_ledger.cells()[server_ledger.layout.LARGEST_GAP])
 
 
-def test_who_waits_goes_on_when_the_slowest_has_pushed(ledger: ServerLedger) -> None:
-    gate = BoundedGate(ledger, bound_steps=1)
-    enter, push, wait = served(ledger, gate)
+def test_who_waits_goes_on_when_the_slowest_has_pushed(server_ledger: ServerLedger) -> None:
+    gate = BoundedGate(server_ledger, bound_steps=1)
+    enter, push, wait = served(server_ledger, gate)
     assert (enter(SLOW), enter(FAST)) == (0, 0)
     assert [push(FAST, clock) for clock in (1, 2)] == [0, 1]
     assert push(SLOW, 1) == 0
     assert wait(FAST) == FAST
-    assert largest_gap(ledger) == 1
+    assert largest_gap(server_ledger) == 1
     # Who comes again begins beside the slowest, and counts on from where it says.
     assert enter(SLOW) == 2
     assert push(SLOW, 8) == 1
 
 
-def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(ledger: ServerLedger) -> None:
-    gate = DynamicGate(ledger, limits=Limits(bound_steps=1, extra_steps=3))
-    enter, push, wait = served(ledger, gate)
+def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(server_ledger: ServerLedger) -> None:
+    gate = DynamicGate(server_ledger, limits=Limits(bound_steps=1, extra_steps=3))
+    enter, push, wait = served(server_ledger, gate)
     assert (enter(SLOW), enter(FAST)) == (0, 0)
     begun = time.time()
     for clock in (1, 2):
@@ -81,15 +81,15 @@ def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(ledger: ServerLed
     waits = [push(FAST, clock) for clock in range(1, 8)]
     assert waits[:6] == [0, 0, 0, 0, 0, 0]
     assert waits[6] == 1
-    assert largest_gap(ledger) == 4
+    assert largest_gap(server_ledger) == 4
     assert push(SLOW, 3) == 0
     for clock in (4, 5, 6):
         assert push(SLOW, clock) == 0
     assert wait(FAST) == FAST
-    pushed = [int(cell) for cell in ledger.by_worker(ledger.layout.pushed)[0]]
+    pushed = [int(cell) for cell in server_ledger.by_worker(server_ledger.layout.pushed)[0]]
     assert all(begun <= microseconds / 1e6 <= time.time() for microseconds in pushed)
     # Nothing is known of one that comes anew, and so nothing granted.
     enter(FAST)
-    layout = ledger.layout
-    known = ledger.by_worker(layout.pushed, layout.pushed_before, layout.granted)
+    layout = server_ledger.layout
+    known = server_ledger.by_worker(layout.pushed, layout.pushed_before, layout.granted)
     assert [int(cells[FAST]) for cells in known] == [0, 0, 0]

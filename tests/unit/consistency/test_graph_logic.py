@@ -13,14 +13,14 @@ from hypothesis import given, settings
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import MAX_CALLS, STALENESS_BINS, Entries, LedgerLayout
+from tfps.consistency.ledger import MAX_CALLS, STALENESS_BINS, Ledger, LedgerLayout
 from tfps.consistency.logic import PlainLogic
-from tfps.consistency.server_ledger import ServerEntries, additions, writes
+from tfps.consistency.server_ledger import GraphLedger, additions, writes
 from tfps.runtime.server.admission import Anyone, Arrival, ByMember, ByTicket, Terms, judge
 from tfps.transport.message import REQUEST_FIELDS, Request
 
 WORKERS = 2
-BOOKS = LedgerLayout(WORKERS)
+LAYOUT = LedgerLayout(WORKERS)
 WORKER = st.integers(0, WORKERS - 1)
 TRUTH = st.integers(0, 1)
 # Few values, so that tickets, incarnations and versions often agree.
@@ -28,29 +28,27 @@ NUMBER = st.integers(-1, 3)
 DROP_ABOVE = STALENESS_BINS // 2
 
 Arguments = dict[str, Any]
-Decision = Callable[[Entries, Arguments], list[Any]]
+Decision = Callable[[Ledger, Arguments], list[Any]]
 
 
-def _judge(entries: Entries, arguments: Arguments, *, terms: Terms) -> list[Any]:
+def _judge(ledger: Ledger, arguments: Arguments, *, terms: Terms) -> list[Any]:
     header: list[Any] = [0] * REQUEST_FIELDS
     header[Request.CLOSED_STEPS] = 1
     header[Request.TICKET], header[Request.ACKED_TICKET] = arguments["ticket"], arguments["closes"]
     header[Request.EXAMPLES] = arguments["examples"]
     # By how many updates it is behind, or by how many rounds.
-    now = 0 if terms.in_rounds else entries.read(BOOKS.VERSION)
+    now = 0 if terms.in_rounds else ledger.read(LAYOUT.VERSION)
     behind = arguments["behind"] * (MAX_CALLS if terms.in_rounds else 1)
     header[Request.BASE_VERSION] = now - behind
     knows = terms.admission.knows_senders
     verdict = judge(
-        entries,
+        ledger,
         terms,
         Arrival(
             header,
             arguments["worker"],
             is_ours=arguments["is_ours"] == 1 if knows else True,
-            alive=entries.is_alive(arguments["worker"], arguments["incarnation"])
-            if knows
-            else True,
+            alive=ledger.is_alive(arguments["worker"], arguments["incarnation"]) if knows else True,
             in_time=arguments["in_time"] == 1 if terms.in_rounds else True,
             position=now,
             applied_key=arguments["applied_key"],
@@ -60,26 +58,26 @@ def _judge(entries: Entries, arguments: Arguments, *, terms: Terms) -> list[Any]
     return [value for value in answers if value is not None and value is not verdict.grant]
 
 
-def _dismiss(entries: Entries, arguments: Arguments) -> list[Any]:
+def _dismiss(ledger: Ledger, arguments: Arguments) -> list[Any]:
     truths = {name: arguments.pop(name) == 1 for name in ("leaves", "closed")}
-    decide.remove(entries, **arguments, **truths)
+    decide.remove(ledger, **arguments, **truths)
     return [0]  # it answers nothing
 
 
 def _with_alive(decision: Callable[..., Any]) -> Decision:
-    def decided(entries: Entries, arguments: Arguments) -> list[Any]:
-        return [decision(entries, alive=arguments.pop("alive") == 1, **arguments)]
+    def decided(ledger: Ledger, arguments: Arguments) -> list[Any]:
+        return [decision(ledger, alive=arguments.pop("alive") == 1, **arguments)]
 
     return decided
 
 
-def _issue(entries: Entries, arguments: Arguments) -> list[Any]:
+def _issue(ledger: Ledger, arguments: Arguments) -> list[Any]:
     alive = arguments.pop("alive") == 1
-    return list(vars(issuing.issue(entries, alive=alive, **arguments)).values())
+    return list(vars(issuing.issue(ledger, alive=alive, **arguments)).values())
 
 
 def _plainly(decision: Callable[..., Any]) -> Decision:
-    return lambda entries, arguments: [decision(entries, **arguments)]
+    return lambda ledger, arguments: [decision(ledger, **arguments)]
 
 
 PUSH = {
@@ -136,26 +134,26 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
 @st.composite
 def _books(draw: st.DrawFn) -> list[int]:
     """Any ledger: not only those that a run can reach."""
-    cells = BOOKS.blank()
-    singly = range(1, BOOKS.GLOBALS + 8 * WORKERS)
-    several = range(BOOKS.held_batches(0), BOOKS.pace(0) + WORKERS)
+    cells = LAYOUT.blank()
+    singly = range(1, LAYOUT.GLOBALS + 8 * WORKERS)
+    several = range(LAYOUT.held_batches(0), LAYOUT.pace(0) + WORKERS)
     for cell in [*singly, *several]:
         cells[cell] = draw(NUMBER)
-    cells[BOOKS.RETURNED] = draw(st.integers(0, 2 * WORKERS))
+    cells[LAYOUT.RETURNED] = draw(st.integers(0, 2 * WORKERS))
     for worker in range(WORKERS):
-        cells[BOOKS.active(worker)] = draw(TRUTH)
+        cells[LAYOUT.active(worker)] = draw(TRUTH)
     return cells
 
 
 def _on_integers(decision: Decision, cells: list[int], arguments: Arguments) -> list[int]:
-    entries = Entries(layout=BOOKS, read=lambda cell: cells[cell], logic=PlainLogic())
-    answers = decision(entries, dict(arguments))
+    ledger = Ledger(layout=LAYOUT, read=lambda cell: cells[cell], logic=PlainLogic())
+    answers = decision(ledger, dict(arguments))
     after = list(cells)
-    for cell, value in entries.writes:
+    for cell, value in ledger.writes:
         after[cell] = value
-    for condition, cell, amount in entries.additions:
+    for condition, cell, amount in ledger.additions:
         after[cell] += amount if condition else 0
-    return [*(int(answer) for answer in answers), *after[BOOKS.SCRATCH + 1 :]]
+    return [*(int(answer) for answer in answers), *after[LAYOUT.SCRATCH + 1 :]]
 
 
 @functools.cache
@@ -164,25 +162,25 @@ def _on_tensors(name: str) -> Callable[..., tf.Tensor]:
 
     @tf.function(
         input_signature=[
-            tf.TensorSpec([BOOKS.size], tf.int64),
+            tf.TensorSpec([LAYOUT.size], tf.int64),
             tf.TensorSpec([len(parameters)], tf.int64),
         ],
         autograph=False,
     )
     def decided(cells: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        entries = ServerEntries(BOOKS, cells)
+        ledger = GraphLedger(LAYOUT, cells)
         arguments = dict(zip(parameters, tf.unstack(values), strict=True))
         if "worker" in arguments:
-            arguments["worker"] = entries.account(arguments["worker"])
-        answers, after = decision(entries, arguments), cells
-        if entries.writes:
-            written, updates = writes(entries)
+            arguments["worker"] = ledger.member(arguments["worker"])
+        answers, after = decision(ledger, arguments), cells
+        if ledger.writes:
+            written, updates = writes(ledger)
             after = tf.tensor_scatter_nd_update(after, written[:, None], updates)
-        if entries.additions:
-            added, amounts = additions(entries)
+        if ledger.additions:
+            added, amounts = additions(ledger)
             after = tf.tensor_scatter_nd_add(after, added[:, None], amounts)
         answered = [tf.cast(answer, tf.int64) for answer in answers]
-        return tf.concat([tf.reshape(answered, [-1]), after[BOOKS.SCRATCH + 1 :]], 0)
+        return tf.concat([tf.reshape(answered, [-1]), after[LAYOUT.SCRATCH + 1 :]], 0)
 
     return decided
 
@@ -208,4 +206,4 @@ def test_every_decision_is_compared() -> None:
 
 
 def _decides(value: Any) -> bool:
-    return callable(value) and getattr(value, "__annotations__", {}).get("entries") == "Entries"
+    return callable(value) and getattr(value, "__annotations__", {}).get("ledger") == "Ledger"

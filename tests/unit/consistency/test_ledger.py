@@ -229,7 +229,7 @@ class TicketMachine(RuleBasedStateMachine):
         server = self.servers[0]
         closed = [ticket for ticket, _ in server.closed]
         handed_out = list(range(self.data.first, server[LedgerLayout.NEXT]))
-        known = [*server.accounts(), *closed, *server.void, *server.finished]
+        known = [*server.tickets(), *closed, *server.void, *server.finished]
         assert sorted(known) == handed_out
         assert server[LedgerLayout.NEXT] <= self.end or not self.end
         assert set(server.issued) == set(handed_out)
@@ -260,7 +260,7 @@ class TicketMachine(RuleBasedStateMachine):
             active = [server[self.layout.active(slot)] for slot in slots]
             assert server[LedgerLayout.ACTIVE_WORKERS] == sum(active)
         for server in self.servers[1:]:
-            assert server.accounts() == []
+            assert server.tickets() == []
             assert server[LedgerLayout.NEXT] == server[LedgerLayout.COMPLETED] == 0
         server = self.servers[0]
         trained = self.trained_before + len(server.closed)
@@ -302,7 +302,7 @@ def test_a_ticket_beyond_the_data_does_not_hide_one_that_came_back() -> None:
     assert [worker.ticket for worker in workers] == [0, 1]
     server.evict(0, 1)
     workers[1].deliver(0, [server])  # no batch for ticket 1: it leaves
-    assert sorted(server.accounts()) == [0, 1]
+    assert sorted(server.tickets()) == [0, 1]
     assert _joined(server, 0, 3, data).ticket == 0
 
 

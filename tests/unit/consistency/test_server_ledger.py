@@ -32,7 +32,7 @@ def contents(request: pytest.FixtureRequest) -> ServerContents:
 
 
 @pytest.fixture
-def ledger(contents: ServerContents) -> Iterator[ServerLedger]:
+def server_ledger(contents: ServerContents) -> Iterator[ServerLedger]:
     yield ServerLedger(contents, workers=WORKERS)
     contents.free(contents.records)
 
@@ -49,28 +49,28 @@ def _traced(
     return call
 
 
-def _join(ledger: ServerLedger) -> Callable[..., list[int]]:
+def _join(server_ledger: ServerLedger) -> Callable[..., list[int]]:
     def join(worker: tf.Tensor, incarnation: tf.Tensor) -> list[tf.Tensor]:
-        with ledger.locked():
-            entries = ledger.entries()
-            accepted = decide.enter(entries, worker=worker, incarnation=incarnation)
-            grant = issuing.issue(entries, alive=accepted, worker=worker, pushed=NO_TICKET)
-            ledger.post(entries)
+        with server_ledger.locked():
+            ledger = server_ledger.open()
+            accepted = decide.enter(ledger, worker=worker, incarnation=incarnation)
+            grant = issuing.issue(ledger, alive=accepted, worker=worker, pushed=NO_TICKET)
+            server_ledger.post(ledger)
         return [grant.ticket]
 
     return _traced(join, 2)
 
 
-def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
+def _push(server_ledger: ServerLedger) -> Callable[..., list[int]]:
     def push(
         worker: tf.Tensor, incarnation: tf.Tensor, ticket: tf.Tensor, acked_ticket: tf.Tensor
     ) -> list[tf.Tensor]:
-        key, cell = decide.key_of(ticket, 0), ledger.window_cell(ticket)
-        with ledger.locked():
-            entries, applied = ledger.entries(), ledger.applied_key(cell)
-            alive = entries.is_alive(worker, incarnation)
+        key, cell = decide.key_of(ticket, 0), server_ledger.window_cell(ticket)
+        with server_ledger.locked():
+            ledger, applied = server_ledger.open(), server_ledger.applied_key(cell)
+            alive = ledger.is_alive(worker, incarnation)
             admission = admit(
-                entries,
+                ledger,
                 alive=alive,
                 is_new=key > applied,
                 in_time=True,
@@ -78,40 +78,40 @@ def _push(ledger: ServerLedger) -> Callable[..., list[int]]:
                 staleness_bin=0,
             )
             decide.close(
-                entries, alive=alive, worker=worker, ticket=acked_ticket, steps=1, examples=7
+                ledger, alive=alive, worker=worker, ticket=acked_ticket, steps=1, examples=7
             )
-            following = issuing.issue(entries, alive=alive, worker=worker, pushed=ticket)
-            ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
-            ledger.post(entries)
+            following = issuing.issue(ledger, alive=alive, worker=worker, pushed=ticket)
+            server_ledger.remember(cell=cell, key=tf.where(admission.fresh, key, applied))
+            server_ledger.post(ledger)
         return [tf.cast(admission.status, tf.int64), following.ticket]
 
     return _traced(push, 4)
 
 
-def _cells(ledger: ServerLedger) -> Callable[[], list[int]]:
+def _cells(server_ledger: ServerLedger) -> Callable[[], list[int]]:
     def sample(_: tf.Tensor) -> list[tf.Tensor]:
-        with ledger.locked():
-            return [ledger.cells()]
+        with server_ledger.locked():
+            return [server_ledger.cells()]
 
     concrete = server_function(sample, device=DEVICE, signature=[INTEGER])
     return lambda: list(concrete(tf.constant(0, tf.int64))[0].numpy())
 
 
-def _open(ledger: ServerLedger, count: int) -> None:
+def _open(server_ledger: ServerLedger, count: int) -> None:
     def trace(tickets: tf.Tensor) -> list[tf.Tensor]:
-        with ledger.locked():
-            entries = ledger.entries()
-            first = decide.open_tickets(entries, count=tickets)
-            ledger.post(entries)
+        with server_ledger.locked():
+            ledger = server_ledger.open()
+            first = decide.open_tickets(ledger, count=tickets)
+            server_ledger.post(ledger)
         return [first]
 
     _traced(trace, 1)(count)
 
 
-def test_follows_the_model(ledger: ServerLedger) -> None:
+def test_follows_the_model(server_ledger: ServerLedger) -> None:
     model = ServerModel(index=0, workers=WORKERS, calls=(True,))
-    join, push, cells = _join(ledger), _push(ledger), _cells(ledger)
-    _open(ledger, 3)
+    join, push, cells = _join(server_ledger), _push(server_ledger), _cells(server_ledger)
+    _open(server_ledger, 3)
     model.open_tickets(3)
     # (worker, incarnation, ticket, closes): a zombie of worker 1, then a ticket that comes twice.
     pushes = [(0, 1, 0, -1), (1, 2, 1, -1), (1, 9, 1, -1), (0, 1, 2, 0), (0, 1, 2, 2)]
@@ -137,9 +137,9 @@ def test_follows_the_model(ledger: ServerLedger) -> None:
     assert model[model.layout.DROPPED] == model[model.layout.DUPLICATES] == 1
 
 
-def test_a_ticket_is_remembered_until_the_window_comes_round(ledger: ServerLedger) -> None:
-    join, push = _join(ledger), _push(ledger)
-    _open(ledger, 0)
+def test_a_ticket_is_remembered_until_the_window_comes_round(server_ledger: ServerLedger) -> None:
+    join, push = _join(server_ledger), _push(server_ledger)
+    _open(server_ledger, 0)
     join(0, 1)
     assert push(0, 1, 5, -1)[0] == Status.OK
     assert push(0, 1, 5, -1)[0] == Status.DUPLICATE
@@ -158,23 +158,23 @@ def test_keys_of_a_ticket_grow_with_its_calls() -> None:
     assert keys == sorted(set(keys))
 
 
-def test_durations_fall_into_the_bins_of_the_histogram(ledger: ServerLedger) -> None:
+def test_durations_fall_into_the_bins_of_the_histogram(server_ledger: ServerLedger) -> None:
     values = [-1, 0, 1, 2, 3, 1000, 999_999, 1 << 33]
 
     def count(measured: tf.Tensor) -> list[tf.Tensor]:
-        with ledger.locked():
-            entries = ledger.entries()
-            entries.count_if(True, ledger.layout.EXCHANGES)
-            ledger.count_durations(entries, 1, tf.stack([measured, -1]))
-            ledger.post(entries)
-            ledger.count_seconds(3, tf.cast(tf.maximum(measured, 0), tf.float64) / 1e6)
+        with server_ledger.locked():
+            ledger = server_ledger.open()
+            ledger.count_if(True, server_ledger.layout.EXCHANGES)
+            server_ledger.count_durations(ledger, 1, tf.stack([measured, -1]))
+            server_ledger.post(ledger)
+            server_ledger.count_seconds(3, tf.cast(tf.maximum(measured, 0), tf.float64) / 1e6)
         return [tf.constant(0)]
 
     counted = _traced(count, 1)
     for value in values:
         counted(value)
-    cells: Any = np.array(_cells(ledger)())
-    begin = ledger.layout.duration(0, 0)
+    cells: Any = np.array(_cells(server_ledger)())
+    begin = server_ledger.layout.duration(0, 0)
     bins = cells[begin : begin + 4 * DURATION_BINS].reshape(4, DURATION_BINS)
     expected = np.bincount([bin_of(value) for value in values[1:]], minlength=DURATION_BINS)
     assert bins[1].tolist() == expected.tolist()
@@ -185,15 +185,15 @@ def test_durations_fall_into_the_bins_of_the_histogram(ledger: ServerLedger) -> 
     assert BINS_PER_DOUBLING == 4
 
 
-def test_a_worker_is_looked_up_once_and_changed_once(ledger: ServerLedger) -> None:
+def test_a_worker_is_looked_up_once_and_changed_once(server_ledger: ServerLedger) -> None:
     """Each operation costs a server time, and the trace as well."""
 
     def leave(worker: tf.Tensor) -> list[tf.Tensor]:
-        with ledger.locked():
-            entries = ledger.entries()
-            account = entries.account(worker)
-            decide.remove(entries, worker=account, leaves=worker >= 0, closed=tf.constant(False))
-            ledger.post(entries)
+        with server_ledger.locked():
+            ledger = server_ledger.open()
+            member = ledger.member(worker)
+            decide.remove(ledger, worker=member, leaves=worker >= 0, closed=tf.constant(False))
+            server_ledger.post(ledger)
         return [worker]
 
     graph = server_function(leave, device=DEVICE, signature=[INTEGER]).graph
@@ -204,14 +204,14 @@ def test_a_worker_is_looked_up_once_and_changed_once(ledger: ServerLedger) -> No
 
 @pytest.mark.parametrize("how", ["anew", "replayed"])
 def test_freed_ledgers_are_blank_when_made_again(
-    ledger: ServerLedger, contents: ServerContents, how: str
+    server_ledger: ServerLedger, contents: ServerContents, how: str
 ) -> None:
-    _join(ledger)(0, 4)
-    assert _cells(ledger)() != ledger.layout.blank()
+    _join(server_ledger)(0, 4)
+    assert _cells(server_ledger)() != server_ledger.layout.blank()
     for resource in contents.records:
         resource.destroy()
     if how == "replayed":
         contents.replay()
     else:
         ServerLedger(contents, workers=WORKERS)
-    assert _cells(ledger)() == ledger.layout.blank()
+    assert _cells(server_ledger)() == server_ledger.layout.blank()

@@ -202,9 +202,9 @@ class _Job:
         if not placed:
             return 0
         for ticket in returned - placed:
-            entries = server.entries()
-            assert issuing.withdraw(entries, ticket=ticket)
-            server.post(entries)
+            ledger = server.open()
+            assert issuing.withdraw(ledger, ticket=ticket)
+            server.post(ledger)
         return present
 
     def finds(self, ticket: int, *, worker: int, may_wait: bool) -> bool:

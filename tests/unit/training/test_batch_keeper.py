@@ -13,7 +13,7 @@ from hypothesis import given
 from tests.unit.consistency.ledger_model import MOST_SEVERAL, Input, ServerModel, WorkerModel
 from tfps.training.feeder import BatchKeeper
 
-# A worker's account: the ticket that it computes and the one before, still unclosed.
+# What a worker has: the ticket that it computes and the one before, still unclosed.
 ACCOUNT = 2
 UNLIMITED = 1 << 60
 

@@ -230,12 +230,12 @@ class Runtime(Storage):
         for server in self.servers:
             server.look()
         self.collect()
-        kept = [self.local_slots, self.local_times]
-        kept += [] if self.warm_up is None else [self.warm_up.kept]
-        if any(each.has_names for each in kept):
+        local = [self.local_slots, self.local_times]
+        local += [] if self.warm_up is None else [self.warm_up.local_slots]
+        if any(each.has_names for each in local):
             lines = enumerate(self.worker_lines)
             gone = [w for w, line in lines if not line.is_reachable(timeout_s=LOOK_TIMEOUT_S)]
-            for each in kept:
+            for each in local:
                 each.free(without=gone)
         self.data_plane.close()
         for contents in self.contents:

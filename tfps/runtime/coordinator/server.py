@@ -14,10 +14,10 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.dynamic_gate import DynamicGate
 from tfps.consistency.extra_steps import Limits
 from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, OpenGate
-from tfps.consistency.ledger import Entries, LedgerLayout
+from tfps.consistency.ledger import Ledger, LedgerLayout
 from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
-from tfps.consistency.server_ledger import ServerEntries, ServerLedger
+from tfps.consistency.server_ledger import GraphLedger, ServerLedger
 from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
 from tfps.runtime.coordinator.server_contents import ServerContents
@@ -153,34 +153,34 @@ class Server:
     ) -> Callable[..., list[np.ndarray[Any, Any]]]:
         """Return what lets the server decide on its ledger, under its mutex.
 
-        A decision has arguments of these names, changes entries and returns one number; what
+        A decision has arguments of these names, changes the ledger and returns one number; what
         follows ``then``, from the first argument and the decision, is traced after the change.
         """
 
         def trace(*values: tf.Tensor) -> Sequence[tf.Tensor]:
             with self.ledger.locked():
-                entries = self.ledger.entries()
-                answer = decision(entries, **dict(zip(names, values, strict=True)))
-                self.ledger.post(entries)
+                ledger = self.ledger.open()
+                answer = decision(ledger, **dict(zip(names, values, strict=True)))
+                self.ledger.post(ledger)
                 if then is not None:
                     then(values[0], answer)
             return [tf.cast(answer, tf.int64)]
 
         return self.control.function(trace, arguments=len(names))
 
-    def _move_limit(self, entries: Entries, *, limit: tf.Tensor) -> tf.Tensor:
-        upcoming = entries.read(self.layout.NEXT)
-        entries.write(self.layout.LIMIT, tf.where(limit >= 0, limit, upcoming))
+    def _move_limit(self, ledger: Ledger, *, limit: tf.Tensor) -> tf.Tensor:
+        upcoming = ledger.read(self.layout.NEXT)
+        ledger.write(self.layout.LIMIT, tf.where(limit >= 0, limit, upcoming))
         return upcoming
 
     def _let_out(
-        self, entries: ServerEntries, *, worker: tf.Tensor, incarnation: tf.Tensor
+        self, ledger: GraphLedger, *, worker: tf.Tensor, incarnation: tf.Tensor
     ) -> tf.Tensor:
-        return decide.evict(entries, worker=entries.account(worker), incarnation=incarnation)
+        return decide.evict(ledger, worker=ledger.member(worker), incarnation=incarnation)
 
-    def _is_away(self, entries: Entries, *, worker: tf.Tensor) -> tf.Tensor:
+    def _is_away(self, ledger: Ledger, *, worker: tf.Tensor) -> tf.Tensor:
         """Whether a worker has not joined meanwhile."""
-        return entries.read(self.layout.active(worker)) == 0
+        return ledger.read(self.layout.active(worker)) == 0
 
     def _trace_expect(self, *there: tf.Tensor) -> Sequence[tf.Tensor]:
         assert self.rounds is not None

@@ -41,7 +41,7 @@ class WarmUp(ClosureMembership):
 
     def __init__(self, runtime: Runtime, *, steps: int) -> None:
         self._of = weakref.ref(runtime)
-        self.kept = WorkerLocalSlots(container=runtime.container, lines=runtime.worker_lines)
+        self.local_slots = WorkerLocalSlots(container=runtime.container, lines=runtime.worker_lines)
         self.steps = steps
         self._phase = _Phase.UNKNOWN
         self._changed = threading.Condition()
@@ -86,7 +86,7 @@ class WarmUp(ClosureMembership):
             if self._calls is None:
                 line, calls = running(self._of).ticket_server.control, self.calls()
                 self._calls = line.function(lambda: [calls.read_value()], arguments=0)
-            self.kept.prepare()
+            self.local_slots.prepare()
 
     def end(self) -> None:
         """Let what comes now go on from the mean, however far the workers are."""
@@ -157,7 +157,7 @@ class WarmUp(ClosureMembership):
                 self._changed.wait(LOOK_EVERY_S)
                 running(self._of)  # raises once it is closed
                 continue
-            self.kept.free(without=barred)
+            self.local_slots.free(without=barred)
             self.twins.clear()
             self._variables.clear()
             self._phase = _Phase.OVER

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.consistency.issuing import NO_GRANT, TicketGrant
-from tfps.consistency.ledger import Entries, Status
+from tfps.consistency.ledger import Ledger, Status
 from tfps.runtime.message.request_header import header_of
 from tfps.transport.message import PROTOCOL, Reply, Request
 
@@ -30,9 +30,9 @@ class PlanHeader:
         """The sender's incarnation; one that no worker has where the request is not ours."""
         return tf.where(self.is_ours(header), header[Request.INCARNATION], -1)
 
-    def is_alive(self, header: Sequence[tf.Tensor], entries: Entries, worker: Any) -> tf.Tensor:
+    def is_alive(self, header: Sequence[tf.Tensor], ledger: Ledger, worker: Any) -> tf.Tensor:
         """Whether a request was made for these functions by a worker that takes part."""
-        return entries.is_alive(worker, self.incarnation(header))
+        return ledger.is_alive(worker, self.incarnation(header))
 
     def status(self, header: Sequence[tf.Tensor], *, alive: Any) -> tf.Tensor:
         """How a request is answered that needs no decision but whether its sender takes part."""

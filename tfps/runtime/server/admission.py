@@ -10,7 +10,7 @@ from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit, either
 from tfps.consistency.issuing import NO_GRANT, TicketGrant
-from tfps.consistency.ledger import STALENESS_BINS, Entries, Status
+from tfps.consistency.ledger import STALENESS_BINS, Ledger, Status
 from tfps.transport.message import Request
 
 
@@ -29,7 +29,7 @@ class Anyone:
         """The number of a push, which grows; None where they have none."""
         return None
 
-    def grant(self, entries: Entries, arrival: Arrival) -> tuple[Any, TicketGrant]:
+    def grant(self, ledger: Ledger, arrival: Arrival) -> tuple[Any, TicketGrant]:
         """Whether the push closes the ticket before it (None: never), and the next tickets."""
         return None, NO_GRANT
 
@@ -53,12 +53,12 @@ class ByTicket(ByMember):
     def key(self, ticket: Any) -> Any:
         return decide.key_of(ticket, self.call_number)
 
-    def grant(self, entries: Entries, arrival: Arrival) -> tuple[Any, TicketGrant]:
+    def grant(self, ledger: Ledger, arrival: Arrival) -> tuple[Any, TicketGrant]:
         if not self.hands_out:
             return None, NO_GRANT
-        closed = close_acked(entries, arrival.header, alive=arrival.alive, worker=arrival.worker)
+        closed = close_acked(ledger, arrival.header, alive=arrival.alive, worker=arrival.worker)
         return closed, issuing.issue(
-            entries,
+            ledger,
             alive=arrival.alive,
             worker=arrival.worker,
             pushed=arrival.header[Request.TICKET],
@@ -67,10 +67,10 @@ class ByTicket(ByMember):
         )
 
 
-def close_acked(entries: Entries, header: Any, *, alive: Any, worker: Any) -> Any:
+def close_acked(ledger: Ledger, header: Any, *, alive: Any, worker: Any) -> Any:
     """Close the ticket whose push all servers have answered; answers whether it is counted now."""
     return decide.close(
-        entries,
+        ledger,
         alive=alive,
         worker=worker,
         ticket=header[Request.ACKED_TICKET],
@@ -122,9 +122,9 @@ class PushVerdict:
     remembered: Any  # the largest key applied in this ticket's cell of the window
 
 
-def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
+def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
     """Admit a push, close the ticket before it, hand out the next, and count."""
-    logic, layout, header = entries.logic, entries.layout, arrival.header
+    logic, layout, header = ledger.logic, ledger.layout, arrival.header
     base_version = header[Request.BASE_VERSION]
     key = terms.admission.key(header[Request.TICKET])
     is_new = True if key is None else key > arrival.applied_key
@@ -132,20 +132,20 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
         version, staleness_bin = arrival.position, 0
         staleness = (version - base_version) // decide.MAX_CALLS
     else:
-        version = entries.read(layout.VERSION)
+        version = ledger.read(layout.VERSION)
         staleness = version - base_version
         staleness_bin = logic.smaller(staleness, STALENESS_BINS - 1)
     in_time = arrival.in_time if terms.drop_above is None else staleness <= terms.drop_above
     counts_update = terms.is_update and not terms.in_rounds
     admitted = admit(
-        entries,
+        ledger,
         alive=arrival.alive,
         is_new=is_new,
         in_time=in_time,
         counts_update=counts_update,
         staleness_bin=staleness_bin if terms.is_update else None,
     )
-    closed, grant = terms.admission.grant(entries, arrival)
+    closed, grant = terms.admission.grant(ledger, arrival)
     if counts_update:
         version = version + either(logic, admitted.fresh, 1, 0)
     return PushVerdict(
@@ -155,6 +155,6 @@ def judge(entries: Entries, terms: Terms, arrival: Arrival) -> PushVerdict:
         fresh=admitted.fresh,
         closed=closed,
         grant=grant,
-        workers=layout.workers if key is None else entries.read(layout.ACTIVE_WORKERS),
+        workers=layout.workers if key is None else ledger.read(layout.ACTIVE_WORKERS),
         remembered=None if key is None else logic.choose(admitted.known, key, arrival.applied_key),
     )

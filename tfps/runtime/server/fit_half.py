@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.issuing import NO_GRANT
-from tfps.consistency.ledger import NO_TICKET, Entries
+from tfps.consistency.ledger import NO_TICKET, Ledger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
@@ -76,36 +76,36 @@ class FitHalf(ServerHalf):
     def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
         return Contributions(call, runtime=self.runtime), 1
 
-    def reply_with_rows(self, header: Sequence[tf.Tensor], entries: Entries) -> ReplyHeader:
-        alive = self.plan.is_alive(header, entries, header[Request.WORKER])
+    def reply_with_rows(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
+        alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
         status = self.plan.status(header, alive=alive)
-        return ReplyHeader(entries.read(entries.layout.VERSION), status)
+        return ReplyHeader(ledger.read(ledger.layout.VERSION), status)
 
     def _join(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """A worker begins a ticket run: parameters, and its first ticket, or two if pipelined."""
-        worker, ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
+        worker, server_ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
         accepted = enter_if_new(self.server, self.plan, header)
-        entries = ledger.entries()
-        account = entries.account(worker)
-        version = entries.read(ledger.layout.VERSION)
-        clock = entries.read(ledger.layout.clock(account))
+        ledger = server_ledger.open()
+        member = ledger.member(worker)
+        version = ledger.read(server_ledger.layout.VERSION)
+        clock = ledger.read(server_ledger.layout.clock(member))
         if self.server.hands_out_tickets:
             quota = None if self.quotas is None else self.quotas.known(worker)
             grant = issuing.issue(
-                entries, alive=accepted, worker=account, pushed=NO_TICKET, quota=quota
+                ledger, alive=accepted, worker=member, pushed=NO_TICKET, quota=quota
             )
-        entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
-        ledger.post(entries)
+        ledger.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
+        server_ledger.post(ledger)
         if self.server.hands_out_tickets and self.program.schedule.is_pipelined:
-            entries = ledger.entries()
+            ledger = server_ledger.open()
             ahead = issuing.issue(
-                entries,
+                ledger,
                 alive=accepted,
-                worker=entries.account(worker),
+                worker=ledger.member(worker),
                 pushed=NO_TICKET,
                 pipelined=True,
             )
-            ledger.post(entries)
+            server_ledger.post(ledger)
             grant = replace(grant, ahead=ahead.ticket)
         if self.rounds is not None:
             version = self.rounds.position()
@@ -116,31 +116,31 @@ class FitHalf(ServerHalf):
 
     def _finish(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """An evaluation step is done: its report is counted, and the next ticket handed out."""
-        ledger = self.server.ledger
-        entries = ledger.entries()
-        account = entries.account(header[Request.WORKER])
-        alive = self.plan.is_alive(header, entries, account)
-        done = decide.finish(entries, alive=alive, worker=account, ticket=header[Request.TICKET])
+        server_ledger = self.server.ledger
+        ledger = server_ledger.open()
+        member = ledger.member(header[Request.WORKER])
+        alive = self.plan.is_alive(header, ledger, member)
+        done = decide.finish(ledger, alive=alive, worker=member, ticket=header[Request.TICKET])
         self._count(done, payload)
-        grant = issuing.issue(entries, alive=alive, worker=account, pushed=NO_TICKET)
-        version = entries.read(ledger.layout.VERSION)
-        ledger.post(entries)
+        grant = issuing.issue(ledger, alive=alive, worker=member, pushed=NO_TICKET)
+        version = ledger.read(server_ledger.layout.VERSION)
+        server_ledger.post(ledger)
         return ReplyHeader(version, self.plan.status(header, alive=alive), grant=grant)
 
     def _leave(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """A worker ends a ticket run: its last ticket is closed."""
-        worker, ledger = header[Request.WORKER], self.server.ledger
-        entries = ledger.entries()
-        account = entries.account(worker)
-        alive = self.plan.is_alive(header, entries, account)
+        worker, server_ledger = header[Request.WORKER], self.server.ledger
+        ledger = server_ledger.open()
+        member = ledger.member(worker)
+        alive = self.plan.is_alive(header, ledger, member)
         closed = tf.constant(False)
         if self.reports is not None:
-            closed = close_acked(entries, header, alive=alive, worker=account)
+            closed = close_acked(ledger, header, alive=alive, worker=member)
             self._count(closed, payload)
-        decide.remove(entries, worker=account, leaves=alive, closed=closed)
-        count_durations(self.server, entries, header)
-        version = entries.read(ledger.layout.VERSION)
-        ledger.post(entries)
+        decide.remove(ledger, worker=member, leaves=alive, closed=closed)
+        count_durations(self.server, ledger, header)
+        version = ledger.read(server_ledger.layout.VERSION)
+        server_ledger.post(ledger)
         self.server.membership.leave(worker, alive)
         return ReplyHeader(version, self.plan.status(header, alive=alive))
 

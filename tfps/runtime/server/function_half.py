@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.consistency.ledger import Entries
+from tfps.consistency.ledger import Ledger
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.wire import (
@@ -79,27 +79,27 @@ class FunctionHalf(ServerHalf):
         index = self.server.index
         return call_ids.sums(call_id, index, lambda: Contributions(call, runtime=runtime)), call_id
 
-    def reply_with_rows(self, header: Sequence[tf.Tensor], entries: Entries) -> ReplyHeader:
-        return ReplyHeader(entries.read(entries.layout.VERSION))
+    def reply_with_rows(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
+        return ReplyHeader(ledger.read(ledger.layout.VERSION))
 
     def _pull(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Parameters of one moment, for whoever asks: a scheduled function, or the coordinator.
 
         Where others may wait for a worker, a new one enters with its first pull.
         """
-        worker, ledger = header[Request.WORKER], self.server.ledger
+        worker, server_ledger = header[Request.WORKER], self.server.ledger
         is_member = self.program.schedule.is_bounded
         if is_member:
             enter_if_new(self.server, self.plan, header)
-        entries = ledger.entries()
-        entries.count(ledger.layout.EXCHANGES)
-        entries.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
-        ledger.post(entries)
-        version = entries.read(ledger.layout.VERSION)
+        ledger = server_ledger.open()
+        ledger.count(server_ledger.layout.EXCHANGES)
+        ledger.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
+        server_ledger.post(ledger)
+        version = ledger.read(server_ledger.layout.VERSION)
         if is_member:
-            account = entries.account(worker)
-            counts = self.plan.is_alive(header, entries, account)
-            clock = entries.read(ledger.layout.clock(account))
+            member = ledger.member(worker)
+            counts = self.plan.is_alive(header, ledger, member)
+            clock = ledger.read(server_ledger.layout.clock(member))
             reply = ReplyHeader(version, self.plan.status(header, alive=counts), clock=clock)
         else:
             counts, reply = header[Request.TICKET] != COORDINATOR, ReplyHeader(version)
@@ -109,8 +109,8 @@ class FunctionHalf(ServerHalf):
 
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """What a scheduled function has assigned: changes add up, moving averages mix."""
-        ledger = self.server.ledger
-        changes, workers = unpack(self.state_layout, payload), ledger.layout.workers
+        server_ledger = self.server.ledger
+        changes, workers = unpack(self.state_layout, payload), server_ledger.layout.workers
         for variable in self.state:
             value, change = variable._value, changes[name_of(variable)]
             if value.dtype.is_bool:
@@ -119,4 +119,4 @@ class FunctionHalf(ServerHalf):
                 value.assign_add(change / workers, read_value=False)
             else:
                 value.assign_add(change, read_value=False)
-        return ReplyHeader(ledger.entries().read(ledger.layout.VERSION))
+        return ReplyHeader(server_ledger.open().read(server_ledger.layout.VERSION))

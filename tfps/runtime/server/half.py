@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.shards import shards_of, size_bytes_of
 from tfps.consistency.gate import OpenGate
-from tfps.consistency.ledger import Entries
+from tfps.consistency.ledger import Ledger
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.optimizer_call import optimizers_of
@@ -109,7 +109,7 @@ class ServerHalf(PlanFunctions):
         """The sums of an optimizer call's rounds, and its id there; see `consistency.rounds`."""
         raise NotImplementedError
 
-    def reply_with_rows(self, header: Sequence[tf.Tensor], entries: Entries) -> ReplyHeader:
+    def reply_with_rows(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
         """The header of an answer with rows of a table."""
         raise NotImplementedError
 
@@ -136,15 +136,15 @@ class ServerHalf(PlanFunctions):
     def _look_up(
         self, shards: Sequence[Any], header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
-        ledger = self.server.ledger
-        with ledger.locked():
-            entries = ledger.entries()
-            reply, rows = self.reply_with_rows(header, entries), rows_of(shards, ids)
-            entries.count_traffic(
+        server_ledger = self.server.ledger
+        with server_ledger.locked():
+            ledger = server_ledger.open()
+            reply, rows = self.reply_with_rows(header, ledger), rows_of(shards, ids)
+            ledger.count_traffic(
                 received_bytes=ID_BYTES * tf.size(ids, tf.int64),
                 sent_bytes=tf.size(rows, tf.int64),
             )
-            ledger.post(entries)
+            server_ledger.post(ledger)
         return [reply.tensor(), ids[:0], rows]
 
     def offer_rounds(self, *, joins: bool, awaits: bool) -> None:
@@ -171,11 +171,11 @@ class ServerHalf(PlanFunctions):
             self.offer(Kind.PULL, pull, call_number=SLOTS, reply_bytes=self.slot_layout.size_bytes)
 
     def _pull_slots(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        ledger = self.server.ledger
-        entries = ledger.entries()
-        entries.count_traffic(received_bytes=0, sent_bytes=self.slot_layout.size_bytes)
-        ledger.post(entries)
-        return ReplyHeader(entries.read(ledger.layout.VERSION))
+        server_ledger = self.server.ledger
+        ledger = server_ledger.open()
+        ledger.count_traffic(received_bytes=0, sent_bytes=self.slot_layout.size_bytes)
+        server_ledger.post(ledger)
+        return ReplyHeader(ledger.read(server_ledger.layout.VERSION))
 
     def read_slot(self, native: Any, header: Sequence[tf.Tensor]) -> tf.Tensor:
         """Trace what a worker begins with."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.compiled_function import compiled_function
-from tfps.consistency.server_ledger import ServerEntries
+from tfps.consistency.server_ledger import GraphLedger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
@@ -68,16 +68,17 @@ class Push:
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
         """The function that answers a push: gather, decide, apply, scatter; then wait, perhaps."""
-        ledger, wire = self.call.server.ledger, self.call.wire
-        cell = ledger.window_cell(header[Request.TICKET])
+        server_ledger, wire = self.call.server.ledger, self.call.wire
+        cell = server_ledger.window_cell(header[Request.TICKET])
         tensors, size = unpacked(wire, ids, payload), received_bytes(wire, ids, payload)
-        with ledger.locked():
-            applied_key = ledger.applied_key(cell) if self.terms.admission.has_keys else None
+        with server_ledger.locked():
+            applied_key = server_ledger.applied_key(cell) if self.terms.admission.has_keys else None
             request = PushRequest(header, tensors, size, applied_key)
             outcome = self._compiled(request) if self._is_compiled else self._traced(request)
             arrival, verdict, done = outcome.arrival, outcome.verdict, outcome.done
             if verdict.remembered is not None:
-                private.run_after(ledger.remember(cell=cell, key=verdict.remembered), done.op)
+                remember = server_ledger.remember(cell=cell, key=verdict.remembered)
+                private.run_after(remember, done.op)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
             counts = arrival.is_worker if arrival.alive is True else arrival.alive
             found = self._read(header[Request.WORKER], version, counts=counts)
@@ -96,12 +97,12 @@ class Push:
 
     def _traced(self, request: PushRequest) -> PushOutcome:
         """Decide and apply, operation by operation."""
-        ledger = self.call.server.ledger
-        entries = ledger.entries()
-        arrival, verdict = self._judge(entries, request)
+        server_ledger = self.call.server.ledger
+        ledger = server_ledger.open()
+        arrival, verdict = self._judge(ledger, request)
         done = self.application(request.tensors, arrival, verdict)
         # The ledger says that it was applied when it was, and not if that failed.
-        for operation in ledger.post(entries):
+        for operation in server_ledger.post(ledger):
             private.run_after(operation, done.op)
         self._count(verdict, request)
         return PushOutcome(arrival, verdict, _reply_of(verdict), done)
@@ -115,7 +116,7 @@ class Push:
         what it has found out it answers no more than is asked for: each tensor more, and each
         operation behind it, is handed over as well.
         """
-        call, ledger = self.call, self.call.server.ledger
+        call, server_ledger = self.call, self.call.server.ledger
         counts_inside = self.reports is None or self.reports.are_sums
         asked = {"fresh", "remembered"} | (set() if counts_inside else {"closed"})
         if self.gate.may_wait or any(update.asks_what_is_known for update in self.updates):
@@ -126,10 +127,10 @@ class Push:
         @compiled_function
         def kernel(header: Any, tensors: Any, applied_key: Any) -> list[Any]:
             inside = PushRequest(header, tensors, request.size, applied_key)
-            entries = ledger.entries()
-            arrival, verdict = self._judge(entries, inside)
+            ledger = server_ledger.open()
+            arrival, verdict = self._judge(ledger, inside)
             call.apply_masked(tensors, arrival, verdict, rate=rate)
-            ledger.assign(entries)
+            server_ledger.assign(ledger)
             if counts_inside:
                 self._count(verdict, inside)
             traced.append((arrival, verdict))
@@ -142,36 +143,36 @@ class Push:
         arrival = replace(arrival, header=header, worker=header[Request.WORKER], **arrived)
         verdict = replace(verdict, version=reply[Reply.VERSION], **decided)
         with tf.control_dependencies([reply]):
-            ledger.count_seconds(UPDATE, tf.timestamp() - begin, counts=verdict.fresh)
+            server_ledger.count_seconds(UPDATE, tf.timestamp() - begin, counts=verdict.fresh)
         if not counts_inside:
             self._count(verdict, request)
         return PushOutcome(arrival, verdict, reply, reply)
 
-    def _arrival(self, entries: ServerEntries, request: PushRequest) -> Arrival:
+    def _arrival(self, ledger: GraphLedger, request: PushRequest) -> Arrival:
         """What the ledger says of a push, its sender, and the others."""
         admission, header = self.terms.admission, request.header
         worker = header[Request.WORKER]
         if not admission.knows_senders:
             is_worker = header[Request.TICKET] != COORDINATOR
             return self.gate.arrive(Arrival(header, worker, True, True, is_worker))
-        account, is_ours = entries.account(worker), self.plan.is_ours(header)
-        alive = entries.is_alive(account, tf.where(is_ours, header[Request.INCARNATION], -1))
+        member, is_ours = ledger.member(worker), self.plan.is_ours(header)
+        alive = ledger.is_alive(member, tf.where(is_ours, header[Request.INCARNATION], -1))
         quota = None
         if self.quotas is not None:
             took = header[Request.BATCH_MICROSECONDS]
-            quota = self.quotas.measured(entries, worker, alive=alive, microseconds=took)
+            quota = self.quotas.measured(ledger, worker, alive=alive, microseconds=took)
         return self.gate.arrive(
-            Arrival(header, account, is_ours, alive, applied_key=request.applied_key, quota=quota)
+            Arrival(header, member, is_ours, alive, applied_key=request.applied_key, quota=quota)
         )
 
-    def _judge(self, entries: ServerEntries, request: PushRequest) -> tuple[Arrival, PushVerdict]:
+    def _judge(self, ledger: GraphLedger, request: PushRequest) -> tuple[Arrival, PushVerdict]:
         """Decide, and count what has come."""
-        arrival = self._arrival(entries, request)
-        verdict = judge(entries, self.terms, arrival)
+        arrival = self._arrival(ledger, request)
+        verdict = judge(ledger, self.terms, arrival)
         sent = self.call.wire.reply.size_bytes
-        entries.count_traffic(received_bytes=request.size, sent_bytes=sent)
+        ledger.count_traffic(received_bytes=request.size, sent_bytes=sent)
         if self.call.is_last:
-            count_durations(self.call.server, entries, request.header)
+            count_durations(self.call.server, ledger, request.header)
         return arrival, verdict
 
     def _count(self, verdict: PushVerdict, request: PushRequest) -> None:

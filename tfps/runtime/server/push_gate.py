@@ -70,7 +70,7 @@ class ClockGate:
 
     def wait(self, arrival: Arrival, read: Read) -> list[tf.Tensor]:
         def read_again() -> Sequence[tf.Tensor]:
-            return read(self.ledger.entries().read(self.ledger.layout.VERSION))
+            return read(self.ledger.open().read(self.ledger.layout.VERSION))
 
         return list(self.gate.wait(arrival.header[Request.WORKER], read_again))
 
@@ -143,7 +143,7 @@ class RoundBarrier:
     def _apply(self, completes: tf.Tensor, *, compiled: bool = True) -> tf.Tensor:
         """The update of a complete round, which counts as one."""
         done = self.contributions.apply(completes, compiled=compiled)
-        ledger = self.call.server.ledger
+        server_ledger = self.call.server.ledger
         if self.call.is_update:
-            ledger.add(ledger.layout.VERSION, tf.cast(completes, tf.int64))
+            server_ledger.add(server_ledger.layout.VERSION, tf.cast(completes, tf.int64))
         return done

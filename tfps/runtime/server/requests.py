@@ -35,20 +35,20 @@ def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) 
 
     Answers, under the mutex, whether it is one. What the one before it has left goes back first.
     """
-    ledger, layout = server.ledger, server.ledger.layout
+    server_ledger, layout = server.ledger, server.ledger.layout
     worker, incarnation = header[Request.WORKER], header[Request.INCARNATION]
-    newer = incarnation > ledger.entries().read(layout.incarnation(worker))
+    newer = incarnation > server_ledger.open().read(layout.incarnation(worker))
     is_new = tf.logical_and(plan.is_ours(header), newer)
 
     def enter() -> tf.Tensor:
-        entries = ledger.entries()
-        account = entries.account(worker)
-        decide.remove(entries, worker=account, leaves=is_new, closed=tf.constant(False))
-        ledger.post(entries)
-        entries = ledger.entries()
-        account = entries.account(worker)
-        accepted = decide.enter(entries, worker=account, incarnation=incarnation)
-        ledger.post(entries)
+        ledger = server_ledger.open()
+        member = ledger.member(worker)
+        decide.remove(ledger, worker=member, leaves=is_new, closed=tf.constant(False))
+        server_ledger.post(ledger)
+        ledger = server_ledger.open()
+        member = ledger.member(worker)
+        accepted = decide.enter(ledger, worker=member, incarnation=incarnation)
+        server_ledger.post(ledger)
         server.membership.enter(worker, accepted)
         return accepted
 

@@ -34,18 +34,18 @@ class RoundPull:
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
         """The function that answers such a request."""
-        ledger, worker = self.server.ledger, header[Request.WORKER]
+        server_ledger, worker = self.server.ledger, header[Request.WORKER]
         ask = self.rounds.begin if self.enters else self.rounds.await_round
-        with ledger.locked():
+        with server_ledger.locked():
             if self.joins:  # it is the pull of a scheduled function
                 enter_if_new(self.server, self.plan, header)
-            entries = ledger.entries()
+            ledger = server_ledger.open()
             incarnation = self.plan.incarnation(header)
-            alive = entries.is_alive(worker, incarnation)
+            alive = ledger.is_alive(worker, incarnation)
             if self.joins:
-                entries.count(ledger.layout.EXCHANGES)
-                entries.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
-                ledger.post(entries)
+                ledger.count(server_ledger.layout.EXCHANGES)
+                ledger.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
+                server_ledger.post(ledger)
             has_to_wait = ask(worker, alive, header[Request.BASE_VERSION])
             found = self._read()
         nothing = tf.constant(NOTHING, tf.int64)
@@ -53,7 +53,7 @@ class RoundPull:
 
         def wait() -> list[tf.Tensor]:
             end = self.rounds.wait(waiting, lambda _: tf.constant(0), for_all=self.enters)
-            with tf.control_dependencies([end]), ledger.locked():
+            with tf.control_dependencies([end]), server_ledger.locked():
                 return self._read()
 
         position, *values = tf.cond(has_to_wait, wait, lambda: found)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.bridge.server_function import masked_assignments, stateful_operations
-from tfps.consistency.ledger import Entries
+from tfps.consistency.ledger import Ledger
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of
@@ -171,10 +171,10 @@ def when_done(trace: Callable[[], None]) -> tf.Tensor:
         return tf.constant(0)
 
 
-def count_durations(server: Server, entries: Entries, header: Sequence[tf.Tensor]) -> None:
+def count_durations(server: Server, ledger: Ledger, header: Sequence[tf.Tensor]) -> None:
     """Count what a worker has measured; called after all other changes of the ledger."""
     measured = tf.stack(header[DURATIONS[0] : DURATIONS[-1] + 1])
-    server.ledger.count_durations(entries, PUSH, measured)
+    server.ledger.count_durations(ledger, PUSH, measured)
 
 
 def _take_state(variable: Any, new: tf.Tensor, workers: Any) -> None:

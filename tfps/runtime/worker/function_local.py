@@ -100,13 +100,13 @@ class WarmUpStep(LocalCalls):
     @property
     def local_slots(self) -> WorkerLocalSlots:
         assert self.runtime.warm_up is not None
-        return self.runtime.warm_up.kept
+        return self.runtime.warm_up.local_slots
 
     def told_by_push(self) -> Fields:
         return {**super().told_by_push(), Request.CLOCK: self._calls.read_value()}
 
     def begin_with(self, variable: Any, value: tf.Tensor) -> None:
-        own = self.kept.get(id(variable))
+        own = self.worker_local.get(id(variable))
         if own is None:  # another function may train it
             own = WorkerLocalVariable(variable, container=self.runtime.container, role=self.role)
         super().begin_with(variable, tf.cond(own.is_kept, own.read_value, lambda: value))
@@ -114,5 +114,5 @@ class WarmUpStep(LocalCalls):
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
         with tf.control_dependencies([reply.header for reply in replies.values()]):
             for variable in self._followed.values():
-                self.kept[id(variable)].load(self.copies.read(variable))
+                self.worker_local[id(variable)].load(self.copies.read(variable))
         super()._take_answers(call_number, replies)

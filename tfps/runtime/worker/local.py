@@ -32,7 +32,7 @@ class LocalUpdates(Step):
         assert local is not None
         self.local, container = local, self.servers[0].server.contents.container
         # One object for each, by which TensorFlow orders reads and writes.
-        self.kept = {
+        self.worker_local = {
             id(variable): WorkerLocalVariable(variable, container=container, role=self.role)
             for variable in local.slots
         }
@@ -43,22 +43,22 @@ class LocalUpdates(Step):
 
         def load() -> tf.Tensor:
             for count in self.local.counts:
-                self.kept[id(count)].begin_with(tf.zeros([], count._dtype))
+                self.worker_local[id(count)].begin_with(tf.zeros([], count._dtype))
             own = {id(count) for count in self.local.counts}
             layouts = [server.slot_layout for server in self.servers]
             payloads = payloads_of(self.ask(Kind.PULL, call_number=SLOTS))
             for variable, value in decode(layouts, payloads, self.local.slots):
                 if id(variable) not in own:
                     # Those of another optimizer, that the worker has used before, stay.
-                    self.kept[id(variable)].begin_with(value)
+                    self.worker_local[id(variable)].begin_with(value)
             return tf.constant(0)
 
-        is_known = tf.reduce_all([variable.is_kept for variable in self.kept.values()])
+        is_known = tf.reduce_all([variable.is_kept for variable in self.worker_local.values()])
         tf.cond(is_known, lambda: tf.constant(0), load)
 
     def count(self, count: Any) -> tf.Tensor:
         """How many updates of the worker one of the counts has seen."""
-        return self.kept[id(count)].read_value()
+        return self.worker_local[id(count)].read_value()
 
     def apply_parts(
         self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
@@ -67,8 +67,9 @@ class LocalUpdates(Step):
         gradients = gradients_together(parts, self.shares, variables=variables)
         counts = [v for v in self.local.counts if any(v is own for own in optimizer.variables)]
         before = [self.count(count) for count in counts]
-        own = [(v, self.kept[id(v)]) for v in optimizer.variables if id(v) in self.kept]
-        rates = [v for v in optimizer.variables if id(v) not in self.kept]
+        mine = self.worker_local
+        own = [(v, mine[id(v)]) for v in optimizer.variables if id(v) in mine]
+        rates = [v for v in optimizer.variables if id(v) not in mine]
         copies = [*own, *((v, self.value_of(v)) for v in (*variables, *rates))]
         apply_locally(optimizer, gradients, variables, copies=copies, updates=self.copies.read)
         if len(self.copies) > 1:
