@@ -100,6 +100,10 @@ class CheckpointError(TfpsError, ValueError):
     """A checkpoint that does not fit the model, with the names of the weights."""
 
 
+class CheckpointDamaged(CheckpointError):
+    """A checkpoint whose files are not what was written: each file, what it was and what it is."""
+
+
 class UnsupportedError(TfpsError, NotImplementedError):
     """Something that the strategy refuses by name, with the reason and what to do instead."""
 

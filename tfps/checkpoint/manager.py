@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import math
 import os
 import platform
@@ -17,6 +18,7 @@ import keras
 from tfps.checkpoint.commit import MARKER, Folder
 from tfps.checkpoint.contents import Contents, contents_of
 from tfps.checkpoint.counters import counters_of, entries_of
+from tfps.checkpoint.fallback import newest_sound
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
@@ -34,6 +36,8 @@ from tfps.checkpoint.servers import (
 )
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 PACKAGES = ("tfps", "tensorflow", "keras", "numpy")
 
@@ -214,10 +218,26 @@ class CheckpointManager:
             self.wait()
 
     def restore_latest(self, *, weights_only: bool = False) -> Manifest | None:
-        """`restore` the newest checkpoint; answers None where there is none."""
+        """`restore` the newest checkpoint; answers None where there is none.
+
+        One whose files are damaged is passed over with a warning, and the one before is used.
+
+        Raises:
+            CheckpointDamaged: every one is, with the reason of each.
+            Exception: what `restore` raises else.
+        """
         self.wait()
         numbers = self._folder.numbers()
-        return self.restore(numbers[-1], weights_only=weights_only) if numbers else None
+        if not numbers:
+            return None
+        manifest, passed_over = newest_sound(
+            numbers,
+            partial(self.restore, weights_only=weights_only),
+            source=str(self.directory),
+        )
+        for line in passed_over:
+            logger.warning("%s", line)
+        return manifest
 
     def restore(self, number: int, *, weights_only: bool = False) -> Manifest:
         """Restore a checkpoint into the model; `stats()` of its strategy goes on as well.
@@ -235,10 +255,14 @@ class CheckpointManager:
         Raises:
             CheckpointError: there is no such checkpoint, the model is not built, or the checkpoint
                 does not fit it: with every name and shape that differs, and nothing restored.
+            CheckpointDamaged: its files are not what was written. Sizes, indices and the manifest
+                are compared before anything is restored; values as they are read, so part of the
+                model may have been restored then, and is not to be used.
             tf.errors.UnavailableError: a parameter server is lost.
         """
         self.wait()
         manifest = self._folder.manifest(number)
+        self._folder.verify(manifest)
         build_optimizer(self._model)
         optimizer = not weights_only and optimizer_of(self._model) is not None
         strategy = strategy_of(self._model)
