@@ -177,9 +177,9 @@ class LocalServer:
                 f"gradient of {v._value.shared_name}": g
                 for v, g in zip(variables, tensors, strict=True)
             }
-            worker = tf.constant(worker, tf.int64)
+            sender = tf.constant(worker, tf.int64)
             versions = tf.stack([tf.constant(base, tf.int64), version])
-            (reply,) = served(pack(request, named), worker, versions, tf.constant(counts))
+            (reply,) = served(pack(request, named), sender, versions, tf.constant(counts))
             version += 1
             answered[worker] = int(version)
             values = unpack(shards.layout, reply)
