@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import tensorflow as tf
+
+from tfps.errors import CheckpointNotSaved
+
+logger = logging.getLogger(__name__)
 
 # What TensorFlow makes of an operating system's error, where it can mean nothing else here.
 ALWAYS = (
@@ -46,6 +54,32 @@ def reason_of(error: OSError | tf.errors.OpError) -> str:
     if isinstance(error, OSError):
         return str(error)
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    # A session says first which line of Python has made the operation, and the reason at the end.
-    said = [line for line in lines if not line.startswith("[[")]
+    # A session says first which line of Python has made the operation, then the reason, and below
+    # one of a full disk what to do when memory is full.
+    said = [line for line in lines if not line.startswith(("[[", "Hint: "))]
     return said[-1] if said else type(error).__name__
+
+
+@contextlib.contextmanager
+def writing_into(folder: Path) -> Iterator[None]:
+    """Say what it means that a file cannot be written; also in the log, if nobody asks.
+
+    Args:
+        folder: of all checkpoints.
+
+    Raises:
+        CheckpointNotSaved: in the place of what said so.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = file_error(error, folder)
+        if reason is None:
+            raise
+        said = (
+            f"a checkpoint could not be saved in {folder}: {reason_of(reason)}. Those that were "
+            "saved before are as they were. Make room there, or let the chief and the servers that "
+            "share the folder write into it"
+        )
+        logger.error("%s", said)
+        raise CheckpointNotSaved(said) from error

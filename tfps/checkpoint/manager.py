@@ -19,6 +19,7 @@ from tfps.checkpoint.commit import MARKER, Folder
 from tfps.checkpoint.contents import Contents, contents_of
 from tfps.checkpoint.counters import counters_of, entries_of
 from tfps.checkpoint.fallback import newest_sound
+from tfps.checkpoint.file_error import writing_into
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
@@ -149,13 +150,15 @@ class CheckpointManager:
 
         Raises:
             CheckpointError: the model is not built.
+            CheckpointNotSaved: a file cannot be written; now, or during the save before.
             tf.errors.UnavailableError: a parameter server is lost; now, or during the save before.
         """
         self.wait()
         build_optimizer(self._model)
-        if not self._last_number:
+        with writing_into(self.directory):
+            self._last_number = max([self._last_number, *self._folder.numbers()])
             self._folder.clean()
-        contents, snapshot = self._ready()
+            contents, snapshot = self._ready()
         strategy = strategy_of(self._model)
         counters = None
         began_s = time.monotonic()
@@ -169,7 +172,7 @@ class CheckpointManager:
         self.last_pause_s = time.monotonic() - began_s
         if strategy is not None:
             counters = counters_of(strategy.runtime.ticket_server.layout, all_cells)
-        self._last_number = max([self._last_number, *self._folder.numbers()]) + 1
+        self._last_number += 1
         manifest = Manifest(
             number=self._last_number,
             saved_at_s=time.time(),
@@ -191,6 +194,7 @@ class CheckpointManager:
 
         Raises:
             tf.errors.UnavailableError: a parameter server was lost meanwhile.
+            CheckpointNotSaved: a file could not be written; once.
             Exception: whatever else ended it; once.
         """
         saving = self._saving
@@ -211,6 +215,11 @@ class CheckpointManager:
         if self._snapshot is not None:
             self._snapshot[2].close()
             self._snapshot = None
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether there is a save whose end nobody has asked for."""
+        return self._saving is not None
 
     def check(self) -> None:
         """Raise what ended the save in the background, if it has failed; does not wait."""
