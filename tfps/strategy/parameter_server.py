@@ -37,6 +37,7 @@ from tfps.placement.plan import Plan
 from tfps.placement.policy import Placement
 from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
+from tfps.recovery.restarts import Restarts
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.warm_up import WarmUp
 from tfps.runtime.program.devices import Devices, SeveralDevices
@@ -80,6 +81,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             says, else direct where it can be.
         batch_callbacks: ``"auto"``, ``"sampled"`` or ``"lock_step"``: whether batch hooks of
             callbacks see sampled progress or run between a batch and the next ticket.
+        restarts: when the job ends for want of workers; `tfps.Restarts()` when None.
 
     Raises:
         ConfigError: arguments or a ``TF_CONFIG`` that cannot work; every mistake, at once.
@@ -99,7 +101,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     """
 
     @keras_patches.traceback_filtered
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
         variable_partitioner: Partitioner
@@ -111,6 +113,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         compression: None = None,
         transport: str = "auto",
         batch_callbacks: str = "auto",
+        restarts: Restarts | None = None,
     ) -> None:
         """Connect to the cluster; the class's documentation describes the arguments."""
         arguments = check_arguments(
@@ -121,6 +124,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             compression=compression,
             transport=transport,
             batch_callbacks=batch_callbacks,
+            restarts=restarts,
         )
         self.consistency = arguments.consistency
         self.batch_callbacks = arguments.batch_callbacks
@@ -175,7 +179,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         WORK.expect(self.runtime)
         hold_back_removals()
         register_without_lock()
-        self._guard = Guard(self.runtime, policy=probe_policy)
+        self._guard = Guard(self.runtime, policy=probe_policy, restarts=arguments.restarts)
         self._end = End(self, runtime=self.runtime, guard=self._guard)
 
     def _connect_to_cluster(self, coordinator_name: str) -> None:
