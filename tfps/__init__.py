@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
+    from tfps.recovery.recovery import Recovery
     from tfps.strategy.coordinator import ClusterCoordinator
     from tfps.strategy.parameter_server import ParameterServerStrategy
     from tfps.training.shards import Shards
@@ -38,6 +39,7 @@ _HOMES = {
     "LocalCluster": "tfps.launch.local_cluster",
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
+    "Recovery": "tfps.recovery.recovery",
     "Shards": "tfps.training.shards",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
@@ -55,6 +57,7 @@ __all__ = [
     "LocalCluster",
     "LocalSteps",
     "ParameterServerStrategy",
+    "Recovery",
     "Shards",
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",

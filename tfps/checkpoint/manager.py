@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfps.checkpoint.commit import MARKER, Folder
 from tfps.checkpoint.contents import Contents, contents_of
@@ -86,7 +87,9 @@ class CheckpointManager:
         shared: bool | None = None,
     ) -> None:
         self._folder = _check(model, directory, keep=keep, shared=shared)
-        self._model, self._shared = model, shared
+        self.model, self.is_shared = model, shared
+        self.outlives_servers = False  # a server that is lost while it saves ends that save only
+        self._of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: Retention = KeepLatest() if keep is None else keep
         self._saving: Saving | None = None
         self._snapshot: tuple[Any, Contents, Snapshot] | None = None
@@ -122,6 +125,15 @@ class CheckpointManager:
         numbers = self._folder.numbers()
         return self._folder.manifest(numbers[-1]) if numbers else None
 
+    def directory_of(self, number: int) -> Path:
+        """Where a checkpoint is."""
+        return self._folder.of(number)
+
+    def newest_of_this_job(self) -> Manifest | None:
+        """The newest checkpoint that this object has saved or restored; not one of a job before."""
+        numbers = self._of_this_job.intersection(self._folder.numbers())
+        return self._folder.manifest(max(numbers)) if numbers else None
+
     def save(
         self,
         *,
@@ -148,11 +160,11 @@ class CheckpointManager:
             tf.errors.UnavailableError: a parameter server is lost; now, or during the save before.
         """
         self.wait()
-        build_optimizer(self._model)
+        build_optimizer(self.model)
         if not self._last_number:
             self._folder.clean()
         contents, snapshot = self._ready()
-        strategy = strategy_of(self._model)
+        strategy = strategy_of(self.model)
         counters = None
         began_s = time.monotonic()
         if strategy is not None:
@@ -177,6 +189,7 @@ class CheckpointManager:
             package_versions=_versions(),
             tensors=contents.tensors,
         )
+        self._of_this_job.add(manifest.number)
         self._saving = Saving(snapshot, manifest, folder=self._folder, keep=self._keep)
         if not background:
             self.wait()
@@ -194,6 +207,9 @@ class CheckpointManager:
             try:
                 saving.wait()
                 self._last_seconds = saving.seconds
+            except tf.errors.UnavailableError:  # it has said so itself
+                if not self.outlives_servers:
+                    raise
             finally:
                 self._saving = None
 
@@ -239,11 +255,12 @@ class CheckpointManager:
         """
         self.wait()
         manifest = self._folder.manifest(number)
-        build_optimizer(self._model)
-        optimizer = not weights_only and optimizer_of(self._model) is not None
-        strategy = strategy_of(self._model)
+        self._of_this_job.add(number)
+        build_optimizer(self.model)
+        optimizer = not weights_only and optimizer_of(self.model) is not None
+        strategy = strategy_of(self.model)
         contents = contents_of(
-            named_variables(self._model, optimizer=optimizer), servers=devices_of(strategy)
+            named_variables(self.model, optimizer=optimizer), servers=devices_of(strategy)
         )
         stored = {
             name: tensor
@@ -273,19 +290,19 @@ class CheckpointManager:
                         [partial(p.write_cells, e) for p, e in zip(parts, entries, strict=True)]
                     )
         if optimizer:
-            update = strategy._update_of(self._model.optimizer)
+            update = strategy._update_of(self.model.optimizer)
             update.refresh_mirrors()
             update.forget_workers()
             runtime.local_slots.free()
         return manifest
 
     def _asked(self, servers: int) -> list[bool] | None:
-        return None if self._shared is None else [self._shared] * servers
+        return None if self.is_shared is None else [self.is_shared] * servers
 
     def _ready(self) -> tuple[Contents, Snapshot]:
         """What was traced, as long as no variable has moved."""
-        strategy = strategy_of(self._model)
-        contents = contents_of(named_variables(self._model), servers=devices_of(strategy))
+        strategy = strategy_of(self.model)
+        contents = contents_of(named_variables(self.model), servers=devices_of(strategy))
         key = (id(strategy), contents.places)
         if self._snapshot is None or self._snapshot[0] != key:
             servers = [] if strategy is None else strategy.runtime.servers

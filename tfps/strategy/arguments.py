@@ -12,6 +12,7 @@ from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, TfpsError, UnsupportedError
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
+from tfps.recovery.recovery import Recovery
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors
 from tfps.training.batch_callbacks import check_setting
@@ -88,6 +89,21 @@ def check_arguments(
         batch_callbacks=setting,
         connect_timeout_s=connect_timeout_s(),
     )
+
+
+def check_recovery(recovery: Any, *, before: Recovery | None = None) -> None:
+    """Refuse what is no recovery, and another one than there is.
+
+    Raises:
+        ConfigError: either.
+    """
+    if recovery is not None and not isinstance(recovery, Recovery):
+        raise ConfigError(f"recovery: received {recovery!r}, expected a tfps.Recovery, or None")
+    if before is not None and recovery != before:
+        raise ConfigError(
+            f"recovery: received {recovery!r}, but this strategy has {before!r} already, which "
+            "stays as long as the strategy"
+        )
 
 
 def _check_cluster(resolver: Any) -> ClusterSpec:
