@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
     from tfps.recovery.recovery import Recovery
+    from tfps.recovery.restarts import Restarts
     from tfps.strategy.coordinator import ClusterCoordinator
     from tfps.strategy.parameter_server import ParameterServerStrategy
     from tfps.training.shards import Shards
@@ -40,6 +41,7 @@ _HOMES = {
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
     "Recovery": "tfps.recovery.recovery",
+    "Restarts": "tfps.recovery.restarts",
     "Shards": "tfps.training.shards",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
@@ -58,6 +60,7 @@ __all__ = [
     "LocalSteps",
     "ParameterServerStrategy",
     "Recovery",
+    "Restarts",
     "Shards",
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",

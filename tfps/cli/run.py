@@ -20,6 +20,16 @@ Examples:
 @click.option("--workers", type=click.IntRange(min=1), help="Workers of a local cluster.  [2]")
 @click.option("--ps", type=click.IntRange(min=1), help="Parameter servers of a local cluster.  [1]")
 @click.option(
+    "--restarts",
+    type=click.IntRange(min=0),
+    help="How often each task of a local cluster is started again.  [3]",
+)
+@click.option(
+    "--min-workers",
+    type=click.IntRange(min=1),
+    help="With fewer workers left the script ends.  [1]",
+)
+@click.option(
     "--log-dir",
     type=click.Path(file_okay=False),
     help="Folder for one log per task.  [a new temporary folder]",
@@ -27,8 +37,11 @@ Examples:
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def run(
+    *,
     workers: int | None,
     ps: int | None,
+    restarts: int | None,
+    min_workers: int | None,
     log_dir: str | None,
     script: str,
     arguments: tuple[str, ...],
@@ -37,17 +50,28 @@ def run(
 
     With TF_CONFIG set, this process plays that task's role: a worker and a ps serve until the
     chief has finished, the chief and the evaluator run SCRIPT. Without it, a cluster of processes
-    is started on this machine and SCRIPT runs as its chief. The exit status is the script's.
+    is started on this machine and SCRIPT runs as its chief; a worker that dies is started again.
+    The exit status is the script's, or 1 if too few workers are left.
     Options of tfps come before SCRIPT; what follows it is SCRIPT's own.
     """
     from tfps.launch.exit import end_process
     from tfps.launch.folder import make_folder
     from tfps.launch.run import run as run_task
+    from tfps.recovery.restarts import Restarts
 
     try:
         if log_dir is not None:
             make_folder(Path(log_dir), name="--log-dir")
-        status = run_task(script, arguments, workers=workers, ps=ps, log_dir=log_dir)
+        given = {"budget": restarts, "min_workers": min_workers}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        status = run_task(
+            script,
+            arguments,
+            workers=workers,
+            ps=ps,
+            log_dir=log_dir,
+            restarts=Restarts(**chosen) if chosen else None,
+        )
     except (ConfigError, ClusterError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:

@@ -1,7 +1,8 @@
-"""How a script is about to end, as far as a function that runs at exit can know."""
+"""How processes end, and how a script is about to, as far as a function at exit can know."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import NoReturn
 
@@ -38,6 +39,22 @@ def status_of(error: SystemExit) -> int:
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def name_of_status(status: int) -> str:
+    """Name a way to end.
+
+    Example:
+
+    >>> name_of_status(-9), name_of_status(3)
+    ('SIGKILL', 'status 3')
+    """
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
 
 
 def _remembering_exit(status: str | int | None = None, /) -> NoReturn:

@@ -69,7 +69,7 @@ def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(tf.expand_dims(durations, 1) >= bounds, tf.int64), 1)
 
 
-class Member:
+class LedgerMember:
     """A worker, with the places of all its cells computed at once.
 
     `ledger.LedgerLayout` adds the worker to the place of worker 0; here that sum is known already.
@@ -112,7 +112,7 @@ class GraphLedger(Ledger):
             cells = tf.tensor_scatter_nd_add(cells, added[:, None], amounts)
         return cells
 
-    def member(self, worker: tf.Tensor) -> Member:
+    def member(self, worker: tf.Tensor) -> LedgerMember:
         """A worker whose cells are read together."""
         layout = self.layout
         first = range(layout.GLOBALS, layout.histograms, layout.workers)
@@ -120,7 +120,7 @@ class GraphLedger(Ledger):
         singly = tf.unstack(places)
         values = tf.unstack(tf.gather(self._cells, places))
         self._known.update(zip((place.ref() for place in singly), values, strict=True))
-        return Member(dict(zip(first, singly, strict=True)))
+        return LedgerMember(dict(zip(first, singly, strict=True)))
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal as signals
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +17,12 @@ from tfps.cluster import ClusterSpec, close_clients, lease_ports, wait_for_tasks
 from tfps.cluster.validation import check_counts
 from tfps.errors import ClusterError, TaskFailed
 from tfps.launch.environment import common_environment, task_environment
+from tfps.launch.keeper import Keeper
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.starter import starter
+from tfps.recovery.events import EVENTS_FILE, EventLog
+from tfps.recovery.kept_tasks import keep, leave
+from tfps.recovery.restarts import Restarts, check_restarts
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,7 +38,8 @@ class LocalCluster:
     The tasks are real processes that do what `python -m tfps serve` does, so it works from a
     notebook, standard input and a script without a ``__main__`` guard, and a task can be killed
     like a lost machine.
-    They listen on loopback ports that stay reserved until the cluster is closed. Leaving the
+    A task that dies is reported and started again, as `restarts` allows. They listen on loopback
+    ports that stay reserved until the cluster is closed. Leaving the
     ``with`` block closes the strategies that were made on the cluster, then kills and reaps the
     tasks: predict, save and read weights inside of it. The tasks also end when this process does,
     however.
@@ -46,6 +52,9 @@ class LocalCluster:
         environment: further variables for the tasks.
         start_timeout_s: how long the tasks may take until they listen.
         wait: return only when all tasks listen.
+        restarts: how often a task that dies is started again; None is `tfps.Restarts()`. One that
+            `kill` has ended stays away. A parameter server is not started again: what it held is
+            gone.
 
     Raises:
         ConfigError: a count is below 1.
@@ -67,8 +76,10 @@ class LocalCluster:
         environment: Mapping[str, str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
         wait: bool = True,
+        restarts: Restarts | None = None,
     ) -> None:
         check_counts("LocalCluster", workers=workers, ps=ps)
+        restarts = check_restarts(restarts, workers=workers)
         self._owner = os.getpid()
         self._closed = False
         self._resolver: tf.distribute.cluster_resolver.SimpleClusterResolver | None = None
@@ -89,6 +100,13 @@ class LocalCluster:
         self._lease.share_with_this_process()  # which listens on the chief's port
         self.log_dir = _log_dir(log_dir)
         self._temporary_logs = log_dir is None
+        self.lock = threading.RLock()  # whoever holds it finds no task in the midst of a restart
+        self.keeper = Keeper(
+            self,
+            [(task_type, index) for task_type, index, _ in self.spec.tasks(*SERVED)],
+            restarts=restarts,
+            events=EventLog(self.log_dir / EVENTS_FILE),
+        )
         self._stack = contextlib.ExitStack()
         common = common_environment(extra=self._extra)
         self._starter = self._stack.enter_context(starter(common))
@@ -96,8 +114,11 @@ class LocalCluster:
         try:
             for task_type, index, _ in self.spec.tasks(*SERVED):
                 self._start(task_type, index)
+            keep(self._served, self.keeper)
+            self.keeper.start()
             if wait:
                 self._wait(*SERVED)
+                self.keeper.mark_started()
         except BaseException:
             self.close()
             raise
@@ -145,8 +166,9 @@ class LocalCluster:
         Raises:
             ClusterError: the signal did not end it.
         """
-        task = self._task(task_type, index)
-        task.expected_to_end = True
+        with self.lock:
+            task = self._task(task_type, index)
+            task.expected_to_end = True
         if signal == signals.SIGKILL:
             status = task.kill()
         else:
@@ -175,13 +197,31 @@ class LocalCluster:
             TaskFailed: it ended while it started.
             ConnectTimeout: it does not listen in time.
         """
-        self._task(task_type, index).kill()
-        self._start(task_type, index)
+        with self.lock:
+            self._task(task_type, index).kill()
+            self._start(task_type, index)
         if wait:
             self._wait(task_type, index=index)
 
+    def process(self, task: tuple[str, int]) -> TaskProcess | None:
+        """Return a task's newest process, None before its start."""
+        return self._tasks.get(task)
+
+    def start_again(self, task: tuple[str, int]) -> None:
+        """Start a task that has died, unless somebody has done so."""
+        process = self._task(*task)
+        if process.status() is not None and not process.expected_to_end:
+            self._start(*task)
+
+    def starter_failures(self) -> list[TaskFailed]:
+        """Return what keeps every task from starting."""
+        return self._starter.failures()
+
     def failures(self) -> list[TaskFailed]:
-        """Return an error for every task that ended without having been asked to."""
+        """Return an error for every task that ended without having been asked to.
+
+        One that was started again since has ended no more.
+        """
         return self._starter.failures() + [
             TaskFailed(task.report(describe_status(status)))
             for task in self._tasks.values()
@@ -196,9 +236,10 @@ class LocalCluster:
         if os.getpid() != self._owner:
             return  # a fork of the owner ends; the tasks are not its own
         self._closed = True
+        self.keeper.close()
+        leave(self._served)
         try:
-            served = [address for _, _, address in self.spec.tasks(*SERVED)]
-            close_clients(served, reason="its LocalCluster is closed")
+            close_clients(self._served, reason="its LocalCluster is closed")
         finally:
             self._end()
 
@@ -206,7 +247,8 @@ class LocalCluster:
         """End the tasks; at the end of the process strategies are closed by then."""
         if os.getpid() != self._owner:
             return
-        failed = bool(self.failures())
+        self.keeper.close()
+        failed = bool(self.failures() or self.keeper.restarts)
         for task in self._tasks.values():
             task.kill()
         self._stack.close()
@@ -225,6 +267,10 @@ class LocalCluster:
 
     def __str__(self) -> str:
         return str(self.spec)
+
+    @property
+    def _served(self) -> list[str]:
+        return [address for _, _, address in self.spec.tasks(*SERVED)]
 
     def _task(self, task_type: str, index: int) -> TaskProcess:
         task = self._tasks.get((task_type, index))

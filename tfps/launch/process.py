@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 
 import psutil
 
+from tfps.cluster.exit_status import name_of_status
 from tfps.errors import ClusterError
 from tfps.launch.noise_filter import LineSorter
 
@@ -110,6 +111,12 @@ class TaskProcess:
                     raise ClusterError(f"{self.name} still runs after SIGSTOP")
                 time.sleep(LOOK_EVERY_S)
 
+    def is_suspended(self) -> bool:
+        """Whether it stands still since somebody has sent SIGSTOP."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return bool(psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
+        return False
+
     def kill(self) -> int | None:
         """End it at once, with all that it started, and reap it; return its status."""
         self.expected_to_end = True
@@ -167,12 +174,7 @@ def describe_status(status: int) -> str:
     >>> describe_status(3)
     'ended with status 3'
     """
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"ended by {signals.Signals(-status).name}"
-    except ValueError:
-        return f"ended by signal {-status}"
+    return f"ended {'by' if status < 0 else 'with'} {name_of_status(status)}"
 
 
 def last_lines(path: Path, count: int = LAST_LINES, *, with_noise: bool = False) -> list[str]:

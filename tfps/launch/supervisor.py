@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.log_folder import LogFolder
 from tfps.launch.output import LINE_FILE, LogFollower, prefix_stream, say
 from tfps.launch.process import describe_status, start_program
+from tfps.recovery.kept_tasks import KEEPER, in_words
+from tfps.recovery.restarts import Restarts, check_restarts
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line, share_line
 from tfps.units import count_tasks
 
@@ -31,9 +34,17 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def supervise(
-    script: str, arguments: Sequence[str], *, workers: int, ps: int, log_dir: str | None = None
+    script: str,
+    arguments: Sequence[str],
+    *,
+    workers: int,
+    ps: int,
+    log_dir: str | None = None,
+    restarts: Restarts | None = None,
 ) -> int:
     """Start a local cluster, run a script as its chief, and stop everything when it ends.
+
+    A worker that dies is reported and started again. Where too few are left, the script ends.
 
     On a terminal the script has it for itself, so that progress bars work; elsewhere its lines
     get its name like those of the other tasks. The first Ctrl-C or SIGTERM goes to the script, a
@@ -45,30 +56,39 @@ def supervise(
         workers: how many workers.
         ps: how many parameter servers.
         log_dir: a folder for the logs; None takes a new temporary one, which goes after a success.
+        restarts: how often a task that dies is started again; None is the default.
 
     Returns:
-        The script's exit status, 128 + n if signal n ended it.
+        The script's exit status, 128 + n if signal n ended it, 1 if the job could not go on.
 
     Raises:
-        ConfigError: a count is below 1.
+        ConfigError: a count is below 1, or `restarts` asks for more workers than there are.
         TaskFailed: a task ended while it started.
         ConnectTimeout: a task did not listen in time.
     """
+    check_restarts(restarts, workers=workers)  # before there is a folder
     folder = LogFolder(log_dir, prefix="tfps-run-")
     well = False
     try:
         with _Signals() as signals, _kept_terminal():
-            with LocalCluster(workers=workers, ps=ps, log_dir=folder.path, wait=False) as cluster:
+            with LocalCluster(
+                workers=workers, ps=ps, log_dir=folder.path, wait=False, restarts=restarts
+            ) as cluster:
+                cluster.keeper.say = say
                 say(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")
                 follower = LogFollower(cluster.logs, target=2)
                 chief = _Chief(cluster, script, arguments)
                 try:
                     status = _watch(cluster, chief, signals)
-                    well = status == 0 and not cluster.failures()
+                    if cluster.keeper.ended is None:
+                        cluster.keeper.record("job_ended", status=status)
+                    well = status == 0 and not (cluster.failures() or cluster.keeper.restarts)
                 finally:
                     chief.stop()
                     cluster.close()
                     follower.close()
+                    if text := in_words(cluster.keeper.restarts):
+                        say(text)
     finally:
         folder.end(well=well)
     if not well and not signals.received:
@@ -84,7 +104,11 @@ class _Chief:
         pipes = [None if os.isatty(number) else subprocess.PIPE for number in (1, 2)]
         self._line = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the script runs
         share_line(self._line.fileno())
-        extra = {LOG_FILE: str(log_path), LINE_FILE: str(self._line.fileno())}
+        extra = {
+            LOG_FILE: str(log_path),
+            LINE_FILE: str(self._line.fileno()),
+            KEEPER: str(os.getpid()),
+        }
         self.process = start_program(
             name="chief",
             command=[sys.executable, "-P", "-m", "tfps", "run", script, *arguments],
@@ -133,29 +157,24 @@ class _Signals:
 
 
 def _watch(cluster: LocalCluster, chief: _Chief, signals: _Signals) -> int:
-    """Return the chief's status once it ended; report tasks that die, pass signals on."""
+    """Return the chief's status once it ended; end it where the job cannot go on.
+
+    Signals are passed on.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
     starting = dict.fromkeys(cluster.spec.tasks("worker", "ps"), "")
-    reported: set[str] = set()
+    ends_at = math.inf
     passed_on = 0
     while (status := chief.process.status()) is None:
         if starting:
-            starting = missing_tasks(starting)
-            if starting and time.monotonic() > deadline:
-                names = ", ".join(f"{kind} {index}" for kind, index, _ in starting)
-                raise ConnectTimeout(
-                    f"{names} did not listen within {START_TIMEOUT_S:g} s; logs: {cluster.log_dir}"
-                )
-        for failure in cluster.failures():
-            if str(failure) not in reported:
-                reported.add(str(failure))
-                if starting:
-                    raise failure
-                say(str(failure))
-                if _no_worker_left(cluster):
-                    say("no worker is left, so the script cannot go on; ending it")
-                    chief.process.kill()
-                    return 1
+            for failure in cluster.failures():
+                raise failure
+            starting = _still_starting(cluster, starting, deadline=deadline)
+        if (end := cluster.keeper.ended) and ends_at == math.inf:
+            ends_at = time.monotonic() + (GRACE_S if end.is_noticed else 0.0)
+        if time.monotonic() >= ends_at:
+            chief.process.kill()
+            return 1
         if len(signals.received) > passed_on:
             number = signals.received[passed_on]
             passed_on = len(signals.received)
@@ -173,9 +192,19 @@ def _watch(cluster: LocalCluster, chief: _Chief, signals: _Signals) -> int:
     return -signals.received[0] if signals.received and status < 0 else status
 
 
-def _no_worker_left(cluster: LocalCluster) -> bool:
-    workers = range(cluster.spec.count("worker"))
-    return all(cluster.status("worker", index) is not None for index in workers)
+def _still_starting(
+    cluster: LocalCluster, tasks: dict[tuple[str, int, str], str], *, deadline: float
+) -> dict[tuple[str, int, str], str]:
+    """Those of some tasks that do not listen yet; their deaths are the keeper's from then on."""
+    missing = missing_tasks(tasks)
+    if not missing:
+        cluster.keeper.mark_started()
+    elif time.monotonic() > deadline:
+        names = ", ".join(f"{kind} {index}" for kind, index, _ in missing)
+        raise ConnectTimeout(
+            f"{names} did not listen within {START_TIMEOUT_S:g} s; logs: {cluster.log_dir}"
+        )
+    return missing
 
 
 def _gone(chief: _Chief, number: int) -> bool:

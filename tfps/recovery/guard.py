@@ -14,8 +14,11 @@ from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.failure_handler import FailureHandler
 from tfps.bridge.function_registration import remove_held_back
 from tfps.recovery.connections import cut_connections
+from tfps.recovery.kept_tasks import are_started_again, kept_tasks
 from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
 from tfps.recovery.probe import Observation, Prober, Task, all_answer
+from tfps.recovery.quorum import Quorum
+from tfps.recovery.restarts import Restarts
 from tfps.recovery.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 
@@ -40,14 +43,21 @@ class Guard:
     then on. One that is applied before that join counts on this server alone, so the numbers to go
     on from are those of a checkpoint.
 
+    Where too few *workers* are left for too long, or can never be enough again, the coordinator
+    fails likewise until enough of them answer.
+
     Args:
         runtime: the job.
         policy: when a task is lost.
+        restarts: how many workers must be left.
     """
 
-    def __init__(self, runtime: Runtime, *, policy: ProbePolicy) -> None:
+    def __init__(self, runtime: Runtime, *, policy: ProbePolicy, restarts: Restarts) -> None:
         self._runtime = runtime
         self.policy = policy
+        self.restarts = restarts
+        self._quorum = Quorum(workers=runtime.workers, restarts=restarts)
+        self._end_reason = ""  # for want of workers
         self._addresses: dict[Task, str] = {
             **{("worker", i): address for i, address in enumerate(runtime.worker_addresses)},
             **{("ps", server.index): server.address for server in runtime.servers},
@@ -117,7 +127,7 @@ class Guard:
         Called before something is traced; a worker that is killed, or goes on, ends the wait.
         """
         said = False
-        while self._silent:
+        while self._silent and not self._end_reason:
             if not said:
                 names = ", ".join(
                     f"worker {worker} at {self._addresses['worker', worker]}"
@@ -157,6 +167,7 @@ class Guard:
             if self._evict(worker):
                 self._queue.give_back(worker)
         self._say_if_nobody_answers(self._queue)
+        self._judge_workers(self._queue)
         if all(seen.answered for seen in observations.values()):
             # Every task has answered within the last milliseconds, so none keeps this waiting.
             remove_held_back()
@@ -176,8 +187,7 @@ class Guard:
         elif verdict is Verdict.ALIVE and server.lost is not None and self.servers is None:
             logger.warning("ps %d at %s answers again", server.index, server.address)
             server.lost = None
-            if all(other.lost is None for other in self._runtime.servers):
-                queue.forgive()
+            self._forgive(queue)
 
     def _judge_worker(self, queue: ClosureQueue, worker: int) -> None:
         verdict = self.verdict("worker", worker)
@@ -192,6 +202,30 @@ class Guard:
         elif verdict is Verdict.ALIVE and worker in queue.barred and not self._is_left_out(worker):
             logger.warning("worker %d answers again", worker)
             queue.admit(worker)
+
+    def _judge_workers(self, queue: ClosureQueue) -> None:
+        """End the waiting for workers where there are too few for too long."""
+        kept = kept_tasks(self._addresses.values())
+        workers = range(self._runtime.workers)
+        reason = self._quorum.end_reason(
+            answering=sum(self.verdict("worker", i) is not Verdict.LOST for i in workers),
+            now_s=time.monotonic(),
+            hopeless=kept.end_reason if kept else "",
+        )
+        if reason == self._end_reason:
+            return
+        was_over, self._end_reason = bool(self._end_reason), reason
+        if not reason:
+            self._forgive(queue)
+        elif not was_over:
+            message = f"The job cannot go on: {reason}."
+            logger.error("%s", message)
+            queue.fail(lambda: tf.errors.UnavailableError(None, None, message))
+
+    def _forgive(self, queue: ClosureQueue) -> None:
+        """Let work be handed out again once nothing stands against it."""
+        if not self._end_reason and all(each.lost is None for each in self._runtime.servers):
+            queue.forgive()
 
     def _is_left_out(self, worker: int) -> bool:
         """Whether TensorFlow does not know a worker now, which is there again or not."""
@@ -216,11 +250,16 @@ class Guard:
                 f"worker {index} at {address}"
                 for index, address in enumerate(self._runtime.worker_addresses)
             )
-            logger.warning(
-                "no worker answers (%s): training waits for one. Start them again, let them go on "
-                "if they were stopped (SIGCONT), or end this script (Ctrl-C).",
-                names,
-            )
+            if are_started_again(self._addresses.values()):
+                logger.warning("no worker answers (%s): training waits for their restart.", names)
+            else:
+                logger.warning(
+                    "no worker answers (%s): training waits for one, for %g s at most "
+                    "(no_worker_timeout_s). Start them again, let them go on if they were stopped "
+                    "(SIGCONT), or end this script (Ctrl-C).",
+                    names,
+                    self.restarts.no_worker_timeout_s,
+                )
         self._said_nobody = nobody
 
     def _lost_server(self, server: Any) -> str:

@@ -13,6 +13,7 @@ from tfps.errors import ConfigError, TfpsError, UnsupportedError
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
 from tfps.recovery.recovery import Recovery
+from tfps.recovery.restarts import Restarts, check_restarts
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors
 from tfps.training.batch_callbacks import check_setting
@@ -29,6 +30,7 @@ class Arguments:
         consistency: when a server applies a gradient.
         transport: ``"auto"``, ``"direct"`` or ``"grpc"``.
         batch_callbacks: whether batch hooks see sampled batches.
+        restarts: when the job ends for want of workers.
         connect_timeout_s: how long to wait for the other tasks.
     """
 
@@ -37,10 +39,11 @@ class Arguments:
     consistency: Mode
     transport: str
     batch_callbacks: str
+    restarts: Restarts
     connect_timeout_s: float
 
 
-def check_arguments(
+def check_arguments(  # noqa: PLR0913 - those of the strategy
     *,
     cluster_resolver: Any,
     variable_partitioner: Any,
@@ -49,6 +52,8 @@ def check_arguments(
     compression: Any,
     transport: Any,
     batch_callbacks: Any,
+    restarts: Any,
+    recovery: Any,
 ) -> Arguments:
     """Check the arguments of `ParameterServerStrategy`, which describes them.
 
@@ -72,6 +77,9 @@ def check_arguments(
     carrier = checked(wanted_transport, transport)
     setting = checked(check_setting, batch_callbacks)
     spec = checked(_check_cluster, cluster_resolver)
+    checked(check_recovery, recovery)
+    workers = None if spec is None else spec.count("worker")
+    chosen = checked(lambda given: check_restarts(given, workers=workers), restarts)
     errors += environment_errors()
     if spec is not None:
         problems = size_problems(mode=mode, placement=policy_, size=ClusterSize.of(spec))
@@ -87,6 +95,7 @@ def check_arguments(
         consistency=mode,
         transport=carrier,
         batch_callbacks=setting,
+        restarts=chosen,
         connect_timeout_s=connect_timeout_s(),
     )
 

@@ -38,6 +38,7 @@ from tfps.placement.policy import Placement
 from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
 from tfps.recovery.recovery import Recovery
+from tfps.recovery.restarts import Restarts
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.warm_up import WarmUp
 from tfps.runtime.program.devices import Devices, SeveralDevices
@@ -84,6 +85,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             callbacks see sampled progress or run between a batch and the next ticket.
         recovery: a `tfps.Recovery` lets training go on after a lost parameter server was started
             again; None: a lost one ends it. It may be assigned later, to ``strategy.recovery``.
+        restarts: when the job ends for want of workers; `tfps.Restarts()` when None.
 
     Raises:
         ConfigError: arguments or a ``TF_CONFIG`` that cannot work; every mistake, at once.
@@ -103,7 +105,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     """
 
     @keras_patches.traceback_filtered
-    def __init__(  # noqa: PLR0913 - two are those of TensorFlow's class
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
         variable_partitioner: Partitioner
@@ -116,9 +118,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         transport: str = "auto",
         batch_callbacks: str = "auto",
         recovery: Recovery | None = None,
+        restarts: Restarts | None = None,
     ) -> None:
         """Connect to the cluster; the class's documentation describes the arguments."""
-        check_recovery(recovery)
         arguments = check_arguments(
             cluster_resolver=cluster_resolver,
             variable_partitioner=variable_partitioner,
@@ -127,6 +129,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             compression=compression,
             transport=transport,
             batch_callbacks=batch_callbacks,
+            restarts=restarts,
+            recovery=recovery,
         )
         self.consistency = arguments.consistency
         self.batch_callbacks = arguments.batch_callbacks
@@ -181,7 +185,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         WORK.expect(self.runtime)
         hold_back_removals()
         register_without_lock()
-        self._guard = Guard(self.runtime, policy=probe_policy)
+        self._guard = Guard(self.runtime, policy=probe_policy, restarts=arguments.restarts)
         self._recovering: Recovering | None = None
         self.recovery = recovery
         self._end = End(self, runtime=self.runtime, guard=self._guard)

@@ -11,4 +11,4 @@ class RecoveryCheckpoints(Checkpoint):
     """Saves when training begins as well: a server may be lost before the first steps are done."""
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._manager.save()
+        self._look(lambda: self._save(logs))

@@ -32,6 +32,7 @@ from tfps.training.prediction import (
     overrides_prediction,
 )
 from tfps.training.progress import TrainingProgress
+from tfps.training.restart_report import RestartReport
 from tfps.training.work import WORK
 
 logger = logging.getLogger(__name__)
@@ -221,9 +222,10 @@ class Trainer:
                 saving.set_model(model)
                 callbacks.callbacks.append(saving)
                 callbacks._async_train = False  # it saves on the thread that trains
-        report = InputReport(strategy)
-        report.set_params(callbacks.params)
-        callbacks.callbacks.append(report)
+        addresses = strategy.runtime.processes.values()
+        for report in (InputReport(strategy), RestartReport(addresses)):
+            report.set_params(callbacks.params)
+            callbacks.callbacks.append(report)
 
     def begin(self, model: Any, callbacks: Any, kind: str) -> None:
         function = getattr(model, f"{kind}_function")

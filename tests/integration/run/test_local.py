@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -178,32 +179,119 @@ def test_everything_ends_when_the_command_is_killed(script: Path) -> None:
             task.wait(10)
 
 
-def test_a_task_that_dies_is_reported(script: Path) -> None:
-    _ends_with(script, "time.sleep(100)")
-    arguments = [*TFPS, "run", "--workers", "2", str(script)]
+# Steps on all workers until a file is there.
+ON_AND_ON = """
+import os
+while not os.path.exists(os.path.join(os.path.dirname(__file__), "enough")):
+    for _ in range(10):
+        coordinator.schedule(step)
+    coordinator.join()
+"""
+
+
+def _kill(command: Command, *names: str) -> None:
+    for task in command.children():
+        if task.name() in names:
+            task.send_signal(signal.SIGKILL)
+
+
+def test_workers_that_die_are_started_again_and_work(script: Path) -> None:
+    _ends_with(script, ON_AND_ON)
+    logs = script.parent / "logs"
+    arguments = [*TFPS, "run", "--workers", "2", "--log-dir", str(logs), str(script)]
     with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
         command.wait_for("counted")
-        [worker] = [task for task in command.children() if task.name() == "worker 1"]
-        worker.send_signal(signal.SIGKILL)
-        command.wait_for(r"tfps: worker 1 ended by SIGKILL; its last lines:\n")
-        command.wait_for(r"  \| .*\n")
-        command.wait_for(r"Its log: .*worker-1.log\n")
-        assert command.process.poll() is None, "the others go on"
-        command.send(signal.SIGTERM)
-        command.wait()
+        _kill(command, "worker 0", "worker 1")
+        for name in ("worker 0", "worker 1"):
+            command.wait_for(
+                rf"tfps: {name} ended by SIGKILL and is started again in 250 ms "
+                rf"\(restart 1 of 3\); its last lines:\n(  \| .*\n)+Its log: .*{name[-1]}.log\n"
+            )
+        for name in ("worker 0", "worker 1"):
+            command.wait_for(rf"(?s)tfps: {name} is back after .*\[{name}\] a step on a worker")
+        (script.parent / "enough").touch()
+        assert command.wait() == 0
+        said = command.errors
+    assert re.search(
+        r"^tfps: 2 restarts: worker [01] \(SIGKILL\), worker [01] \(SIGKILL\)$",
+        said,
+        re.MULTILINE,
+    )
+    records = [json.loads(line) for line in (logs / "events.jsonl").read_text().splitlines()]
+    assert {record["version"] for record in records} == {1}
+    told = [(r["event"], r.get("task"), r.get("status"), r.get("restarts")) for r in records]
+    assert told[0] == ("job_started", None, None, None)
+    assert {*told[1:4]} == {
+        ("task_started", name, None, None) for name in ("worker 0", "worker 1", "ps 0")
+    }
+    for name in ("worker 0", "worker 1"):
+        died, restarted = ("task_died", name, -9, 1), ("task_restarted", name, None, 1)
+        assert told[4:].index(died) < told[4:].index(restarted)
+    assert told[-1] == ("job_ended", None, 0, None)
+    assert len(told) == 9
+
+
+def test_a_job_goes_on_with_the_rest_and_ends_without_any(script: Path) -> None:
+    _ends_with(script, ON_AND_ON)
+    arguments = [*TFPS, "run", "--workers", "2", "--restarts", "0", str(script)]
+    with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
+        command.wait_for("counted")
+        _kill(command, "worker 1")
+        command.wait_for(
+            "tfps: worker 1 ended by SIGKILL and is not started again: the budget is 0; its last"
+        )
+        command.wait_for(r"(?s)worker 1 ended by SIGKILL.*\[worker 0\] a step on a worker")
+        _kill(command, "worker 0")
+        assert command.wait() == 1
+        said = command.errors
+    assert (
+        "tfps: the job cannot go on: no worker is left: worker 0, worker 1 died, and the budget of "
+        "restarts is 0\n"
+    ) in said
 
 
 @pytest.mark.slow
-def test_a_job_without_workers_ends(script: Path) -> None:
-    _ends_with(script, "time.sleep(100)")
+def test_a_job_ends_when_the_budget_is_spent(script: Path) -> None:
+    _ends_with(script, ON_AND_ON)
+    arguments = [*TFPS, "run", "--workers", "1", "--restarts", "1", str(script)]
+    with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
+        command.wait_for("counted")
+        _kill(command, "worker 0")
+        command.wait_for("worker 0 is back")
+        _kill(command, "worker 0")
+        assert command.wait() == 1
+        said = command.errors
+    assert "worker 0 ended by SIGKILL and is not started again after 1 restart" in said
+    assert "no worker is left: worker 0 died again after its budget of 1 restart" in said
+
+
+@pytest.mark.slow
+def test_a_lost_server_is_told_and_ends_the_script(script: Path) -> None:
+    _ends_with(script, ON_AND_ON)
     arguments = [*TFPS, "run", "--workers", "1", str(script)]
     with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
         command.wait_for("counted")
-        for task in command.children():
-            if task.name() == "worker 0":
-                task.send_signal(signal.SIGKILL)
+        _kill(command, "ps 0")
         assert command.wait() == 1
-        assert "no worker is left" in command.errors
+        said = command.errors
+    assert "tfps: ps 0 ended by SIGKILL; its last lines:" in said
+    assert (
+        "tfps: the job cannot go on: what ps 0 held is lost with it. Start the job again from its "
+        "last checkpoint\n"
+    ) in said
+
+
+def test_more_workers_than_there_are_cannot_be_left(script: Path) -> None:
+    result = run_command(
+        [*TFPS, "run", "--workers", "2", "--min-workers", "3", str(script)],
+        deadline_s=DEADLINE_S,
+        environment=ALONE,
+    )
+    assert result.returncode == 1
+    assert result.stderr == (
+        "Error: Restarts: min_workers: received 3, and the cluster has 2 workers; expected at most "
+        "as many\n"
+    )
 
 
 def test_a_task_that_does_not_start(script: Path) -> None:

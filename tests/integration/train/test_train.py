@@ -306,13 +306,13 @@ def test_a_lost_server_is_told_in_short(tmp_path):
         assert log.startswith("Its log: ")
 
 
-@pytest.mark.quick("fashion_mnist_sync*")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("fashion_mnist_ssp", r"3 workers"),
         ("fashion_mnist_sync", r"3 workers"),
-        pytest.param("fashion_mnist_stale", r"4 workers", marks=pytest.mark.slow),
+        ("fashion_mnist_stale", r"4 workers"),
     ],
 )
 def test_other_shipped_jobs_train(tmp_path, name, expected):

@@ -65,7 +65,7 @@ def test_the_versions_cost_no_import_of_tensorflow() -> None:
         (["xyzzy"], "No such command 'xyzzy'.\n"),
         (
             ["run", "--worker", "2", __file__],
-            "No such option '--worker'. Did you mean '--workers'?",
+            "No such option '--worker'. (Did you mean one of: '--min-workers', '--workers'?)",
         ),
         (["run", "--epochs", "2", __file__], "No such option '--epochs'."),
         (["train", "--sett", "a=b"], "No such option '--sett'. Did you mean '--set'?"),
@@ -88,7 +88,7 @@ def test_what_follows_the_script_is_the_scripts(separator: list[str]) -> None:
             CliRunner().invoke(main, ["run", "--ps", "3", *separator, __file__, *arguments])
     assert end_process.call_args.args == (0,)
     assert run.call_args.args == (__file__, tuple(arguments))
-    assert run.call_args.kwargs == {"workers": None, "ps": 3, "log_dir": None}
+    assert run.call_args.kwargs == {"workers": None, "ps": 3, "log_dir": None, "restarts": None}
 
 
 @pytest.mark.parametrize("name", ["run", "train"])
@@ -153,4 +153,4 @@ def test_counts_have_no_place_beside_tf_config(
     monkeypatch.setenv("TF_CONFIG", "{}")
     result = CliRunner().invoke(main, ["run", "--ps", "1", str(script)])
     assert result.exit_code == 1
-    assert "--workers and --ps have no effect" in result.output
+    assert "--workers, --ps, --restarts and --min-workers have no effect" in result.output

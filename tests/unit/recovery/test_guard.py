@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,13 @@ import tensorflow as tf
 
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.recovery.guard import Guard
+from tfps.recovery.kept_tasks import KEEPER, keep, leave
 from tfps.recovery.liveness import ProbePolicy
 from tfps.recovery.probe import Observation
+from tfps.recovery.restarts import Restarts
 
 POLICY = ProbePolicy(misses=2)
+TIMEOUT_S = 0.2
 ANSWER = Observation(answered=True, silent=False, sent_s=1.0, judged_s=1.0)
 SILENCE = Observation(answered=False, silent=True, sent_s=1.0, judged_s=1.0)
 REFUSAL = Observation(answered=False, silent=False, sent_s=1.0, judged_s=1.0)
@@ -63,7 +67,7 @@ def queue() -> ClosureQueue:
 @pytest.fixture
 def guard(runtime: Runtime, queue: ClosureQueue) -> Guard:
     played: Any = runtime
-    guard = Guard(played, policy=POLICY)
+    guard = Guard(played, policy=POLICY, restarts=Restarts(no_worker_timeout_s=TIMEOUT_S))
     guard._queue = queue
     return guard
 
@@ -136,3 +140,63 @@ def test_that_nobody_answers_is_said_once(guard: Guard, caplog: pytest.LogCaptur
     said = [record.message for record in caplog.records if "no worker answers" in record.message]
     assert len(said) == 2
     assert "worker 0 at 127.0.0.1:1, worker 1 at 127.0.0.1:2" in said[0]
+
+
+def test_no_worker_for_too_long_ends_the_waiting_until_one_answers(
+    guard: Guard, queue: ClosureQueue
+) -> None:
+    _probe(guard, worker0=SILENCE, worker1=REFUSAL)
+    assert queue.done()
+    time.sleep(TIMEOUT_S)
+    _probe(guard, times=1, worker0=SILENCE, worker1=REFUSAL)
+    guard.wait_for_silent_workers()  # for nobody any more
+    for _ in range(2):
+        with pytest.raises(
+            tf.errors.UnavailableError,
+            match=r"The job cannot go on: none of 2 workers has answered for 0\.2 s",
+        ):
+            queue.done()
+    _probe(guard, times=1, worker0=SILENCE)
+    assert queue.done()
+
+
+def test_who_answers_again_does_not_make_up_for_a_lost_server(
+    guard: Guard, queue: ClosureQueue
+) -> None:
+    _probe(guard, ps0=SILENCE, worker0=REFUSAL, worker1=REFUSAL)
+    time.sleep(TIMEOUT_S)
+    _probe(guard, times=1, ps0=SILENCE, worker0=REFUSAL, worker1=REFUSAL)
+    _probe(guard, times=1, ps0=SILENCE)
+    with pytest.raises(tf.errors.UnavailableError):
+        queue.done()
+    _probe(guard, times=1, worker0=REFUSAL)
+    assert queue.done()
+
+
+class Spent:
+    """Who has started the workers again for the last time."""
+
+    end_reason = "no worker is left"
+    restarts = ()
+
+
+def test_nobody_waits_for_workers_that_are_not_started_again(
+    guard: Guard, queue: ClosureQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(["127.0.0.1:1"], Spent())  # type: ignore[arg-type]
+    try:
+        _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
+        with pytest.raises(tf.errors.UnavailableError, match="go on: no worker is left"):
+            queue.done()
+    finally:
+        leave(["127.0.0.1:1"])
+    assert "Start them again" not in caplog.text
+
+
+def test_a_chief_whose_parent_starts_the_tasks_gives_no_advice(
+    guard: Guard, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEEPER, "1")
+    _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
+    assert "training waits for their restart" in caplog.text
+    assert "Start them again" not in caplog.text

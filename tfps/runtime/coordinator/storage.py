@@ -118,7 +118,7 @@ class Storage:
 
     def create_sharded(
         self,
-        parts: Sequence[Any],
+        shards: Sequence[Any],
         *,
         rule: RowRule,
         device_of: Callable[[int], str],
@@ -129,16 +129,16 @@ class Storage:
         name, trainable = options.pop("name", None) or "variable", options.pop("trainable", True)
         natives = [
             self.create_variable(
-                part,
+                shard,
                 device=device_of(number),
                 path=f"{path}/{number}",
                 name=f"{name}_{number}",
                 trainable=False,  # tapes watch the whole
                 **options,
             )
-            for number, part in enumerate(parts)
+            for number, shard in enumerate(shards)
         ]
-        options.pop("dtype", None)  # that of the parts
+        options.pop("dtype", None)  # that of the shards
         options |= {"path": path, "name": name, "trainable": trainable}
         return ShardedVariable(natives, rule=rule, unique_id=self._names.of(path), **options)
 

@@ -1,0 +1,133 @@
+"""Workers that are started again by their cluster, and jobs that end for want of workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tfps.launch import LocalCluster
+from tfps.testing import watch_leftovers
+
+DEADLINE_S = 60.0
+MOST_EPOCHS = 500
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def _kill(cluster: LocalCluster, *workers: int) -> None:
+    """End workers as the machine does that runs out of memory: nobody has asked for it."""
+    for worker in workers:
+        os.kill(cluster.pid("worker", worker), signal.SIGKILL)
+
+
+class KillAll(EpochsOfOneVisit):
+    """Kills every worker within an epoch, then trains on until each has worked again."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if not self.killed and batch > 100:
+            self.killed = True
+            _kill(self.job.cluster, 0, 1)
+
+    killed = False
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        self.model.stop_training = min(self.job.strategy.stats().incarnations) > 1
+
+
+def test_both_workers_are_killed_and_work_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="tfps")
+    with watch_leftovers(), LocalCluster(workers=2, ps=1) as cluster:
+        job = CountingJob(cluster)
+        killer = KillAll(job)
+        epochs = job.fit(killer, epochs=MOST_EPOCHS)
+        assert killer.wrong_epochs == {}
+        assert set(job.updates()) == {epochs * job.epoch_steps}
+        stats = job.strategy.stats()
+        assert min(stats.incarnations) > 1
+        assert {*stats.tasks.values()} == {"alive"}
+        restarts = ["worker 0 (SIGKILL)", "worker 1 (SIGKILL)"]
+        assert sorted(cluster.keeper.restarts) == restarts
+        assert f"2 restarts: {', '.join(cluster.keeper.restarts)}" in caplog.messages
+    for worker in (0, 1):
+        assert f"worker {worker} ended by SIGKILL and is started again in 250 ms" in caplog.text
+        assert f"worker {worker} is back after" in caplog.text
+    assert "Start them again" not in caplog.text
+
+
+def test_a_job_ends_when_its_last_worker_cannot_return() -> None:
+    restarts = tfps.Restarts(budget=0)
+    with watch_leftovers(), LocalCluster(workers=2, ps=1, restarts=restarts) as cluster:
+        job = CountingJob(cluster)
+        job.fit(epochs=1)
+        killer = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: _kill(cluster, 0, 1))
+        with pytest.raises(
+            tf.errors.UnavailableError,
+            match=r"no worker is left: worker 0, worker 1 died, and the budget of restarts is 0",
+        ):
+            job.fit(killer, epochs=MOST_EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def machines(cluster: Callable[..., LocalCluster]) -> LocalCluster:
+    """A cluster whose tasks the test ends by itself: nobody starts them again."""
+    return cluster(workers=2, ps=1)
+
+
+NOBODY = r"The job cannot go on: none of 2 workers has answered for 2 s \(no_worker_timeout_s\)"
+
+
+def test_a_job_waits_for_so_long_for_a_worker(machines: LocalCluster) -> None:
+    job = CountingJob(machines, restarts=tfps.Restarts(no_worker_timeout_s=2))
+    strategy = job.strategy
+    job.fit(epochs=1)
+
+    def lose_all(*_: Any) -> None:
+        for worker in (0, 1):
+            machines.kill("worker", worker)
+
+    def bring_back() -> None:
+        for worker in (0, 1):
+            machines.restart("worker", worker)
+        ends_at = time.monotonic() + DEADLINE_S
+        while {*strategy.tasks.values()} != {"alive"}:
+            assert time.monotonic() < ends_at, strategy.tasks
+            time.sleep(0.05)
+
+    killer = keras.callbacks.LambdaCallback(on_epoch_begin=lose_all)
+    with pytest.raises(tf.errors.UnavailableError, match=NOBODY):
+        job.fit(killer, epochs=MOST_EPOCHS)
+    bring_back()
+    assert job.fit(epochs=1) == 1
+
+    with strategy.scope():
+        count = tf.Variable(0)
+
+    @tf.function
+    def step() -> None:
+        count.assign_add(1)
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            strategy.coordinator.schedule(step)
+        strategy.coordinator.join()
+
+    run(10)
+    lose_all()
+    with pytest.raises(tf.errors.UnavailableError, match=NOBODY):
+        run(10)
+    bring_back()
+    before = int(count)
+    run(10)
+    assert int(count) >= before + 10
+    strategy.close()

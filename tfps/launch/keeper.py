@@ -1,0 +1,241 @@
+"""Keeps the tasks of a local cluster running: says that one died, and starts it again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from tfps.cluster import ClusterSpec, accepts_connections
+from tfps.cluster.exit_status import name_of_status
+from tfps.errors import TaskFailed
+from tfps.launch.process import TaskProcess, describe_status
+from tfps.recovery.events import EventLog, EventName, EventRecord
+from tfps.recovery.restart_policy import (
+    Action,
+    Death,
+    EndJob,
+    GiveUp,
+    Hang,
+    Kill,
+    Restart,
+    RestartPolicy,
+    Return,
+    Start,
+    Task,
+)
+from tfps.recovery.restarts import Restarts
+from tfps.units import counted, format_seconds
+
+LOOK_EVERY_S = 0.05  # how late a death is noticed; a look at a process costs microseconds
+STOPPED_EVERY_S = 1.0  # a look into /proc for each task
+CONNECT_TIMEOUT_S = 0.5
+CANNOT_START = 71  # EX_OSERR of <sysexits.h>
+
+logger = logging.getLogger(__name__)
+
+
+class TaskOwner(Protocol):
+    """Who has the tasks' processes."""
+
+    spec: ClusterSpec
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while processes are replaced."""
+
+    def process(self, task: Task) -> TaskProcess | None:
+        """Return a task's newest process."""
+
+    def start_again(self, task: Task) -> None:
+        """Start a task that has ended."""
+
+    def starter_failures(self) -> list[TaskFailed]:
+        """Return what keeps every task from starting."""
+
+
+class Keeper:
+    """Looks at the tasks of a cluster from a thread of its own, and acts as the policy decides.
+
+    A task that ends before it has listened for the first time is none of its business: whoever
+    waits for the start of the cluster ends it. Neither is one that was asked to end.
+
+    Args:
+        owner: of the processes.
+        tasks: all of them.
+        restarts: how often a task is started again.
+        events: gets a record of each event.
+
+    Attributes:
+        say: receives a message for the user; a warning of Python's logging at first.
+        servers_return: answers whether the job could use a parameter server that was started
+            again; its parameters are gone.
+        restarts: each restart, as in ``worker 1 (SIGKILL)``.
+        ended: why the job cannot go on; None while it can.
+    """
+
+    def __init__(
+        self, owner: TaskOwner, tasks: list[Task], *, restarts: Restarts, events: EventLog
+    ) -> None:
+        self.say: Callable[[str], None] = logger.warning
+        self.servers_return: Callable[[], bool] = lambda: False
+        self.restarts: list[str] = []
+        self.ended: EndJob | None = None
+        self._owner, self._settings, self._events = owner, restarts, events
+        self._policy = RestartPolicy(tasks, restarts=restarts)
+        self._tasks = tasks
+        self._seen: dict[Task, TaskProcess] = {}  # the process that is known to listen
+        self._told: dict[Task, TaskProcess] = {}  # the process whose end is known
+        self._died_at_s: dict[Task, float] = {}  # of a task that was started again
+        self._looks_at_s = 0.0  # when stopped tasks are looked for
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tfps-keeper", daemon=True)
+
+    @property
+    def end_reason(self) -> str:
+        """Why the job cannot go on, where its chief does not find out; empty while it can."""
+        return self.ended.reason if self.ended and not self.ended.is_noticed else ""
+
+    def start(self) -> None:
+        """Begin; once only."""
+        self.record("job_started")
+        self._thread.start()
+
+    def mark_started(self) -> None:
+        """All tasks have listened: from now on each that ends is started again."""
+        with self._owner.lock:
+            for task in self._tasks:
+                process = self._owner.process(task)
+                if process is not None and task not in self._seen:
+                    self._seen[task] = process
+                    self.record("task_started", task, pid=process.pid)
+
+    def close(self) -> None:
+        """Start nothing any more; leaves no thread."""
+        self._ends.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def record(
+        self,
+        event: EventName,
+        task: Task | None = None,
+        *,
+        pid: int | None = None,
+        status: int | None = None,
+        after_s: float | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Write a record of an event; a file that cannot be written is no reason to end a job."""
+        try:
+            self._events.write(
+                EventRecord(
+                    event=event,
+                    task=_name(task) if task else None,
+                    pid=pid,
+                    status=status,
+                    restarts=self._policy.counts.get(task) if task else None,
+                    restarts_after_s=after_s,
+                    reason=reason,
+                )
+            )
+        except OSError as error:
+            self.say(f"{self._events.path} cannot be written: {error.strerror}")
+
+    def _run(self) -> None:
+        while not self._ends.wait(LOOK_EVERY_S):
+            with self._owner.lock:
+                if not self._ends.is_set() and self.ended is None:
+                    self.look(now_s=time.monotonic())
+
+    def look(self, *, now_s: float) -> None:
+        """Find out what has happened to the tasks, and act."""
+        if failures := self._owner.starter_failures():
+            self.say(str(failures[0]))
+            self._end(EndJob("what starts the tasks has ended, and they with it", is_noticed=True))
+            return
+        looks_for_stopped = now_s >= self._looks_at_s
+        if looks_for_stopped:
+            self._looks_at_s = now_s + STOPPED_EVERY_S
+        for task in self._tasks:
+            process = self._owner.process(task)
+            if process is None or process.expected_to_end:
+                continue
+            status = process.status()
+            if status is None:
+                self._look_for_return(task, process, now_s=now_s)
+                if looks_for_stopped:
+                    event = Hang(task) if process.is_suspended() else Return(task)
+                    self._policy.take(event, now_s=now_s)
+            elif process is not self._told.get(task) and task in self._seen:
+                self._told[task] = process
+                self._take_death(task, status, now_s=now_s)
+        for action in self._policy.due(now_s=now_s):
+            self._act_in_time(action)
+
+    def _look_for_return(self, task: Task, process: TaskProcess, *, now_s: float) -> None:
+        address = self._owner.spec.address(*task)
+        if self._seen.get(task) is process or not accepts_connections(
+            address, timeout_s=CONNECT_TIMEOUT_S
+        ):
+            return
+        is_first = task not in self._seen
+        self._seen[task] = process
+        self._policy.take(Return(task), now_s=now_s)
+        self.record("task_started" if is_first else "task_restarted", task, pid=process.pid)
+        if task in self._died_at_s:
+            took = format_seconds(now_s - self._died_at_s.pop(task))
+            self.say(f"{_name(task)} is back after {took}")
+
+    def _take_death(self, task: Task, status: int, *, now_s: float) -> None:
+        process = self._owner.process(task)
+        assert process is not None
+        usable = task[0] != "ps" or self.servers_return()
+        how = describe_status(status)
+        for action in self._policy.take(Death(task, status, is_usable=usable), now_s=now_s):
+            if isinstance(action, Restart):
+                self.restarts.append(f"{_name(task)} ({name_of_status(status)})")
+                self._died_at_s[task] = now_s
+                self.record("task_died", task, status=status, after_s=action.after_s)
+                times = f"restart {action.number} of {self._settings.budget}"
+                wait = format_seconds(action.after_s)
+                self.say(process.report(f"{how} and is started again in {wait} ({times})"))
+            elif isinstance(action, GiveUp):
+                self.record("task_died", task, status=status)
+                self.record("task_given_up", task)
+                self.say(process.report(f"{how}{self._why_not(task, usable=usable)}"))
+            elif isinstance(action, EndJob):
+                self._end(action)
+
+    def _why_not(self, task: Task, *, usable: bool) -> str:
+        count = self._policy.counts.get(task, 0)
+        if not usable:
+            return ""
+        after = f" after {counted(count, 'restart')}" if count else ""
+        return f" and is not started again{after}: the budget is {self._settings.budget}"
+
+    def _act_in_time(self, action: Action) -> None:
+        if isinstance(action, Start):
+            try:
+                self._owner.start_again(action.task)
+            except OSError as error:  # no memory for another process, for example
+                self.say(f"{_name(action.task)} cannot be started: {error.strerror}")
+                self._take_death(action.task, CANNOT_START, now_s=time.monotonic())
+        elif isinstance(action, Kill):
+            process = self._owner.process(action.task)
+            if process is not None:
+                process.kill()
+                process.expected_to_end = False  # its end is a death like any other
+
+    def _end(self, action: EndJob) -> None:
+        self.record("job_ended", reason=action.reason)
+        self.say(f"the job cannot go on: {action.reason}")
+        self.ended = action  # last: whoever sees it ends what this thread works with
+
+
+def _name(task: Task) -> str:
+    kind, index = task
+    return f"{kind} {index}"

@@ -1,0 +1,85 @@
+"""`events.jsonl`: what became of a job and of its tasks, one JSON object a line."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+EVENTS_FILE = "events.jsonl"
+SCHEMA_VERSION = 1
+
+EventName = Literal[
+    "job_started",
+    "task_started",
+    "task_died",
+    "task_restarted",
+    "task_given_up",
+    "job_ended",
+]
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now().astimezone()
+
+
+class EventRecord(BaseModel):
+    """One event. A reader leaves out names of events and fields that it does not know.
+
+    Args:
+        version: of this schema; it grows when a field changes its meaning.
+        time: ISO 8601 with the zone.
+        event: what happened.
+        task: to which task, as in ``worker 1``; none of the job's own events.
+        pid: the number of its process.
+        status: the exit status of a task that died, or of the job; negative: the signal.
+        restarts: how often the task was started again, this time included.
+        restarts_after_s: how long a task that died rests before it is started again.
+        reason: why the job ended, where it could not go on.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    version: int = SCHEMA_VERSION
+    time: datetime.datetime = Field(default_factory=_now)
+    event: EventName
+    task: str | None = None
+    pid: int | None = None
+    status: int | None = None
+    restarts: int | None = None
+    restarts_after_s: float | None = None
+    reason: str | None = None
+
+
+class EventLog:
+    """Appends records to a file; several processes may.
+
+    Args:
+        path: of the file; made when the first record comes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, record: EventRecord) -> None:
+        """Append a record.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        line = record.model_dump_json(exclude_none=True) + "\n"
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            os.write(file, line.encode())  # at once, so that lines of two processes never mix
+        finally:
+            os.close(file)
+
+    def read(self) -> list[EventRecord]:
+        """Return all records, the oldest first; none if there is no file."""
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text().splitlines()
+        return [EventRecord.model_validate_json(line) for line in lines if line]

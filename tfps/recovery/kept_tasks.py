@@ -1,0 +1,64 @@
+"""Who starts the tasks of a cluster again, as far as this process knows."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from typing import Protocol
+
+from tfps.units import counted
+
+
+class KeptTasks(Protocol):
+    """Tasks that somebody starts again when they die."""
+
+    @property
+    def end_reason(self) -> str:
+        """Why the job cannot go on; empty while it can."""
+
+    @property
+    def restarts(self) -> list[str]:
+        """Each restart, as in ``worker 1 (SIGKILL)``."""
+
+
+KEEPER = "TFPS_KEEPER"  # set by a process that starts the tasks of this one's cluster again
+
+_kept: dict[frozenset[str], KeptTasks] = {}
+_lock = threading.Lock()
+
+
+def keep(addresses: Iterable[str], tasks: KeptTasks) -> None:
+    """Note who keeps the tasks at these addresses, ``host:port``."""
+    with _lock:
+        _kept[frozenset(addresses)] = tasks
+
+
+def leave(addresses: Iterable[str]) -> None:
+    """Nobody keeps the tasks at these addresses any more."""
+    with _lock:
+        _kept.pop(frozenset(addresses), None)
+
+
+def kept_tasks(addresses: Iterable[str]) -> KeptTasks | None:
+    """Return who keeps some of these tasks, or None: they are started by somebody else."""
+    wanted = frozenset(addresses)
+    with _lock:
+        return next((tasks for known, tasks in _kept.items() if known & wanted), None)
+
+
+def are_started_again(addresses: Iterable[str]) -> bool:
+    """Whether this process, or the one that has started it, starts these tasks again."""
+    return bool(os.environ.get(KEEPER)) or kept_tasks(addresses) is not None
+
+
+def in_words(restarts: Iterable[str]) -> str:
+    """Restarts for people; empty where there were none.
+
+    Example:
+
+    >>> in_words(["worker 1 (SIGKILL)", "worker 0 (status 1)"])
+    '2 restarts: worker 1 (SIGKILL), worker 0 (status 1)'
+    """
+    found = list(restarts)
+    return f"{counted(len(found), 'restart')}: {', '.join(found)}" if found else ""
