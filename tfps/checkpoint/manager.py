@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfps.checkpoint.commit import MARKER, Folder
 from tfps.checkpoint.contents import Contents, contents_of
@@ -91,7 +92,9 @@ class CheckpointManager:
         shared: bool | None = None,
     ) -> None:
         self._folder = _check(model, directory, keep=keep, shared=shared)
-        self._model, self._shared = model, shared
+        self.model, self.is_shared = model, shared
+        self.outlives_servers = False  # a server that is lost while it saves ends that save only
+        self._of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: Retention = KeepLatest() if keep is None else keep
         self._saving: Saving | None = None
         self._snapshot: tuple[Any, Contents, Snapshot] | None = None
@@ -127,6 +130,29 @@ class CheckpointManager:
         numbers = self._folder.numbers()
         return self._folder.manifest(numbers[-1]) if numbers else None
 
+    def directory_of(self, number: int) -> Path:
+        """Where a checkpoint is."""
+        return self._folder.of(number)
+
+    def newest_of_this_job(self) -> Manifest | None:
+        """The newest checkpoint that this object has saved or restored; not one of a job before.
+
+        Raises:
+            CheckpointDamaged: every one is, with the reason of each.
+        """
+        numbers = sorted(self._of_this_job.intersection(self._folder.numbers()))
+        if not numbers:
+            return None
+        manifest, passed_over = newest_sound(numbers, self._verified, source=str(self.directory))
+        for line in passed_over:
+            logger.warning("%s", line)
+        return manifest
+
+    def _verified(self, number: int) -> Manifest:
+        manifest = self._folder.manifest(number)
+        self._folder.verify(manifest)
+        return manifest
+
     def save(
         self,
         *,
@@ -154,12 +180,12 @@ class CheckpointManager:
             tf.errors.UnavailableError: a parameter server is lost; now, or during the save before.
         """
         self.wait()
-        build_optimizer(self._model)
+        build_optimizer(self.model)
         with writing_into(self.directory):
             self._last_number = max([self._last_number, *self._folder.numbers()])
             self._folder.clean()
             contents, snapshot = self._ready()
-        strategy = strategy_of(self._model)
+        strategy = strategy_of(self.model)
         counters = None
         began_s = time.monotonic()
         if strategy is not None:
@@ -184,6 +210,7 @@ class CheckpointManager:
             package_versions=_versions(),
             tensors=contents.tensors,
         )
+        self._of_this_job.add(manifest.number)
         self._saving = Saving(snapshot, manifest, folder=self._folder, keep=self._keep)
         if not background:
             self.wait()
@@ -202,6 +229,9 @@ class CheckpointManager:
             try:
                 saving.wait()
                 self._last_seconds = saving.seconds
+            except tf.errors.UnavailableError:  # it has said so itself
+                if not self.outlives_servers:
+                    raise
             finally:
                 self._saving = None
 
@@ -270,13 +300,13 @@ class CheckpointManager:
             tf.errors.UnavailableError: a parameter server is lost.
         """
         self.wait()
-        manifest = self._folder.manifest(number)
-        self._folder.verify(manifest)
-        build_optimizer(self._model)
-        optimizer = not weights_only and optimizer_of(self._model) is not None
-        strategy = strategy_of(self._model)
+        manifest = self._verified(number)
+        self._of_this_job.add(number)
+        build_optimizer(self.model)
+        optimizer = not weights_only and optimizer_of(self.model) is not None
+        strategy = strategy_of(self.model)
         contents = contents_of(
-            named_variables(self._model, optimizer=optimizer), servers=devices_of(strategy)
+            named_variables(self.model, optimizer=optimizer), servers=devices_of(strategy)
         )
         stored = {
             name: tensor
@@ -306,19 +336,19 @@ class CheckpointManager:
                         [partial(p.write_cells, e) for p, e in zip(parts, entries, strict=True)]
                     )
         if optimizer:
-            update = strategy._update_of(self._model.optimizer)
+            update = strategy._update_of(self.model.optimizer)
             update.refresh_mirrors()
             update.forget_workers()
             runtime.local_slots.free()
         return manifest
 
     def _asked(self, servers: int) -> list[bool] | None:
-        return None if self._shared is None else [self._shared] * servers
+        return None if self.is_shared is None else [self.is_shared] * servers
 
     def _ready(self) -> tuple[Contents, Snapshot]:
         """What was traced, as long as no variable has moved."""
-        strategy = strategy_of(self._model)
-        contents = contents_of(named_variables(self._model), servers=devices_of(strategy))
+        strategy = strategy_of(self.model)
+        contents = contents_of(named_variables(self.model), servers=devices_of(strategy))
         key = (id(strategy), contents.places)
         if self._snapshot is None or self._snapshot[0] != key:
             servers = [] if strategy is None else strategy.runtime.servers

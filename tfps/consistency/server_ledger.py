@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +20,9 @@ from tfps.consistency.ledger import Ledger, LedgerLayout
 # Tickets are remembered in a window of this many. One that is still open when so many later ones
 # have been applied counts as applied: it is dropped rather than ever applied twice.
 APPLIED_WINDOW_TICKETS = 1 << 16
+
+
+Cells: TypeAlias = np.ndarray[Any, Any]
 
 
 class GraphLogic:
@@ -138,6 +141,13 @@ def under_mutex(mutex: tf.Tensor) -> Iterator[None]:
         tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 
 
+class LedgerValues(NamedTuple):
+    """A ledger, and its window of applied tickets."""
+
+    cells: Cells
+    applied: Cells
+
+
 class ServerLedger:
     """One server's ledger, its window of applied tickets and its mutex.
 
@@ -164,6 +174,15 @@ class ServerLedger:
             trainable=False,
             name="applied_tickets",
         )
+
+    def values(self) -> LedgerValues:
+        """What it holds now; called while nobody changes it."""
+        return LedgerValues(self._cells.numpy(), self._applied.numpy())
+
+    def assign_values(self, cells: Cells, applied: Cells) -> None:
+        """Write all of it, where nobody uses the server."""
+        self._cells.assign(cells)
+        self._applied.assign(applied)
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """While tracing a server function: everything inside runs under the server's mutex."""

@@ -73,7 +73,7 @@ def _fit(manager: tfps.CheckpointManager, *, epochs: int, full: set[int]) -> Dis
     disk = Disk(full, manager)
     callbacks = [disk, tfps.callbacks.Checkpoint(manager)]
     with _limit_restored():
-        manager._model.fit(X, Y, epochs=epochs, batch_size=8, verbose=0, callbacks=callbacks)
+        manager.model.fit(X, Y, epochs=epochs, batch_size=8, verbose=0, callbacks=callbacks)
     return disk
 
 
@@ -111,7 +111,7 @@ def test_the_last_one_is_an_error_at_the_end(
     Clock(monkeypatch, seconds=1000.0)
     with pytest.raises(CheckpointNotSaved, match=r"could not be saved in .*File too large"):
         _fit(manager, epochs=3, full={1, 2})
-    assert int(manager._model.optimizer.iterations) == 3 * 4
+    assert int(manager.model.optimizer.iterations) == 3 * 4
     assert [one.epoch for one in manager.checkpoints] == [1]
 
 
@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_used(manager: tfps.CheckpointManager) -> None:
     manager.directory.write_text("in the way")
     with pytest.raises(CheckpointNotSaved, match="could not be saved"):
         _fit(manager, epochs=2, full=set())
-    assert int(manager._model.optimizer.iterations) == 2 * 4
+    assert int(manager.model.optimizer.iterations) == 2 * 4
     with pytest.raises(CheckpointNotSaved):
         manager.save(background=False)
     manager.directory.unlink()

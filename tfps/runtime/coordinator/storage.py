@@ -19,6 +19,7 @@ from tfps.bridge.view_variable import SlabVariable, ViewVariable
 from tfps.partitioners.row_rule import RowRule
 from tfps.placement.plan import Plan, View
 from tfps.placement.slab import ITEM_BYTES, SlabLayout
+from tfps.runtime.coordinator.control_plane import brings_back
 from tfps.runtime.coordinator.resource_names import BOOKKEEPING, SLABS, VARIABLES, ResourceNames
 from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.chunk import chunk_bytes_from_environment
@@ -214,7 +215,8 @@ class Storage:
             contents.free([NamedResource(self.container, shared_name, contents.device)])
 
     def _access(self) -> None:
-        self.on_access()
+        if not brings_back():  # nothing runs then
+            self.on_access()
 
     def index_of(self, device: str) -> int:
         """The index of a server from its device."""
