@@ -33,6 +33,11 @@ COMMANDS = {
         "bench",
         "Measure, and compare with TensorFlow's own strategy.",
     ),
+    "supervise": (
+        "tfps.cli.supervise",
+        "supervise",
+        "Run one task of a cluster, and start it again when it crashes.",
+    ),
     "serve": ("tfps.cli.serve", "serve", "Serve as the worker or ps that TF_CONFIG names."),
 }
 

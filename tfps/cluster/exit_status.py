@@ -6,6 +6,9 @@ import signal
 import sys
 from typing import NoReturn
 
+TEMPORARY_STATUS = 75  # EX_TEMPFAIL of <sysexits.h>: worth another try
+ASKED_FOR = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 _exit = sys.exit
 _last_exit: SystemExit | None = None
 
@@ -39,6 +42,24 @@ def status_of(error: SystemExit) -> int:
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def is_worth_another_try(status: int) -> bool:
+    """Whether a task that ended so should be started again by whoever watches it alone.
+
+    Crashes are, and a task whose chief stayed away. An end that somebody asked for is not, nor an
+    error: the next try would find the same mistake, and a user's exception is never retried.
+
+    Args:
+        status: negative: the signal that ended it; or 128 + its number, as shells say it.
+
+    Example:
+
+    >>> [status for status in (0, 1, 2, 75, -9, -15, 130, 137, 139) if is_worth_another_try(status)]
+    [75, -9, 137, 139]
+    """
+    number = -status if status < 0 else status - 128
+    return status == TEMPORARY_STATUS or (number > 0 and number not in ASKED_FOR)
 
 
 def name_of_status(status: int) -> str:

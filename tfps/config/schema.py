@@ -184,6 +184,14 @@ class TransportSection(Section):
     data_port: Annotated[int, Field(ge=0, le=65_535)] = 0
 
 
+class RestartsSection(Section):
+    """``[restarts]``: how often tasks that died are started again (`tfps.Restarts`)."""
+
+    budget: Annotated[int, Field(ge=0)] = 3
+    min_workers: Count = 1
+    no_worker_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+
+
 class JobConfig(Section):
     """One job: what to train, on what, how and on how many machines.
 
@@ -202,3 +210,4 @@ class JobConfig(Section):
     partitioner: PartitionerSection = PartitionerSection()
     placement: PlacementSection = PlacementSection()
     transport: TransportSection = TransportSection()
+    restarts: RestartsSection = RestartsSection()

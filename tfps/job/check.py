@@ -17,6 +17,7 @@ from tfps.job.forecast import forecast_of
 from tfps.job.optimizer import argument_problems, staleness_problems
 from tfps.job.partitioner import partitioner_problems
 from tfps.job.placement import placement_of, rule_problems
+from tfps.job.restarts import restarts_problems
 from tfps.launch.data_plane import data_port
 from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.folder import folder_problem
@@ -186,6 +187,8 @@ class _Check:
             found = rule_problems(config.placement)
             placement = None if found else placement_of(config.placement)
             problems += found
+        if self._size is not None and not self._is_wrong("cluster", "restarts"):
+            problems += restarts_problems(config.restarts, workers=self._size.workers)
         if self._size is not None and not self._is_wrong("cluster"):
             problems += size_problems(mode=mode, placement=placement, size=self._size)
         return problems

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tfps import terminal
 from tfps.cluster import (
     SUPERVISED,
     ClusterSpec,
@@ -24,12 +25,14 @@ from tfps.job.consistency import mode_of
 from tfps.job.job import load_inputs, run_job
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
+from tfps.job.restarts import restarts_of
 from tfps.launch import LocalCluster, serve
 from tfps.launch.data_plane import DATA_PORT
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.parent import end_with_parent
 from tfps.launch.stop_signals import end_on_signals
+from tfps.recovery.events import EVENTS_FILE, EventLog
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
 
@@ -119,8 +122,16 @@ def _local_strategy(config: JobConfig) -> Iterator[Any]:
         with status(f"starting {count_tasks(workers=size.workers, ps=size.ps)}"):
             # Not waiting at once: this process imports TensorFlow while the tasks do.
             cluster = stack.enter_context(
-                LocalCluster(workers=size.workers, ps=size.ps, log_dir=logs, wait=False)
+                LocalCluster(
+                    workers=size.workers,
+                    ps=size.ps,
+                    log_dir=logs,
+                    wait=False,
+                    restarts=restarts_of(config.restarts),
+                )
             )
+            cluster.keeper.say = terminal.say
+            cluster.keeper.events = EventLog(logs.parent / EVENTS_FILE)
             resolver = cluster.cluster_resolver
 
             def check() -> None:
@@ -128,9 +139,16 @@ def _local_strategy(config: JobConfig) -> Iterator[Any]:
                     raise failure
 
             wait_for_tasks(cluster.spec, timeout_s=size.connect_timeout_s, report=say, check=check)
+            cluster.keeper.mark_started()
             stack.enter_context(_lost_tasks_in_short(cluster))
             strategy = stack.enter_context(_strategy(config, resolver))
-        yield strategy
+        status_of_job = 1
+        try:
+            yield strategy
+            status_of_job = 0
+        finally:
+            if cluster.keeper.ended is None:
+                cluster.keeper.record("job_ended", status=status_of_job)
 
 
 @contextlib.contextmanager
@@ -162,6 +180,8 @@ def _lost_tasks_in_short(cluster: LocalCluster | None = None) -> Iterator[None]:
 
         from tfps.bridge.closure_error import is_task_failure
 
+        if cluster is not None and (end := cluster.keeper.ended):
+            raise ClusterError(f"the job cannot go on: {end.reason}.") from error
         failures = [] if cluster is None else cluster.failures()
         is_lost = isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)
         if is_lost or (failures and isinstance(error, tf.errors.OpError)):
@@ -182,6 +202,7 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
         placement=placement_of(config.placement),
         consistency=mode_of(config.consistency),
         transport=config.transport.carrier,
+        restarts=restarts_of(config.restarts),
     )
     try:
         yield strategy

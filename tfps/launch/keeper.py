@@ -71,6 +71,7 @@ class Keeper:
 
     Attributes:
         say: receives a message for the user; a warning of Python's logging at first.
+        events: may be replaced before a task listens.
         servers_return: answers whether the job could use a parameter server that was started
             again; its parameters are gone.
         restarts: each restart, as in ``worker 1 (SIGKILL)``.
@@ -84,7 +85,9 @@ class Keeper:
         self.servers_return: Callable[[], bool] = lambda: False
         self.restarts: list[str] = []
         self.ended: EndJob | None = None
-        self._owner, self._settings, self._events = owner, restarts, events
+        self.events = events
+        self._owner, self._settings = owner, restarts
+        self._has_begun = False  # to write records
         self._policy = RestartPolicy(tasks, restarts=restarts)
         self._tasks = tasks
         self._seen: dict[Task, TaskProcess] = {}  # the process that is known to listen
@@ -101,7 +104,6 @@ class Keeper:
 
     def start(self) -> None:
         """Begin; once only."""
-        self.record("job_started")
         self._thread.start()
 
     def mark_started(self) -> None:
@@ -130,8 +132,11 @@ class Keeper:
         reason: str | None = None,
     ) -> None:
         """Write a record of an event; a file that cannot be written is no reason to end a job."""
+        if not self._has_begun:
+            self._has_begun = True
+            self.record("job_started")
         try:
-            self._events.write(
+            self.events.write(
                 EventRecord(
                     event=event,
                     task=_name(task) if task else None,
@@ -143,7 +148,7 @@ class Keeper:
                 )
             )
         except OSError as error:
-            self.say(f"{self._events.path} cannot be written: {error.strerror}")
+            self.say(f"{self.events.path} cannot be written: {error.strerror}")
 
     def _run(self) -> None:
         while not self._ends.wait(LOOK_EVERY_S):
@@ -232,7 +237,6 @@ class Keeper:
 
     def _end(self, action: EndJob) -> None:
         self.record("job_ended", reason=action.reason)
-        self.say(f"the job cannot go on: {action.reason}")
         self.ended = action  # last: whoever sees it ends what this thread works with
 
 

@@ -22,6 +22,7 @@ from tfps.cluster import (
     prepare_process,
     timeout_from_environment,
 )
+from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.cluster.listening import check_listening, is_elsewhere
 from tfps.errors import ConfigError
 from tfps.launch.data_plane import start_data_plane
@@ -33,7 +34,6 @@ from tfps.terminal import say
 logger = logging.getLogger(__name__)
 
 DEFAULT_CHIEF_TIMEOUT_S = 600.0  # a scheduler restarts a lost chief within minutes
-CHIEF_GONE_STATUS = 75  # EX_TEMPFAIL of <sysexits.h>: worth another try by a scheduler
 FAILED_STATUS = 1
 LOOK_EVERY_S = 5.0  # for the chief; a TCP connection each
 ANSWER_S = 0.5  # the message's answer leaves the process before it ends
@@ -126,7 +126,7 @@ class ServiceEnd:
                     f"the chief at {chief_address} was away for {chief_timeout_s:g} s "
                     f"({CHIEF_TIMEOUT_S})"
                 )
-                return CHIEF_GONE_STATUS
+                return TEMPORARY_STATUS
         time.sleep(ANSWER_S)
         return self._status
 

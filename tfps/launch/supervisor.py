@@ -10,10 +10,8 @@ import subprocess
 import sys
 import tempfile
 import termios
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from types import FrameType
 
 from tfps.cluster import missing_tasks
 from tfps.errors import ConnectTimeout
@@ -22,6 +20,7 @@ from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.log_folder import LogFolder
 from tfps.launch.output import LINE_FILE, LogFollower, prefix_stream, say
 from tfps.launch.process import describe_status, start_program
+from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.kept_tasks import KEEPER, in_words
 from tfps.recovery.restarts import Restarts, check_restarts
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line, share_line
@@ -30,7 +29,6 @@ from tfps.units import count_tasks
 LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the script is noticed
 GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
 START_TIMEOUT_S = 300.0
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def supervise(
@@ -70,7 +68,7 @@ def supervise(
     folder = LogFolder(log_dir, prefix="tfps-run-")
     well = False
     try:
-        with _Signals() as signals, _kept_terminal():
+        with ReceivedSignals() as signals, _kept_terminal():
             with LocalCluster(
                 workers=workers, ps=ps, log_dir=folder.path, wait=False, restarts=restarts
             ) as cluster:
@@ -134,29 +132,7 @@ class _Chief:
         self._line.close()
 
 
-class _Signals:
-    """Takes the signals that end a job, so that they end it in order."""
-
-    def __init__(self) -> None:
-        self.received: list[int] = []
-        self.first_at = 0.0
-        self._previous: dict[int, object] = {}
-
-    def __enter__(self) -> _Signals:
-        if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._take) for number in STOPPING}
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-
-    def _take(self, number: int, _frame: FrameType | None) -> None:
-        self.first_at = self.first_at or time.monotonic()
-        self.received.append(number)
-
-
-def _watch(cluster: LocalCluster, chief: _Chief, signals: _Signals) -> int:
+def _watch(cluster: LocalCluster, chief: _Chief, signals: ReceivedSignals) -> int:
     """Return the chief's status once it ended; end it where the job cannot go on.
 
     Signals are passed on.
@@ -171,6 +147,7 @@ def _watch(cluster: LocalCluster, chief: _Chief, signals: _Signals) -> int:
                 raise failure
             starting = _still_starting(cluster, starting, deadline=deadline)
         if (end := cluster.keeper.ended) and ends_at == math.inf:
+            say(f"the job cannot go on: {end.reason}")
             ends_at = time.monotonic() + (GRACE_S if end.is_noticed else 0.0)
         if time.monotonic() >= ends_at:
             chief.process.kill()

@@ -18,6 +18,7 @@ from tfps.cluster import ClusterSpec, lease_ports
 from tfps.config import load
 from tfps.job.bundle import config_path
 from tfps.job.figures import draw_all
+from tfps.recovery.events import EventLog
 from tfps.testing import Command, run_command, watch_leftovers
 
 pytestmark = pytest.mark.timeout(400)
@@ -30,6 +31,7 @@ SMALL = [*SUBSET, "--set", "model.name=mlp", "--set", "training.epochs=1"]
 RESULTS = {
     "config.toml",
     "confusion_matrix.png",
+    "events.jsonl",
     "logs",
     "model.keras",
     "result.json",
@@ -107,6 +109,13 @@ def test_everything_is_in_the_output_folder(reference):
         "worker-1.log",
         "ps-0.log",
     }
+    events = EventLog(output / "events.jsonl").read()
+    assert [event.event for event in events] == [
+        "job_started",
+        *["task_started"] * 3,
+        "job_ended",
+    ]
+    assert events[-1].status == 0
     assert load(output / "config.toml") == load(config_path(None), ["data.source=subset"])
     assert tomllib.loads((output / "config.toml").read_text())["cluster"]["workers"] == 2
 
@@ -296,14 +305,61 @@ def test_a_lost_server_is_told_in_short(tmp_path):
         assert command.wait() == 1, command.describe()
         assert "Traceback" not in command.errors
         assert not RAW.search(command.output + command.errors.replace(str(tmp_path), ""))
-        *_, error = command.errors.partition("Error: ")
-        first, second, *lines, log = error.splitlines()
-        assert (first, second) == (
-            "the job cannot go on.",
-            "ps 0 ended by SIGKILL; its last lines:",
-        )
-        assert all(line.startswith("  | tfps: ps 0 serves at ") for line in lines)
-        assert log.startswith("Its log: ")
+        said = command.errors
+    assert "tfps: ps 0 ended by SIGKILL; its last lines:\n  | tfps: ps 0 serves" in said
+    assert said.endswith(
+        "Error: the job cannot go on: what ps 0 held is lost with it. Start the job again from its "
+        "last checkpoint.\n"
+    )
+
+
+def test_workers_that_die_are_started_again_and_train(tmp_path):
+    with Command(
+        [*TFPS, "train", *SMALL, "--set", "training.epochs=400"],
+        deadline_s=DEADLINE_S,
+        environment=ALONE,
+        folder=tmp_path,
+    ) as command:
+        command.wait_for("Epoch 2/400")
+        for task in command.children():
+            if task.name().startswith("worker "):
+                task.send_signal(signal.SIGKILL)
+        for name in ("worker 0", "worker 1"):
+            command.wait_for(f"{name} ended by SIGKILL and is started again in 250 ms")
+            command.wait_for(f"{name} is back after")
+        (epoch,) = re.findall(r"Epoch (\d+)/400", command.output)[-1:]
+        command.wait_for(f"Epoch {int(epoch) + 2}/400")
+        assert "Start them again" not in command.errors
+        for task in command.children():
+            if task.name().startswith("ps "):
+                task.send_signal(signal.SIGKILL)
+        assert command.wait() == 1
+    events = (tmp_path / "runs" / "fashion_mnist" / "events.jsonl").read_text()
+    assert events.count('"event":"task_restarted"') == 2
+    assert '"reason":"what ps 0 held is lost' in events.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_job_ends_when_no_worker_is_started_again(tmp_path):
+    with Command(
+        [*TFPS, "train", *SMALL, "--set", "training.epochs=400", "--set", "restarts.budget=0"],
+        deadline_s=DEADLINE_S,
+        environment=ALONE,
+        folder=tmp_path,
+    ) as command:
+        command.wait_for("Epoch 2/400")
+        for task in command.children():
+            if task.name().startswith("worker "):
+                task.send_signal(signal.SIGKILL)
+        assert command.wait() == 1, command.describe()
+        said = command.errors
+    assert "is not started again: the budget is 0; its last lines:" in said
+    assert re.search(
+        r"Error: the job cannot go on: no worker is left: worker 0, worker 1 died, and the budget "
+        r"of restarts is 0\.\n$",
+        said,
+    ), said
+    assert "Start them again" not in said
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from tfps.errors import ClusterError, TaskFailed
 from tfps.job.train import _lost_tasks_in_short
+from tfps.recovery.restart_policy import EndJob
 
 LOST = tf.errors.UnavailableError(
     None, None, "GRPC: from remote target /job:ps/replica:0/task:0 ... connection refused"
@@ -16,7 +18,8 @@ LOST = tf.errors.UnavailableError(
 
 
 class Cluster:
-    def __init__(self, *failures: str) -> None:
+    def __init__(self, *failures: str, ended: EndJob | None = None) -> None:
+        self.keeper = SimpleNamespace(ended=ended)
         self._failures = failures
 
     def failures(self) -> list[TaskFailed]:
@@ -34,6 +37,12 @@ def test_a_task_of_this_machine_tells_how_it_ended() -> None:
     told = _raised(error, Cluster("ps 0 ended by SIGKILL; its last lines: ..."))
     assert isinstance(told, ClusterError)
     assert str(told) == "the job cannot go on.\nps 0 ended by SIGKILL; its last lines: ..."
+
+
+def test_who_keeps_the_tasks_says_why_the_job_cannot_go_on() -> None:
+    told = _raised(LOST, Cluster("worker 0 ended by ...", ended=EndJob("no worker is left")))
+    assert isinstance(told, ClusterError)
+    assert str(told) == "the job cannot go on: no worker is left."
 
 
 def test_a_task_elsewhere_is_named_by_the_error() -> None:

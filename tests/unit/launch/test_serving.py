@@ -9,10 +9,11 @@ import time
 import pytest
 
 from tfps.cluster import ClusterSpec, lease_ports, timeout_from_environment
+from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.errors import ConfigError
 from tfps.launch import serving
 from tfps.launch.environment import CHIEF_TIMEOUT_S
-from tfps.launch.serving import CHIEF_GONE_STATUS, ServiceEnd, serve
+from tfps.launch.serving import ServiceEnd, serve
 
 
 def _spec(task_type: str) -> ClusterSpec:
@@ -43,7 +44,7 @@ def test_the_first_message_counts() -> None:
 def test_a_chief_that_stays_away() -> None:
     end = ServiceEnd()
     started = time.monotonic()
-    assert end.wait("127.0.0.1:1", chief_timeout_s=0.4) == CHIEF_GONE_STATUS
+    assert end.wait("127.0.0.1:1", chief_timeout_s=0.4) == TEMPORARY_STATUS
     assert 0.4 <= time.monotonic() - started < 3
     assert "127.0.0.1:1 was away for 0.4 s" in end.reason
 
@@ -53,7 +54,7 @@ def test_a_chief_that_comes_back_is_waited_for_anew(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(serving, "accepts_connections", lambda _: next(seen, False))
     end = ServiceEnd()
     started = time.monotonic()
-    assert end.wait("c:1", chief_timeout_s=1.0) == CHIEF_GONE_STATUS
+    assert end.wait("c:1", chief_timeout_s=1.0) == TEMPORARY_STATUS
     # Looks at 0.25, 0.5, (seen:) 0.75, 1.0, then nothing for 1.0 s.
     assert time.monotonic() - started >= 1.9
 

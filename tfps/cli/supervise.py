@@ -1,0 +1,47 @@
+"""`tfps supervise`: what starts one task of a real cluster again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from tfps.errors import ConfigError
+
+EXAMPLES = """\b
+Examples:
+  tfps supervise -- tfps serve
+  tfps supervise --restarts 10 --events events.jsonl -- tfps run train.py
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--restarts",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="How often the command is started again.",
+)
+@click.option(
+    "--events",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File that gets a record of each event.",
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def supervise(restarts: int, events: Path | None, command: tuple[str, ...]) -> None:
+    """Run COMMAND, one task of a cluster, and start it again when it crashes.
+
+    It rests before, each time twice as long: 0.25 s, 0.5 s, at most 30 s. After a crash (SIGKILL,
+    SIGSEGV, ...) and after status 75 it is started again; after its end in order, an error or
+    Ctrl-C it is not. The exit status is the command's last one.
+    """
+    from tfps.launch.lone_task import keep_command
+    from tfps.recovery.restarts import Restarts
+
+    try:
+        status = keep_command(command, restarts=Restarts(budget=restarts), events=events)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(status)
