@@ -21,8 +21,8 @@ def inter_op_threads(spec: ClusterSpec, task_type: str) -> int:
 
     A server answers every worker and a worker asks every server at the same time, so fewer
     threads than peers end in a deadlock. A worker has no more than it needs: with eight threads on
-    two cores a step of convolutions, of which several then run at the same time, took a tenth more
-    of its CPU than with five.
+    two cores a step of convolutions, of which several then run at the same time, took up to a tenth
+    more of its CPU than with five.
 
     Example:
 
