@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator
     from tfps.launch.local_cluster import LocalCluster
+    from tfps.recovery.recovery import Recovery
     from tfps.recovery.restarts import Restarts
     from tfps.strategy.coordinator import ClusterCoordinator
     from tfps.strategy.parameter_server import ParameterServerStrategy
@@ -39,6 +40,7 @@ _HOMES = {
     "LocalCluster": "tfps.launch.local_cluster",
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
+    "Recovery": "tfps.recovery.recovery",
     "Restarts": "tfps.recovery.restarts",
     "Shards": "tfps.training.shards",
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
@@ -57,6 +59,7 @@ __all__ = [
     "LocalCluster",
     "LocalSteps",
     "ParameterServerStrategy",
+    "Recovery",
     "Restarts",
     "Shards",
     "SidecarEvaluator",

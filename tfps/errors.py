@@ -100,6 +100,14 @@ class CheckpointError(TfpsError, ValueError):
     """A checkpoint that does not fit the model, with the names of the weights."""
 
 
+class CheckpointDamaged(CheckpointError):
+    """A checkpoint whose files are not what was written: each file, what it was and what it is."""
+
+
+class CheckpointNotSaved(TfpsError, OSError):
+    """A checkpoint that could not be written: the disk is full, or the folder cannot be used."""
+
+
 class UnsupportedError(TfpsError, NotImplementedError):
     """Something that the strategy refuses by name, with the reason and what to do instead."""
 

@@ -38,6 +38,35 @@ class UnknownHealth:
         return False
 
 
+class ServerReturn(Protocol):
+    """Who brings parameter servers back that were lost, while no closure runs."""
+
+    def enter(self) -> None:
+        """A closure begins: wait while servers are being brought back."""
+
+    def leave(self) -> None:
+        """A closure has ended."""
+
+    def excuses(self, error: BaseException | None = None) -> bool:
+        """Whether what a closure met comes of a server that is being brought back.
+
+        The closure shall end, and run again after that.
+        """
+
+
+class NoReturn:
+    """Nobody does: a lost server ends what used it."""
+
+    def enter(self) -> None:
+        """Nothing is waited for."""
+
+    def leave(self) -> None:
+        """Nobody has to know."""
+
+    def excuses(self, error: BaseException | None = None) -> bool:
+        return False
+
+
 class FailureHandler(private.WorkerPreemptionHandler):
     """TensorFlow's, except that a worker that is gone for good keeps nobody waiting.
 
@@ -56,6 +85,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         left_out: the workers that are not part of the cluster now though no thread waits for them.
         connects: whether the cluster is being connected anew, which begins once no function runs.
         health: asked how workers are.
+        servers: brings servers back.
     """
 
     def __init__(self, server_def: Any, cluster: Any) -> None:
@@ -63,12 +93,9 @@ class FailureHandler(private.WorkerPreemptionHandler):
         self.left_out: frozenset[int] = frozenset()
         self.connects = False
         self.health: WorkerHealth = UnknownHealth()
-        self._addresses: dict[int, str] = {
-            index: address
-            for job in (server_def.cluster.job if server_def is not None else ())
-            if job.name == "worker"
-            for index, address in job.tasks.items()
-        }
+        self.servers: ServerReturn = NoReturn()
+        self._addresses = _addresses(server_def, "worker")
+        self._servers = _addresses(server_def, "ps")
         super().__init__(server_def, cluster)  # starts the thread
 
     def stop(self) -> None:
@@ -108,10 +135,30 @@ class FailureHandler(private.WorkerPreemptionHandler):
             if self._is_back(worker) and on_recovery_fn:
                 on_recovery_fn()
 
-        with super().wait_on_failure(
+        watched = super().wait_on_failure(
             failed, on_transient_failure_fn, recovered, worker_device_name
-        ):
+        )
+        # Who waits for its own worker uses no server meanwhile.
+        with watched, self._using_servers(on_transient_failure_fn):
             yield
+
+    @contextlib.contextmanager
+    def _using_servers(self, run_again: Callable[[], None] | None) -> Iterator[None]:
+        """Run a closure; once more, and later, if a server was lost that is being brought back."""
+        servers = self.servers
+        servers.enter()
+        try:
+            yield
+        except Exception as error:
+            is_excused = run_again is not None and servers.excuses(error)
+            servers.leave()
+            if not is_excused:
+                raise
+        else:
+            servers.leave()
+            return
+        assert run_again is not None
+        run_again()
 
     def _is_back(self, worker: int) -> bool:
         """Wait for a worker: TensorFlow wakes all threads when one of their workers is back."""
@@ -147,6 +194,8 @@ class FailureHandler(private.WorkerPreemptionHandler):
         there = self._there(self._addresses)
         if not all(map(self.health.answers, there)):
             return False
+        if not all(map(accepts_connections, self._servers.values())):
+            return False  # TensorFlow would wait for that one
         gone = frozenset(self._addresses) - there
         with self._cluster_update_lock:
             left_out = frozenset(w for w in gone - self.away if self.health.lose(w))
@@ -165,6 +214,24 @@ class FailureHandler(private.WorkerPreemptionHandler):
         self._wake()
         return True
 
+    def reconnect(self) -> bool:
+        """Connect the cluster anew for a server that was started anew, while no closure runs.
+
+        Answers False where a worker hangs, for which TensorFlow would wait.
+        """
+        there = self._there(self._addresses)
+        if not all(map(self.health.answers, there)):
+            return False
+        with self._cluster_update_lock:
+            gone = self.away | self.left_out
+            if not frozenset(self._addresses) - gone <= there:
+                return False  # another worker was lost: it has to be known first
+            private.current_context().update_server_def(self._without(gone))
+        # TensorFlow counts them for the life of a process, and takes the third for the end.
+        with self._cluster._potential_ps_failures_lock:
+            self._cluster._potential_ps_failures_count = [0] * self._cluster._num_ps
+        return True
+
     def _judge(self, error: Exception) -> None:
         """Try again after the loss of another worker; let one thread raise anything else."""
         logger.info("the cluster could not be connected anew: %s", error)
@@ -181,3 +248,12 @@ class FailureHandler(private.WorkerPreemptionHandler):
                 for worker in workers:
                     del job.tasks[worker]
         return definition
+
+
+def _addresses(server_def: Any, job_name: str) -> dict[int, str]:
+    return {
+        index: address
+        for job in (server_def.cluster.job if server_def is not None else ())
+        if job.name == job_name
+        for index, address in job.tasks.items()
+    }

@@ -203,6 +203,16 @@ class ServerVariable(private.BaseResourceVariable):
                 )
         return current.handles[self.shared_name]
 
+    def reopen(self) -> None:
+        """Refer to the value on its server again, after that was started anew."""
+        with tf.init_scope(), private.placed_on(self._tfps_device):
+            self._handle = private.variable_handle(
+                shape=self._shape,
+                dtype=self._dtype,
+                shared_name=self.shared_name,
+                container=self._tfps_container,
+            )
+
     def mirror_on(self, devices: tuple[str, ...]) -> None:
         """Keep copies on other servers, for optimizer counters that every server needs."""
         value = self.read_value()
@@ -210,6 +220,13 @@ class ServerVariable(private.BaseResourceVariable):
             if device not in self._tfps_devices:
                 self._tfps_devices.append(device)
                 self._write_mirror(device, value)
+
+    def take_from_mirror(self, device: str) -> None:
+        """Take over the value of a mirror, after the server of the variable was started anew."""
+        resource = NamedResource(self.container, self.shared_name, device)
+        with tf.init_scope(), private.placed_on(device):
+            value = tf.raw_ops.ReadVariableOp(resource=resource.handle(), dtype=self._dtype)
+        NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
 
     def refresh_mirrors(self) -> None:
         """Copy the value to every mirror, after something wrote to the variable alone."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from tfps.checkpoint.file_error import reason_of
+from tfps.errors import CheckpointDamaged
 
 
 def write_bundle(
@@ -43,12 +47,27 @@ class Bundle:
         prefix: of their names.
 
     Raises:
-        tf.errors.OpError: there are none, or they are damaged.
+        CheckpointDamaged: there are none, or they are damaged.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
-        self._reader = tf.train.load_checkpoint(os.fspath(prefix))
+        self._prefix = prefix
+        with self._reading():
+            self._reader = tf.train.load_checkpoint(os.fspath(prefix))
 
     def array(self, key: str) -> np.ndarray[Any, Any]:
-        """Read one array."""
-        return np.asarray(self._reader.get_tensor(key))
+        """Read one array.
+
+        Raises:
+            CheckpointDamaged: its file is.
+        """
+        with self._reading():
+            return np.asarray(self._reader.get_tensor(key))
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (tf.errors.OpError, IndexError) as error:  # the latter where a file ends early
+            said = reason_of(error) if isinstance(error, tf.errors.OpError) else str(error)
+            raise CheckpointDamaged(f"{os.fspath(self._prefix)}: {said}") from error

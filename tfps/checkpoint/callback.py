@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
+from tfps.checkpoint.attempts import Attempts
 from tfps.checkpoint.manager import CheckpointManager
-from tfps.errors import ConfigError
+from tfps.errors import CheckpointNotSaved, ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 class Checkpoint(keras.callbacks.Callback):
     """Saves with a `tfps.CheckpointManager` after epochs, or after steps, in the background.
 
-    Its batch hook only counts, so workers run freely. A save that has failed is raised by the next
-    hook; the end of the training waits for the last one.
+    Its batch hook only counts, so workers run freely. Where a checkpoint cannot be written, because
+    the disk is full or the folder cannot be used, it warns, training goes on, and later hooks try
+    again: 10 s after the first failure at the earliest, then after twice as long each time, up to
+    10 minutes. The end of the training waits for the last one, writes one where the latest attempt
+    has failed, and raises where that cannot be written either. Whatever else ends a save is raised
+    by the next hook.
 
     Args:
         manager: what saves, and into which folder.
@@ -23,6 +33,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     Raises:
         ConfigError: both numbers, or one that is not above 0.
+        CheckpointNotSaved: at the end of the training, that the last one cannot be written.
 
     Example:
 
@@ -52,6 +63,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._manager, self._every_steps = manager, every_steps
         self._every_epochs = every_epochs or (None if every_steps else 1)
         self._epoch = self._steps = 0
+        self._attempts = Attempts()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
@@ -59,18 +71,46 @@ class Checkpoint(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._steps += 1
         if self._every_steps is not None:
-            self._manager.check()
-            if self._steps % self._every_steps == 0:
-                self._manager.save(epoch=self._epoch, step=self._steps, metrics=logs)
+            self._look(self._manager.check)
+            self._save_if(self._steps % self._every_steps == 0, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._manager.check()
-        done = epoch + 1
-        if self._every_epochs is not None and done % self._every_epochs == 0:
-            self._manager.save(epoch=done, step=self._steps, metrics=logs)
+        self._look(self._manager.check)
+        self._epoch = epoch + 1
+        if self._every_epochs is not None:
+            self._save_if(self._epoch % self._every_epochs == 0, logs)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self._manager.wait()
+        self._look(self._manager.wait)
+        if self._attempts.failures:
+            self._save(logs, background=False)
+            self._attempts = Attempts()
+
+    def _save_if(self, is_due: bool, logs: dict[str, Any] | None) -> None:
+        """Save what is due, or what has failed, unless that was just now."""
+        is_missing = self._attempts.failures and not self._manager.is_saving
+        if (is_due or is_missing) and self._attempts.may_save(now_s=time.monotonic()):
+            self._look(lambda: self._save(logs))
+
+    def _save(self, logs: dict[str, Any] | None, *, background: bool = True) -> None:
+        self._manager.save(epoch=self._epoch, step=self._steps, metrics=logs, background=background)
+
+    def _look(self, at: Callable[[], None]) -> None:
+        """Do what says how the last save went."""
+        was_saving = self._manager.is_saving
+        try:
+            at()
+        except CheckpointNotSaved:  # which is in the log
+            self._attempts = self._attempts.failed(now_s=time.monotonic())
+            logger.warning(
+                "training goes on without that checkpoint. The next attempt is made when training "
+                "ends, or in %.0f s at the earliest; %d have failed",
+                self._attempts.pause_s,
+                self._attempts.failures,
+            )
+        else:
+            if was_saving and not self._manager.is_saving:
+                self._attempts = Attempts()
 
 
 def _check(manager: Any, *, every_epochs: Any, every_steps: Any) -> None:

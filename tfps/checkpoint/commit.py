@@ -6,14 +6,16 @@ What was not committed is never looked at, and goes when somebody saves here aga
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import secrets
 import shutil
 from pathlib import Path
 
+from tfps.checkpoint.checksum import checksum_of, damage
 from tfps.checkpoint.manifest import Manifest
-from tfps.errors import CheckpointError, ConfigError
+from tfps.errors import CheckpointDamaged, CheckpointError, ConfigError
 
 MARKER = "manifest.json"
 PREFIX, WRITING, DELETED = "checkpoint-", "writing-", "deleted-"
@@ -63,19 +65,37 @@ class Folder:
         """Read what a checkpoint holds.
 
         Raises:
-            CheckpointError: there is none of this number, or it is damaged.
+            CheckpointDamaged: its manifest is not what was written.
+            CheckpointError: there is none of this number, or it is of another format.
         """
-        try:
-            text = (self.of(number) / MARKER).read_text()
-        except FileNotFoundError as error:
+        folder = self.of(number)
+        if not folder.is_dir():
             known = ", ".join(map(str, self.numbers())) or "none"
-            raise CheckpointError(
-                f"{self.path} has no checkpoint {number!r}; it has {known}"
-            ) from error
+            raise CheckpointError(f"{self.path} has no checkpoint {number!r}; it has {known}")
         try:
-            return Manifest.from_json(text)
+            manifest = Manifest.from_json((folder / MARKER).read_text())
         except CheckpointError as error:
-            raise CheckpointError(f"{self.of(number)}: {error}") from error
+            raise type(error)(f"{folder}: {error}") from error
+        except FileNotFoundError as error:
+            raise CheckpointDamaged(f"{folder}: {MARKER} is missing") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointDamaged(f"{folder}: {MARKER} cannot be read: {error}") from error
+        if manifest.number != number:
+            raise CheckpointDamaged(
+                f"{folder}: {MARKER} is that of checkpoint {manifest.number}, expected {number}"
+            )
+        return manifest
+
+    def verify(self, manifest: Manifest) -> None:
+        """Compare the files of a checkpoint with their checksums, without reading the values.
+
+        Raises:
+            CheckpointDamaged: some differ; each of them, up to a few.
+        """
+        folder = self.of(manifest.number)
+        problems = damage(folder, manifest.checksums)
+        if problems:
+            raise CheckpointDamaged(f"{folder}: {', '.join(problems)}")
 
     def begin(self, number: int) -> Path:
         """Make the temporary folder of a checkpoint."""
@@ -86,7 +106,9 @@ class Folder:
 
     def commit(self, temporary: Path, manifest: Manifest) -> Path:
         """Give a temporary folder its name, once all that it holds is on the disk."""
-        (temporary / MARKER).write_text(manifest.to_json())
+        sums = {entry.name: checksum_of(entry) for entry in sorted(temporary.iterdir())}
+        whole = dataclasses.replace(manifest, checksums=sums)
+        (temporary / MARKER).write_text(whole.to_json())
         for entry in temporary.iterdir():
             _to_disk(entry)
         _to_disk(temporary)

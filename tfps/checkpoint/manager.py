@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import math
 import os
 import platform
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfps.checkpoint.commit import MARKER, Folder
 from tfps.checkpoint.contents import Contents, contents_of
 from tfps.checkpoint.counters import counters_of, entries_of
+from tfps.checkpoint.fallback import newest_sound
+from tfps.checkpoint.file_error import writing_into
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
@@ -34,6 +38,8 @@ from tfps.checkpoint.servers import (
 )
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 PACKAGES = ("tfps", "tensorflow", "keras", "numpy")
 
@@ -86,7 +92,9 @@ class CheckpointManager:
         shared: bool | None = None,
     ) -> None:
         self._folder = _check(model, directory, keep=keep, shared=shared)
-        self._model, self._shared = model, shared
+        self.model, self.is_shared = model, shared
+        self.outlives_servers = False  # a server that is lost while it saves ends that save only
+        self._of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: Retention = KeepLatest() if keep is None else keep
         self._saving: Saving | None = None
         self._snapshot: tuple[Any, Contents, Snapshot] | None = None
@@ -122,6 +130,29 @@ class CheckpointManager:
         numbers = self._folder.numbers()
         return self._folder.manifest(numbers[-1]) if numbers else None
 
+    def directory_of(self, number: int) -> Path:
+        """Where a checkpoint is."""
+        return self._folder.of(number)
+
+    def newest_of_this_job(self) -> Manifest | None:
+        """The newest checkpoint that this object has saved or restored; not one of a job before.
+
+        Raises:
+            CheckpointDamaged: every one is, with the reason of each.
+        """
+        numbers = sorted(self._of_this_job.intersection(self._folder.numbers()))
+        if not numbers:
+            return None
+        manifest, passed_over = newest_sound(numbers, self._verified, source=str(self.directory))
+        for line in passed_over:
+            logger.warning("%s", line)
+        return manifest
+
+    def _verified(self, number: int) -> Manifest:
+        manifest = self._folder.manifest(number)
+        self._folder.verify(manifest)
+        return manifest
+
     def save(
         self,
         *,
@@ -145,14 +176,16 @@ class CheckpointManager:
 
         Raises:
             CheckpointError: the model is not built.
+            CheckpointNotSaved: a file cannot be written; now, or during the save before.
             tf.errors.UnavailableError: a parameter server is lost; now, or during the save before.
         """
         self.wait()
-        build_optimizer(self._model)
-        if not self._last_number:
+        build_optimizer(self.model)
+        with writing_into(self.directory):
+            self._last_number = max([self._last_number, *self._folder.numbers()])
             self._folder.clean()
-        contents, snapshot = self._ready()
-        strategy = strategy_of(self._model)
+            contents, snapshot = self._ready()
+        strategy = strategy_of(self.model)
         counters = None
         began_s = time.monotonic()
         if strategy is not None:
@@ -165,7 +198,7 @@ class CheckpointManager:
         self.last_pause_s = time.monotonic() - began_s
         if strategy is not None:
             counters = counters_of(strategy.runtime.ticket_server.layout, all_cells)
-        self._last_number = max([self._last_number, *self._folder.numbers()]) + 1
+        self._last_number += 1
         manifest = Manifest(
             number=self._last_number,
             saved_at_s=time.time(),
@@ -177,6 +210,7 @@ class CheckpointManager:
             package_versions=_versions(),
             tensors=contents.tensors,
         )
+        self._of_this_job.add(manifest.number)
         self._saving = Saving(snapshot, manifest, folder=self._folder, keep=self._keep)
         if not background:
             self.wait()
@@ -187,6 +221,7 @@ class CheckpointManager:
 
         Raises:
             tf.errors.UnavailableError: a parameter server was lost meanwhile.
+            CheckpointNotSaved: a file could not be written; once.
             Exception: whatever else ended it; once.
         """
         saving = self._saving
@@ -194,6 +229,9 @@ class CheckpointManager:
             try:
                 saving.wait()
                 self._last_seconds = saving.seconds
+            except tf.errors.UnavailableError:  # it has said so itself
+                if not self.outlives_servers:
+                    raise
             finally:
                 self._saving = None
 
@@ -208,16 +246,37 @@ class CheckpointManager:
             self._snapshot[2].close()
             self._snapshot = None
 
+    @property
+    def is_saving(self) -> bool:
+        """Whether there is a save whose end nobody has asked for."""
+        return self._saving is not None
+
     def check(self) -> None:
         """Raise what ended the save in the background, if it has failed; does not wait."""
         if self._saving is not None and self._saving.is_done:
             self.wait()
 
     def restore_latest(self, *, weights_only: bool = False) -> Manifest | None:
-        """`restore` the newest checkpoint; answers None where there is none."""
+        """`restore` the newest checkpoint; answers None where there is none.
+
+        One whose files are damaged is passed over with a warning, and the one before is used.
+
+        Raises:
+            CheckpointDamaged: every one is, with the reason of each.
+            Exception: what `restore` raises else.
+        """
         self.wait()
         numbers = self._folder.numbers()
-        return self.restore(numbers[-1], weights_only=weights_only) if numbers else None
+        if not numbers:
+            return None
+        manifest, passed_over = newest_sound(
+            numbers,
+            partial(self.restore, weights_only=weights_only),
+            source=str(self.directory),
+        )
+        for line in passed_over:
+            logger.warning("%s", line)
+        return manifest
 
     def restore(self, number: int, *, weights_only: bool = False) -> Manifest:
         """Restore a checkpoint into the model; `stats()` of its strategy goes on as well.
@@ -235,15 +294,19 @@ class CheckpointManager:
         Raises:
             CheckpointError: there is no such checkpoint, the model is not built, or the checkpoint
                 does not fit it: with every name and shape that differs, and nothing restored.
+            CheckpointDamaged: its files are not what was written. Sizes, indices and the manifest
+                are compared before anything is restored; values as they are read, so part of the
+                model may have been restored then, and is not to be used.
             tf.errors.UnavailableError: a parameter server is lost.
         """
         self.wait()
-        manifest = self._folder.manifest(number)
-        build_optimizer(self._model)
-        optimizer = not weights_only and optimizer_of(self._model) is not None
-        strategy = strategy_of(self._model)
+        manifest = self._verified(number)
+        self._of_this_job.add(number)
+        build_optimizer(self.model)
+        optimizer = not weights_only and optimizer_of(self.model) is not None
+        strategy = strategy_of(self.model)
         contents = contents_of(
-            named_variables(self._model, optimizer=optimizer), servers=devices_of(strategy)
+            named_variables(self.model, optimizer=optimizer), servers=devices_of(strategy)
         )
         stored = {
             name: tensor
@@ -273,19 +336,19 @@ class CheckpointManager:
                         [partial(p.write_cells, e) for p, e in zip(parts, entries, strict=True)]
                     )
         if optimizer:
-            update = strategy._update_of(self._model.optimizer)
+            update = strategy._update_of(self.model.optimizer)
             update.refresh_mirrors()
             update.forget_workers()
             runtime.local_slots.free()
         return manifest
 
     def _asked(self, servers: int) -> list[bool] | None:
-        return None if self._shared is None else [self._shared] * servers
+        return None if self.is_shared is None else [self.is_shared] * servers
 
     def _ready(self) -> tuple[Contents, Snapshot]:
         """What was traced, as long as no variable has moved."""
-        strategy = strategy_of(self._model)
-        contents = contents_of(named_variables(self._model), servers=devices_of(strategy))
+        strategy = strategy_of(self.model)
+        contents = contents_of(named_variables(self.model), servers=devices_of(strategy))
         key = (id(strategy), contents.places)
         if self._snapshot is None or self._snapshot[0] != key:
             servers = [] if strategy is None else strategy.runtime.servers

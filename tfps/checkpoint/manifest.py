@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfps.checkpoint.checksum import Checksum, text_checksum
 from tfps.checkpoint.layout import RULES, RowBlock, rule_name
 from tfps.checkpoint.retention import Saved
-from tfps.errors import CheckpointError
+from tfps.errors import CheckpointDamaged, CheckpointError
 from tfps.partitioners.row_rule import RowRule
 
-FORMAT = 1
+FORMAT = 2
+WITHOUT_CHECKSUMS = 1  # of before
 CHIEF = -1  # in the place of a server's index
 
 
@@ -72,7 +74,8 @@ class Manifest:
         counters: of the servers; None without a strategy.
         package_versions: of what wrote it.
         tensors: by logical names, which are the same in every process.
-        files: the blocks in each file of the folder, by the file's name.
+        files: the blocks in each file of the folder, by the file's name, which is a prefix.
+        checksums: of each file as the folder has it, by its name; none where they were not kept.
 
     Example:
 
@@ -94,6 +97,7 @@ class Manifest:
     package_versions: Mapping[str, str] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     files: Mapping[str, tuple[RowBlock, ...]] = field(default_factory=dict)
+    checksums: Mapping[str, Checksum] = field(default_factory=dict)
 
     @property
     def saved(self) -> Saved:
@@ -110,22 +114,29 @@ class Manifest:
             name: [list(dataclasses.astuple(block)) for block in blocks]
             for name, blocks in self.files.items()
         }
-        return json.dumps(values, indent=1)
+        values["checksums"] = {
+            name: [one.size_bytes, one.crc32] for name, one in self.checksums.items()
+        }
+        return _text(values | {"checksum": text_checksum(_text(values))})
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
         """Read it.
 
         Raises:
-            CheckpointError: it is damaged, or of another format.
+            CheckpointDamaged: it is not what was written.
+            CheckpointError: it is of another format.
         """
         try:
             values = json.loads(text)
-            found = values.pop("format")
+            found = values["format"]
             if found == FORMAT:
+                _check_sum(values)
+            if found in (WITHOUT_CHECKSUMS, FORMAT):
+                del values["format"]
                 return cls(**_decoded(values))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"the manifest is damaged: {error}") from error
+            raise CheckpointDamaged(f"the manifest is damaged: {error}") from error
         raise CheckpointError(
             f"the checkpoint has format {found!r}, expected {FORMAT}: another version of tfps "
             "wrote it"
@@ -149,6 +160,23 @@ class Manifest:
         return "\n".join(lines)
 
 
+def _text(values: Mapping[str, Any]) -> str:
+    """The same for values and for what was read of them."""
+    return json.dumps(values, indent=1)
+
+
+def _check_sum(values: dict[str, Any]) -> None:
+    """Take the sum out of what was read, and compare it.
+
+    Raises:
+        KeyError: there is none.
+        ValueError: it differs.
+    """
+    expected, found = values.pop("checksum"), text_checksum(_text(values))
+    if found != expected:
+        raise ValueError(f"its checksum is {found}, expected {expected}")
+
+
 def _decoded(values: dict[str, Any]) -> dict[str, Any]:
     tensors = {}
     for name, tensor in values["tensors"].items():
@@ -164,6 +192,7 @@ def _decoded(values: dict[str, Any]) -> dict[str, Any]:
         name: tuple(RowBlock(*block) for block in blocks)
         for name, blocks in values["files"].items()
     }
+    checksums = {name: Checksum(*one) for name, one in values.get("checksums", {}).items()}
     counters = values["counters"]
     if counters is not None:
         counters = Counters(
@@ -177,4 +206,9 @@ def _decoded(values: dict[str, Any]) -> dict[str, Any]:
             worker_steps=tuple(counters["worker_steps"]),
             next_ticket=counters["next_ticket"],
         )
-    return values | {"tensors": tensors, "files": files, "counters": counters}
+    return values | {
+        "tensors": tensors,
+        "files": files,
+        "checksums": checksums,
+        "counters": counters,
+    }

@@ -13,10 +13,11 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfps.checkpoint.commit import Folder
+from tfps.checkpoint.file_error import writing_into
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.retention import Retention, superfluous
 from tfps.checkpoint.snapshot import Snapshot
-from tfps.errors import CheckpointError
+from tfps.errors import CheckpointError, CheckpointNotSaved
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Saving:
 
         Raises:
             tf.errors.UnavailableError: a parameter server was lost meanwhile.
+            CheckpointNotSaved: a file could not be written.
             Exception: whatever else ended it.
         """
         self.join()
@@ -65,14 +67,18 @@ class Saving:
             raise self._error
 
     def _run(self) -> None:
-        number = self._manifest.number
+        number, path = self._manifest.number, self._folder.path
         try:
-            self._write()
-            self._delete_old()
+            with writing_into(path):
+                self._write()
+        except CheckpointNotSaved as error:
+            self._error = error
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             # Also said at once: a script may end without asking.
-            logger.error("checkpoint %d in %s was not saved: %s", number, self._folder.path, error)
+            logger.error("checkpoint %d in %s was not saved: %s", number, path, error)
             self._error = error
+        else:
+            self._delete_old()
         finally:
             with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
                 self._snapshot.free()
@@ -90,6 +96,19 @@ class Saving:
             raise
 
     def _delete_old(self) -> None:
+        """The new one is there, so what stays too long is worth a warning and no more."""
+        try:
+            self._delete_superfluous()
+        except OSError as error:
+            logger.warning(
+                "checkpoint %d is saved, but of those before not all that may go could be deleted "
+                "from %s: %s; the next save tries again",
+                self._manifest.number,
+                self._folder.path,
+                error,
+            )
+
+    def _delete_superfluous(self) -> None:
         saved = []
         for number in self._folder.numbers():
             try:

@@ -15,9 +15,11 @@ from tfps.bridge import tensorflow_private as private
 from tfps.checkpoint.blocks import write_rows
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.contents import StoredShard
+from tfps.checkpoint.file_error import file_error, reason_of
 from tfps.checkpoint.layout import Move, RowBlock, moves
 from tfps.checkpoint.line import PATIENCE_S, Line
 from tfps.checkpoint.manifest import Manifest, Tensor
+from tfps.errors import CheckpointDamaged
 from tfps.partitioners.row_rule import RowRule
 
 # Of up to 64 MiB each: a server reads them side by side, and needs memory for as many.
@@ -123,6 +125,10 @@ class ServerRestore:
             folder: of the checkpoint.
             manifest: of the checkpoint.
             parts: all that is to be read.
+
+        Raises:
+            CheckpointDamaged: what was read is not what was written.
+            tf.errors.UnavailableError: the server is lost.
         """
         by_file: dict[str, list[Filling]] = {}
         for filling in parts:
@@ -132,7 +138,13 @@ class ServerRestore:
         step = FILES_AT_ONCE if self._is_shared else 1
         for begin in range(0, len(files), step):
             filled = [part for file in files[begin : begin + step] for part in by_file[file]]
-            self._fill(folder, filled, _specs(manifest.tensors, filled))
+            try:
+                self._fill(folder, filled, _specs(manifest.tensors, filled))
+            except tf.errors.OpError as error:
+                damaged = file_error(error, folder)
+                if damaged is None:
+                    raise
+                raise CheckpointDamaged(f"{folder}: {reason_of(damaged)}") from error
 
     def _fill(
         self, folder: Path, filled: list[Filling], specs: Mapping[Source, tf.TensorSpec]

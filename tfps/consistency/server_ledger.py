@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +20,9 @@ from tfps.consistency.ledger import Ledger, LedgerLayout
 # Tickets are remembered in a window of this many. One that is still open when so many later ones
 # have been applied counts as applied: it is dropped rather than ever applied twice.
 APPLIED_WINDOW_TICKETS = 1 << 16
+
+
+Cells: TypeAlias = np.ndarray[Any, Any]
 
 
 class GraphLogic:
@@ -66,7 +69,7 @@ def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(tf.expand_dims(durations, 1) >= bounds, tf.int64), 1)
 
 
-class Member:
+class LedgerMember:
     """A worker, with the places of all its cells computed at once.
 
     `ledger.LedgerLayout` adds the worker to the place of worker 0; here that sum is known already.
@@ -109,7 +112,7 @@ class GraphLedger(Ledger):
             cells = tf.tensor_scatter_nd_add(cells, added[:, None], amounts)
         return cells
 
-    def member(self, worker: tf.Tensor) -> Member:
+    def member(self, worker: tf.Tensor) -> LedgerMember:
         """A worker whose cells are read together."""
         layout = self.layout
         first = range(layout.GLOBALS, layout.histograms, layout.workers)
@@ -117,7 +120,7 @@ class GraphLedger(Ledger):
         singly = tf.unstack(places)
         values = tf.unstack(tf.gather(self._cells, places))
         self._known.update(zip((place.ref() for place in singly), values, strict=True))
-        return Member(dict(zip(first, singly, strict=True)))
+        return LedgerMember(dict(zip(first, singly, strict=True)))
 
 
 @contextlib.contextmanager
@@ -136,6 +139,13 @@ def under_mutex(mutex: tf.Tensor) -> Iterator[None]:
         private.run_after(operation, lock.op)
     with tf.control_dependencies(inside):
         tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+
+
+class LedgerValues(NamedTuple):
+    """A ledger, and its window of applied tickets."""
+
+    cells: Cells
+    applied: Cells
 
 
 class ServerLedger:
@@ -164,6 +174,15 @@ class ServerLedger:
             trainable=False,
             name="applied_tickets",
         )
+
+    def values(self) -> LedgerValues:
+        """What it holds now; called while nobody changes it."""
+        return LedgerValues(self._cells.numpy(), self._applied.numpy())
+
+    def assign_values(self, cells: Cells, applied: Cells) -> None:
+        """Write all of it, where nobody uses the server."""
+        self._cells.assign(cells)
+        self._applied.assign(applied)
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """While tracing a server function: everything inside runs under the server's mutex."""

@@ -25,7 +25,7 @@ class SlabStorage(Protocol):
 
     def create_sharded(
         self,
-        parts: Sequence[Any],
+        shards: Sequence[Any],
         *,
         rule: RowRule,
         device_of: Callable[[int], str],

@@ -19,6 +19,7 @@ from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
 from tfps.recovery.probe import Observation, Prober, Task, all_answer
 from tfps.recovery.quorum import Quorum
 from tfps.recovery.restarts import Restarts
+from tfps.recovery.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Guard:
         self._queue: ClosureQueue | None = None
         self._failures: FailureHandler | None = None
         self._said_nobody = False
+        self.servers: ServerReturn | None = None  # brings lost servers back
         self._silent: frozenset[int] = frozenset()  # workers that hang
 
     def start(self, queue: ClosureQueue, failures: FailureHandler) -> None:
@@ -96,6 +98,10 @@ class Guard:
     def verdict(self, task_type: str, index: int) -> Verdict:
         """What is known of a task."""
         return self._liveness.verdict((task_type, index))
+
+    def server_is_back(self, index: int) -> None:
+        """A server that was lost is what it was again."""
+        self._liveness.answered(("ps", index), sent_s=time.monotonic())
 
     def answers(self, worker: int) -> bool:
         """Whether a worker answers a probe that is sent now; one that hangs does not."""
@@ -169,12 +175,16 @@ class Guard:
     def _judge_server(self, queue: ClosureQueue, server: Any) -> None:
         verdict = self.verdict("ps", server.index)
         if verdict is Verdict.LOST and server.lost is None:
-            reason = server.lost = self._lost_server(server)
+            reason = self._lost_server(server)
+            if self.servers is not None:
+                self.servers.lose(server.index, reason)
+                return
+            server.lost = reason
             logger.error("%s", reason)
             self._runtime.hang_up(server.index)
             queue.fail(lambda: tf.errors.UnavailableError(None, None, reason))
             cut_connections(server.address)
-        elif verdict is Verdict.ALIVE and server.lost is not None:
+        elif verdict is Verdict.ALIVE and server.lost is not None and self.servers is None:
             logger.warning("ps %d at %s answers again", server.index, server.address)
             server.lost = None
             self._forgive(queue)

@@ -89,7 +89,7 @@ class Prober:
             self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
-        with _methods(self._addresses) as methods:
+        with probing(self._addresses) as methods:
             while not self._ends.is_set():
                 began_s = time.monotonic()
                 observations = self._ask(methods)
@@ -116,14 +116,14 @@ def all_answer(addresses: Mapping[Task, str], *, deadline_s: float) -> bool:
         addresses: of the tasks, ``host:port``.
         deadline_s: how long an answer may take.
     """
-    with _methods(addresses) as methods:
+    with probing(addresses) as methods:
         sent_s = time.monotonic()
         observations = _observe(_call(methods, deadline_s=deadline_s), sent_s=sent_s)
     return all(seen.answered for seen in observations.values())
 
 
 @contextlib.contextmanager
-def _methods(addresses: Mapping[Task, str]) -> Iterator[Methods]:
+def probing(addresses: Mapping[Task, str]) -> Iterator[Methods]:
     """What asks each task, as long as the context is open."""
     channels = {
         task: grpc.insecure_channel(address, options=CHANNEL_OPTIONS)

@@ -77,12 +77,12 @@ class Restarts:
         ]
 
 
-def check_restarts(restarts: Restarts | None, *, workers: int) -> Restarts:
+def check_restarts(restarts: Restarts | None, *, workers: int | None) -> Restarts:
     """Return what somebody has given as ``restarts``, or the default, if it fits a cluster.
 
     Args:
         restarts: as it was given.
-        workers: how many the cluster has.
+        workers: how many the cluster has; None: nobody knows.
 
     Raises:
         ConfigError: it is something else, or asks for more workers than there are.
@@ -94,6 +94,6 @@ def check_restarts(restarts: Restarts | None, *, workers: int) -> Restarts:
             f"restarts: received {restarts!r}, expected a tfps.Restarts such as "
             "tfps.Restarts(budget=3), or None for the default"
         )
-    if problems := restarts.size_problems(workers=workers):
+    if workers is not None and (problems := restarts.size_problems(workers=workers)):
         raise ConfigError(problems, source="Restarts")
     return restarts

@@ -12,6 +12,7 @@ from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, TfpsError, UnsupportedError
 from tfps.partitioners import Partitioner
 from tfps.placement import policy
+from tfps.recovery.recovery import Recovery
 from tfps.recovery.restarts import Restarts, check_restarts
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors
@@ -52,6 +53,7 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
     transport: Any,
     batch_callbacks: Any,
     restarts: Any,
+    recovery: Any,
 ) -> Arguments:
     """Check the arguments of `ParameterServerStrategy`, which describes them.
 
@@ -75,13 +77,13 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
     carrier = checked(wanted_transport, transport)
     setting = checked(check_setting, batch_callbacks)
     spec = checked(_check_cluster, cluster_resolver)
-    chosen: Any = None
+    checked(check_recovery, recovery)
+    workers = None if spec is None else spec.count("worker")
+    chosen = checked(lambda given: check_restarts(given, workers=workers), restarts)
     errors += environment_errors()
     if spec is not None:
         problems = size_problems(mode=mode, placement=policy_, size=ClusterSize.of(spec))
         errors += [ConfigError(problem) for problem in problems]
-        workers = spec.count("worker")
-        chosen = checked(lambda given: check_restarts(given, workers=workers), restarts)
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -96,6 +98,21 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
         restarts=chosen,
         connect_timeout_s=connect_timeout_s(),
     )
+
+
+def check_recovery(recovery: Any, *, before: Recovery | None = None) -> None:
+    """Refuse what is no recovery, and another one than there is.
+
+    Raises:
+        ConfigError: either.
+    """
+    if recovery is not None and not isinstance(recovery, Recovery):
+        raise ConfigError(f"recovery: received {recovery!r}, expected a tfps.Recovery, or None")
+    if before is not None and recovery != before:
+        raise ConfigError(
+            f"recovery: received {recovery!r}, but this strategy has {before!r} already, which "
+            "stays as long as the strategy"
+        )
 
 
 def _check_cluster(resolver: Any) -> ClusterSpec:

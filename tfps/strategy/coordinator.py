@@ -90,7 +90,16 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             runtime.warm_up.stand_before(membership, queue=queue)
             membership = runtime.warm_up
         queue.watch(membership)
-        tell_of_return(self, queue.comes_back)
+        of = weakref.ref(strategy)
+
+        def returned(worker: int) -> None:
+            queue.comes_back(worker)
+            if (strategy := of()) is not None:
+                strategy.runtime.data_plane.tell_of_moves(worker)
+
+        tell_of_return(self, returned)
+        if strategy._recovering is not None:
+            strategy._recovering.attend(self)
         private.failure_handler(self).health = strategy._guard
 
     def schedule(

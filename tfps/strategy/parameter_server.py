@@ -37,19 +37,21 @@ from tfps.placement.plan import Plan
 from tfps.placement.policy import Placement
 from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy, Verdict
+from tfps.recovery.recovery import Recovery
 from tfps.recovery.restarts import Restarts
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.warm_up import WarmUp
 from tfps.runtime.program.devices import Devices, SeveralDevices
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
-from tfps.strategy.arguments import check_arguments
+from tfps.strategy.arguments import check_arguments, check_recovery
 from tfps.strategy.cluster_connections import connections_of
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives, Tensor
+from tfps.strategy.recovering import Recovering
 from tfps.strategy.stats import Stats, take_stats
 from tfps.training.progress import ClusterProgbar
 from tfps.training.step_rate import StepRate
@@ -81,6 +83,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             says, else direct where it can be.
         batch_callbacks: ``"auto"``, ``"sampled"`` or ``"lock_step"``: whether batch hooks of
             callbacks see sampled progress or run between a batch and the next ticket.
+        recovery: a `tfps.Recovery` lets training go on after a lost parameter server was started
+            again; None: a lost one ends it. It may be assigned later, to ``strategy.recovery``.
         restarts: when the job ends for want of workers; `tfps.Restarts()` when None.
 
     Raises:
@@ -113,6 +117,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         compression: None = None,
         transport: str = "auto",
         batch_callbacks: str = "auto",
+        recovery: Recovery | None = None,
         restarts: Restarts | None = None,
     ) -> None:
         """Connect to the cluster; the class's documentation describes the arguments."""
@@ -125,6 +130,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             transport=transport,
             batch_callbacks=batch_callbacks,
             restarts=restarts,
+            recovery=recovery,
         )
         self.consistency = arguments.consistency
         self.batch_callbacks = arguments.batch_callbacks
@@ -180,7 +186,22 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         hold_back_removals()
         register_without_lock()
         self._guard = Guard(self.runtime, policy=probe_policy, restarts=arguments.restarts)
+        self._recovering: Recovering | None = None
+        self.recovery = recovery
         self._end = End(self, runtime=self.runtime, guard=self._guard)
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """What is done when a parameter server is lost; assigned once, before training."""
+        return None if self._recovering is None else self._recovering.recovery
+
+    @recovery.setter
+    def recovery(self, recovery: Recovery | None) -> None:
+        check_recovery(recovery, before=self.recovery)
+        if recovery is not None and self.runtime.processes:
+            self._recovering = Recovering(self, recovery, guard=self._guard)
+            if self._cluster_coordinator is not None:
+                self._recovering.attend(self._cluster_coordinator)
 
     def _connect_to_cluster(self, coordinator_name: str) -> None:
         """Called by TensorFlow's class once it has checked the cluster."""

@@ -100,6 +100,11 @@ class Primitives:
         self._known[name.removesuffix(":0")] = variable
 
     @property
+    def known(self) -> Mapping[str, Any]:
+        """The variables that were created in the strategy's scope, as long as they live."""
+        return self._known
+
+    @property
     def names(self) -> list[str]:
         """The names that can be pulled."""
         return sorted(self._known)

@@ -58,6 +58,8 @@ class Stats:
         incarnations: how many lives each worker has had: 1, and one more each time that it worked
             again after it was lost.
         fallback_steps: steps that took TensorFlow's own path.
+        updates_lost: updates that rows of servers lack which were lost and came back with a
+            checkpoint (`tfps.Recovery`).
     """
 
     updates_applied: int
@@ -80,6 +82,7 @@ class Stats:
     tasks: dict[str, str]
     incarnations: tuple[int, ...]
     fallback_steps: int
+    updates_lost: int
 
 
 def take_stats(strategy: Any) -> Stats:
@@ -118,6 +121,7 @@ def take_stats(strategy: Any) -> Stats:
         tasks=strategy.tasks,
         incarnations=strategy._worker_lives(),
         fallback_steps=runtime.fallback_steps,
+        updates_lost=0 if strategy._recovering is None else strategy._recovering.updates_lost,
     )
 
 

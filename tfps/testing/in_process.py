@@ -19,6 +19,7 @@ from tfps.runtime.coordinator.control_plane import (
     ATTEMPT_TIMEOUT_S,
     CALL_TIMEOUT_S,
     NoSuchFunction,
+    never,
     signature_of,
 )
 from tfps.runtime.coordinator.data_plane import DataPlane
@@ -70,6 +71,7 @@ class DeviceLine:
     def __init__(self, device: str) -> None:
         self._device = device
         self.lost: str | None = None
+        self.returns: Callable[[], bool] = never
 
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
@@ -107,6 +109,9 @@ class DeviceLine:
     def ask(self, token: str, *values: int | bytes, patience_s: float = CALL_TIMEOUT_S) -> Any:
         """A device is no process, and has registered nothing."""
         raise NoSuchFunction(f"{self._device} has no function {token}")
+
+    def renew(self) -> None:
+        """A device is never another one."""
 
     def is_reachable(self, *, timeout_s: float) -> bool:
         """As long as this process runs."""

@@ -121,6 +121,11 @@ class Follower:
         with self._strategy.scope():
             discover(program, self._strategy)
 
+    @property
+    def outer_run(self) -> tuple[TicketRun | None, Any]:
+        """The run that this one interrupts, and who follows it."""
+        return self._outer
+
     def follows(self, request: TicketRunRequest | None) -> bool:
         """Whether the run at hand is the one that was asked for."""
         return request is not None and self._request is request

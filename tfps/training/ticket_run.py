@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_error import LOST_SERVER
 from tfps.consistency.ledger import Status
 from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.compile.compiled import CompiledProgram
@@ -68,8 +69,8 @@ class TicketRun:
         self._steps = UNLIMITED_TICKETS if tickets is None else tickets
         self._end = self.first + self._periods(self._steps)
         self._completed_before = int(self.cells[server.layout.COMPLETED])
-        self._sampled_s = time.monotonic()
-        self.rate = StepRate(self._sampled_s)
+        self.sampled_s = time.monotonic()
+        self.rate = StepRate(self.sampled_s)
         self.completed = 0
         self.samples = 0
         self.metrics = np.zeros([compiled.program.metric_items])
@@ -126,7 +127,7 @@ class TicketRun:
             Exception: what a closure raised, from the coordinator.
         """
         while self.completed < steps:
-            due_s = self._sampled_s + self._period_s(steps - self.completed)
+            due_s = self.sampled_s + self._period_s(steps - self.completed)
             self._queue.wait_until_idle(max(0.0, due_s - time.monotonic()))
             self._ended = self._coordinator.done()
             self._invited.cancel(self._queue.barred)
@@ -193,11 +194,17 @@ class TicketRun:
         """Read progress, metric totals and outputs from the ticket server."""
         self.cells, self.metrics, self.outputs = self._compiled.servers[0].report()
         self.samples += 1
-        self._sampled_s = time.monotonic()
+        self.sampled_s = time.monotonic()
         layout = self._runtime.ticket_server.layout
         self.completed = int(self.cells[layout.COMPLETED]) - self._completed_before
         by_worker = [int(self.cells[layout.steps(worker)]) for worker in range(layout.workers)]
-        self.rate.count(self.completed, now_s=self._sampled_s, by_worker=by_worker)
+        self.rate.count(self.completed, now_s=self.sampled_s, by_worker=by_worker)
+
+    def write_totals(self) -> None:
+        """Write the totals of the latest sample to a ticket server that was started anew."""
+        reports = self._compiled.servers[0].reports
+        if reports is not None:
+            reports.write(self.metrics, self.outputs)
 
     def _period_s(self, remaining_steps: int) -> float:
         """Until the steps that are waited for should be done."""
@@ -299,6 +306,8 @@ class TicketRun:
         if Status.LOST not in np.asarray(result)[1:]:
             known_to.add(worker)
             return True
+        if self._failures.servers.excuses():
+            raise tf.errors.UnavailableError(None, None, LOST_SERVER)  # it runs again
         error = servers_error(self._compiled.servers, self._runtime.data_plane)
         if error is not None:
             raise error

@@ -217,6 +217,11 @@ class Trainer:
                 ours.set_model(model)
                 callbacks.callbacks[position] = ours
                 callbacks._progbar = ours
+        if strategy._recovering is not None:
+            for saving in strategy._recovering.callbacks_for(model):
+                saving.set_model(model)
+                callbacks.callbacks.append(saving)
+                callbacks._async_train = False  # it saves on the thread that trains
         addresses = strategy.runtime.processes.values()
         for report in (InputReport(strategy), RestartReport(addresses)):
             report.set_params(callbacks.params)

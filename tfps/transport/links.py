@@ -82,6 +82,7 @@ class Links:
         self._busy: dict[Connection, tuple[int, int, int]] = {}
         self._last_failure = (0, "")  # job, text
         self._failed: OrderedDict[tuple[int, int, int], None] = OrderedDict()
+        self._moved: dict[Endpoint, Endpoint] = {}  # of servers that were started anew
         self._peers = functools.lru_cache(maxsize=8)(
             lambda text: Peers.from_json(text.decode())  # parsed once, not per step
         )
@@ -95,6 +96,7 @@ class Links:
         """
         register_named_function(tokens.EXCHANGE, self.exchange)
         register_named_function(tokens.HANG_UP, self._hang_up)
+        register_named_function(tokens.MOVED, self.moved)
         if in_a_task:
             register_named_function(tokens.FINGERPRINT, self._fingerprint)
         register_named_function(tokens.LINK_FAILURE, self._link_failure)
@@ -195,8 +197,9 @@ class Links:
     def _connect(self, peers: Peers, key: tuple[int, int, int], worker: int) -> Connection:
         job_id, server, plan_id = key
         self._close_ended()
+        known = peers.endpoints[server]
         return connect(
-            peers.endpoints[server],
+            self._moved.get(known, known),
             Hello(job=job_id, worker=worker, incarnation=NO_INCARNATION, plan=str(plan_id)),
             secret=bytes.fromhex(peers.secret) or secret_from_environment() or b"",
             encryption=self._encryption,
@@ -235,6 +238,18 @@ class Links:
             busy = [c for c, key in self._busy.items() if key[:2] == wanted]
         for connection in busy:
             connection.close()
+        return np.int64(1)
+
+    def moved(self, before: Any, now: Any) -> np.int64:
+        """Look for a server that was started anew where it is now; steps keep what they know.
+
+        Args:
+            before: the endpoint of its first start, which stands in traces, as JSON.
+            now: its endpoint.
+        """
+        texts = (bytes(np.asarray(text).item()).decode() for text in (before, now))
+        first, newest = map(Endpoint.from_json, texts)
+        self._moved[first] = newest
         return np.int64(1)
 
     def _close_ended(self) -> None:

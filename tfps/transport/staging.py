@@ -20,7 +20,7 @@ from tfps.consistency.server_ledger import under_mutex
 from tfps.transport.carrier import Message
 from tfps.transport.message import REQUEST_FIELDS, Reply, Request
 
-Parts = list[tf.Tensor]
+Answer = list[tf.Tensor]
 
 
 class Column(enum.IntEnum):
@@ -32,7 +32,7 @@ class Column(enum.IntEnum):
     TOUCHED = 3  # grows with every touch, 0: free
 
 
-def _on_server(trace: Callable[..., Parts]) -> cached_property[Any]:
+def _on_server(trace: Callable[..., Answer]) -> cached_property[Any]:
     """Make a method a function on the server, which is traced when somebody asks for it."""
     return cached_property(lambda staging: staging._function(functools.partial(trace, staging)))
 
@@ -62,7 +62,7 @@ class Staging:
         contents.add([self._mutex, *(NamedResource(container, name, device) for name in names)])
 
     @_on_server
-    def open(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Parts:
+    def open(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
         """Take a seat. ids: stamp."""
         incarnation = header[Request.INCARNATION]
         with self._locked() as book:
@@ -74,7 +74,7 @@ class Staging:
         return _answer(accepted, ids)
 
     @_on_server
-    def put(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Parts:
+    def put(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
         """Add the next part of the request. ids: stamp, offset, size of the whole."""
         stamp, offset, whole_bytes = ids[0], ids[1], ids[2]
         end = offset + tf.size(payload, tf.int64)
@@ -101,7 +101,7 @@ class Staging:
         return _answer(fits, ids)
 
     @_on_server
-    def fetch(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Parts:
+    def fetch(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
         """Read a part of the reply; zeros without a seat. ids: stamp, offset, size."""
         stamp, offset, size = ids[0], ids[1], ids[2]
 
@@ -114,7 +114,7 @@ class Staging:
         return _answer(found, ids, part)
 
     @_on_server
-    def close(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Parts:
+    def close(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
         """Free the seat. ids: stamp."""
         with self._locked() as book:
             seat, found = _find(book, ids[0])
@@ -133,7 +133,7 @@ class Staging:
             keeps_reply: leave the reply's payload to be fetched.
         """
 
-        def staged(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Parts:
+        def staged(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Answer:
             stamp, own_ids = ids[0], ids[1:]
             with self._locked() as book:
                 seat, found = _find(book, stamp)
@@ -170,7 +170,7 @@ class Staging:
             known[key] = self._function(staged)
         return known[key]
 
-    def _function(self, trace: Callable[..., Parts]) -> Any:
+    def _function(self, trace: Callable[..., Answer]) -> Any:
         signature = Message.signature(REQUEST_FIELDS)
         with tf.init_scope():
             return server_function(trace, device=self._device, signature=signature)
@@ -265,7 +265,7 @@ def _zeros(size: Any) -> tf.Tensor:
     return tf.zeros(tf.reshape(tf.cast(size, tf.int64), [1]), tf.uint8)
 
 
-def _answer(accepted: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor | None = None) -> Parts:
+def _answer(accepted: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor | None = None) -> Answer:
     status = tf.where(accepted, int(Status.OK), int(Status.EVICTED))
     fields = {Reply.STATUS: status, Reply.NEXT_TICKET: NO_TICKET}
     header = tf.stack([tf.cast(fields.get(field, 0), tf.int64) for field in Reply])

@@ -378,9 +378,13 @@ def test_a_model_that_is_not_built(
         return lambda: WAYS[way](model)
 
     kind = error or ValueError
-    with reading(kind, caplog) as alone:
-        used(contextlib.nullcontext())()
     with reading(kind, caplog) as read:
         used(strategy.scope())()
+    if error is None and way == "eagerly":
+        # A strategy builds a model before its first step, as a graph; Keras in an eager step.
+        assert "Dimensions must be equal, but are 4 and 7" in str(read.error)
+        return
+    with reading(kind, caplog) as alone:
+        used(contextlib.nullcontext())()
     assert type(read.error) is type(alone.error)
     assert str(read.error) == str(alone.error)

@@ -11,6 +11,7 @@ from tfps.bench.checkpoint import WAYS
 from tfps.bench.saving import BESIDE, RESTORE, SAVE, TFPS
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_quick_saves_and_restores_in_every_way(tmp_path: Path) -> None:
     content, printed = run_benchmark("checkpoint", output=tmp_path, timeout_s=220)

@@ -28,7 +28,7 @@ PRINTS = {
 }
 
 
-@pytest.mark.quick("custom_loop", "fit", "who_applies_the_update")
+@pytest.mark.quick("custom_loop", "fit")
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example(script: Path) -> None:
     (options,) = re.findall(rf"tfps run (.*)examples/{script.name}", script.read_text())

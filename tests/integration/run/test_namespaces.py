@@ -102,6 +102,7 @@ def _certificates(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.quick("encrypted")
 def test_tasks_with_different_addresses(
     namespaces: dict[tuple[str, int], str], encryption: dict[str, str], tmp_path: Path
 ) -> None:

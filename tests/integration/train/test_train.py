@@ -362,13 +362,13 @@ def test_a_job_ends_when_no_worker_is_started_again(tmp_path):
     assert "Start them again" not in said
 
 
-@pytest.mark.quick("fashion_mnist_sync*")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("fashion_mnist_ssp", r"3 workers"),
         ("fashion_mnist_sync", r"3 workers"),
-        pytest.param("fashion_mnist_stale", r"4 workers", marks=pytest.mark.slow),
+        ("fashion_mnist_stale", r"4 workers"),
     ],
 )
 def test_other_shipped_jobs_train(tmp_path, name, expected):

@@ -58,7 +58,9 @@ def _job(folder: Folder) -> None:
 
 def _check_whole(folder: Folder) -> list[int]:
     for number in folder.numbers():
-        assert folder.manifest(number) == Manifest(number=number, saved_at_s=float(number))
+        manifest = folder.manifest(number)
+        assert (manifest.number, manifest.saved_at_s) == (number, float(number))
+        folder.verify(manifest)
         files = [path for path in folder.of(number).iterdir() if path.suffix != ".json"]
         assert len(files) == 2
         assert all(path.read_text() == CONTENT.format(number) for path in files)

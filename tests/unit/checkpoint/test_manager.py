@@ -150,7 +150,7 @@ def test_an_error_in_the_background_is_raised_once(
             saving = manager._saving
             assert saving is not None
             saving.join()
-        assert "was not saved: the disk is full" in caplog.text
+        assert f"could not be saved in {tmp_path}: the disk is full" in caplog.text
         with pytest.raises(OSError, match="the disk is full"):
             call()
         assert list(tmp_path.iterdir()) == []

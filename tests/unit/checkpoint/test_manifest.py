@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfps.checkpoint.checksum import Checksum, text_checksum
 from tfps.checkpoint.layout import RULES, RowBlock
 from tfps.checkpoint.manifest import CHIEF, Counters, Manifest, Tensor
 from tfps.errors import CheckpointError
@@ -54,12 +55,35 @@ MANIFESTS = st.builds(
     files=st.dictionaries(
         NAMES, st.lists(st.builds(RowBlock, NAMES, COUNTS, COUNTS, COUNTS)).map(tuple), max_size=3
     ),
+    checksums=st.dictionaries(
+        NAMES, st.builds(Checksum, COUNTS, st.none() | st.integers(0, 2**32 - 1)), max_size=3
+    ),
 )
 
 
 @given(manifest=MANIFESTS)
 def test_round_trip(manifest: Manifest) -> None:
     assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+@given(manifest=MANIFESTS, data=st.data())
+def test_no_other_value_is_taken_for_it(manifest: Manifest, data: st.DataObject) -> None:
+    """Whatever character changes, the manifest is refused or says what it said."""
+    text = manifest.to_json()
+    at = data.draw(st.integers(0, len(text) - 1))
+    changed = text[:at] + data.draw(st.characters(codec="utf-8")) + text[at + 1 :]
+    try:
+        found = Manifest.from_json(changed)
+    except CheckpointError:
+        return
+    assert found == manifest
+
+
+def test_one_of_before_checksums_is_read() -> None:
+    manifest = Manifest(number=4, saved_at_s=1.5, epoch=2)
+    values = json.loads(manifest.to_json()) | {"format": 1}
+    del values["checksum"], values["checksums"]
+    assert Manifest.from_json(json.dumps(values)) == manifest
 
 
 def test_it_prints_readably() -> None:
@@ -94,7 +118,11 @@ def test_it_prints_readably() -> None:
 
 
 def _changed(**changes: Any) -> str:
-    return json.dumps(json.loads(Manifest(number=1, saved_at_s=0.0).to_json()) | changes)
+    """As somebody else may have written it: with the checksum of what it says."""
+    values = json.loads(Manifest(number=1, saved_at_s=0.0).to_json()) | changes
+    del values["checksum"]
+    sum_of_it = text_checksum(json.dumps(values, indent=1))
+    return json.dumps(values | {"checksum": sum_of_it}, indent=1)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +132,7 @@ def _changed(**changes: Any) -> str:
         ("[]", "damaged"),
         ("{}", "damaged"),
         (Manifest(number=1, saved_at_s=0.0).to_json()[:-9], "damaged"),
+        (Manifest(number=1, saved_at_s=0.0).to_json().replace("0.0", "0.5"), "its checksum is"),
         (_changed(format=99), "format 99"),
         (_changed(colour="red"), "colour"),
         (_changed(tensors={"a": {}}), "damaged"),

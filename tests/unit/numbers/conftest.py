@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tfps
-from tests.unit.graphs import graphs_as_traced
+from tests.unit.graphs import graphs_as_traced, graphs_left_alone_by_the_collector
 from tests.unit.numbers.comparison import Comparison
 from tfps.testing import OneProcess
 
@@ -21,7 +21,7 @@ Clusters = Callable[..., OneProcess]
 
 @pytest.fixture(scope="module", autouse=True)
 def _graphs_as_traced() -> Iterator[None]:
-    with graphs_as_traced():
+    with graphs_as_traced(), graphs_left_alone_by_the_collector():
         yield
 
 

@@ -19,7 +19,7 @@ from tfps.optimizers.slabs import create, layouts_for
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.storage import Storage
-from tfps.runtime.message.wire import parts_of
+from tfps.runtime.message.wire import server_shards
 from tfps.transport.layout import Layout
 from tfps.transport.packing import pack, unpack
 
@@ -104,17 +104,17 @@ class LocalServer:
         )
         version = tf.constant(0, tf.int64)
         answered = dict.fromkeys(range(workers), 0)
-        parts = parts_of(variables)
-        request = Layout.of(parts.entries(gradients=True, of_server=False))
-        server_request = Layout.of(parts.entries(gradients=True, of_server=True))
+        shards = server_shards(variables)
+        request = Layout.of(shards.entries(gradients=True, of_server=False))
+        server_request = Layout.of(shards.entries(gradients=True, of_server=True))
 
-        def note(slot: tf.Tensor, version: tf.Tensor, is_first: bool) -> None:
-            names = {native.shared_name for native in parts.natives}
-            update.hand_out(names, WorkerAt(slot, version), device=DEVICE, is_first=is_first)
+        def note(worker: tf.Tensor, version: tf.Tensor, is_first: bool) -> None:
+            names = {native.shared_name for native in shards.natives}
+            update.hand_out(names, WorkerAt(worker, version), device=DEVICE, is_first=is_first)
 
-        def enter(slot: tf.Tensor, version: tf.Tensor) -> list[tf.Tensor]:
-            note(slot, version, is_first=True)
-            return [slot]
+        def enter(worker: tf.Tensor, version: tf.Tensor) -> list[tf.Tensor]:
+            note(worker, version, is_first=True)
+            return [worker]
 
         def apply_masked(
             gradients: dict[str, tf.Tensor], context: UpdateContext, counts: tf.Tensor
@@ -129,21 +129,21 @@ class LocalServer:
             kernel(gradients, counts)
 
         def serve(
-            payload: tf.Tensor, slot: tf.Tensor, versions: tf.Tensor, counts: tf.Tensor
+            payload: tf.Tensor, worker: tf.Tensor, versions: tf.Tensor, counts: tf.Tensor
         ) -> list[tf.Tensor]:
             tensors = unpack(server_request, payload)
             gradients = {
-                n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in parts.natives
+                n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in shards.natives
             }
-            sender = WorkerAt(slot, versions[0]) if workers else None
+            sender = WorkerAt(worker, versions[0]) if workers else None
             context = UpdateContext(DEVICE, versions[1] - versions[0], sender)
             if masked:
                 apply_masked(gradients, context, counts)
             else:
                 update.apply(gradients, context)
-            note(slot, versions[1] + 1, is_first=False)
-            values = {native.shared_name: native.read_value() for native in parts.natives}
-            return [pack(parts.server_layout, values)]
+            note(worker, versions[1] + 1, is_first=False)
+            values = {native.shared_name: native.read_value() for native in shards.natives}
+            return [pack(shards.server_layout, values)]
 
         number = tf.TensorSpec([], tf.int64)
         served = server_function(
@@ -177,12 +177,12 @@ class LocalServer:
                 f"gradient of {v._value.shared_name}": g
                 for v, g in zip(variables, tensors, strict=True)
             }
-            slot = tf.constant(worker, tf.int64)
+            sender = tf.constant(worker, tf.int64)
             versions = tf.stack([tf.constant(base, tf.int64), version])
-            (reply,) = served(pack(request, named), slot, versions, tf.constant(counts))
+            (reply,) = served(pack(request, named), sender, versions, tf.constant(counts))
             version += 1
             answered[worker] = int(version)
-            values = unpack(parts.layout, reply)
+            values = unpack(shards.layout, reply)
             return [values[v._value.shared_name].numpy() for v in variables]
 
         def begin(worker: int) -> None:

@@ -15,7 +15,7 @@ from tests.unit.optimizers.server import DEVICE, LocalServer
 from tfps.bridge.server_function import masked_assignments, server_function
 from tfps.optimizers import server_update
 from tfps.optimizers.elementwise import ELEMENTWISE, is_elementwise
-from tfps.runtime.message.wire import parts_of
+from tfps.runtime.message.wire import server_shards
 
 STEPS = 12
 TOLERANCE = 1e-6
@@ -151,7 +151,7 @@ def test_what_can_be_masked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer.build(served)
     server.lay_out((optimizer, served))
     update = server.push(optimizer, served).update
-    natives = parts_of(served).natives
+    natives = server_shards(served).natives
     names, items = [n.shared_name for n in natives], sum(n.shape.num_elements() for n in natives)
 
     def is_maskable(compiled_items: int, masked_items: int) -> bool:

@@ -24,6 +24,8 @@ GOOD: dict[str, Any] = {
     "compression": None,
     "transport": "auto",
     "batch_callbacks": "auto",
+    "restarts": None,
+    "recovery": None,
 }
 WRONG = st.sampled_from(["x", "", 3, ("auto",)])
 

@@ -25,6 +25,7 @@ STRATEGY = {
     "plan",
     "pull",
     "push",
+    "recovery",
     "stats",
     "tasks",
     "update_operations",

@@ -23,9 +23,12 @@ class ControlLine(Protocol):
 
     Attributes:
         lost: why every call raises `UnavailableError`, or None while the task answers.
+        returns: asked on a failed call; waits while the task is being brought back, and answers
+            whether it was.
     """
 
     lost: str | None
+    returns: Callable[[], bool]
 
     def function(
         self, trace: Callable[..., Sequence[tf.Tensor]], *, arguments: int | Sequence[tf.TensorSpec]
@@ -42,6 +45,9 @@ class ControlLine(Protocol):
 
         It raises `NoSuchFunction` where the task is not a process of tfps.
         """
+
+    def renew(self) -> None:
+        """Call a task that was started anew from now on."""
 
     def is_reachable(self, *, timeout_s: float) -> bool:
         """Return whether the task's process is there; it may hang all the same."""

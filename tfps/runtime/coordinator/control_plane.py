@@ -43,6 +43,29 @@ def signature_of(arguments: int | Sequence[tf.TensorSpec]) -> list[tf.TensorSpec
     return list(arguments)
 
 
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def bringing_back() -> Iterator[None]:
+    """On this thread, lines of servers that are lost are used: they are being brought back."""
+    _thread.brings_back = True
+    try:
+        yield
+    finally:
+        _thread.brings_back = False
+
+
+def brings_back() -> bool:
+    """Whether this thread is bringing a server back."""
+    return getattr(_thread, "brings_back", False)
+
+
+def never() -> bool:
+    """Nobody brings a task back."""
+    return False
+
+
 class NoSuchFunction(LookupError):
     """A task's process does not know a function: it is a plain `tf.distribute.Server`."""
 
@@ -75,6 +98,7 @@ class ControlPlane:
         self._graph = OwnedGraph()
         self._lock = threading.Lock()
         self.lost: str | None = None  # why no call is attempted
+        self.returns: Callable[[], bool] = never
         self._asked: dict[str, Callable[..., Any]] = {}  # by token
         self._session = self._connect()
 
@@ -130,6 +154,8 @@ class ControlPlane:
         if timeout_s != ATTEMPT_TIMEOUT_S:
             options = tf.compat.v1.RunOptions(timeout_in_ms=int(timeout_s * 1000))
         with self._lock:
+            if self.lost is not None and not brings_back():
+                raise tf.errors.UnavailableError(None, None, self.lost)
             try:
                 return list(self._session.run(outputs, fed, options=options))
             except tf.errors.AbortedError:  # the session went with an earlier incarnation
@@ -148,13 +174,17 @@ class ControlPlane:
         until_s = time.monotonic() + patience_s
         timeout_s = ATTEMPT_TIMEOUT_S
         while True:
-            if self.lost is not None:
-                raise tf.errors.UnavailableError(None, None, self.lost)
+            session = self._session
             try:
                 return self._run(outputs, fed, timeout_s)
             except ANSWERS:
                 raise
             except tf.errors.OpError as error:
+                if self._session is not session or (patience_s and self.returns()):
+                    until_s, timeout_s = time.monotonic() + patience_s, ATTEMPT_TIMEOUT_S
+                    continue
+                if self.lost is not None:
+                    raise tf.errors.UnavailableError(None, None, self.lost) from error
                 slow = isinstance(error, tf.errors.DeadlineExceededError) or TWICE in error.message
                 busy = slow and accepts_connections(self._address)
                 if busy and time.monotonic() < until_s:
@@ -166,6 +196,12 @@ class ControlPlane:
                     f"The parameter server {self._device} at {self._address} is lost, was started "
                     f"anew or does not answer: {error.message}",
                 ) from error
+
+    def renew(self) -> None:
+        """Call a task that was started anew from now on, with the functions that there are."""
+        with self._lock:
+            leave_open(self._session)
+            self._session = self._connect()
 
     def is_reachable(self, *, timeout_s: float = LOOK_TIMEOUT_S) -> bool:
         """Whether the task accepts connections."""

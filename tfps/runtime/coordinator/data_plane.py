@@ -63,9 +63,10 @@ class DataPlane:
         self.job_id, self._servers, self._lines = job_id, servers, lines
         # Where the servers that are reached directly listen.
         self.endpoints: dict[int, Endpoint] = {}
+        self._moved: dict[str, str] = {}  # what traces know of servers -> where they are now
         plain: list[str] = []
         secret = secret_from_environment()
-        sent_secret = b"" if secret else secrets.token_bytes(32)
+        self._secret = sent_secret = b"" if secret else secrets.token_bytes(32)
         if transport != "grpc":
             _links_of_this_process()
             plain = self._plain_tasks(secret)
@@ -132,6 +133,23 @@ class DataPlane:
         if server.index in self.endpoints:
             service, graph = plan.service, _service_graph(plan, device=server.device)
             server.control.ask(tokens.INSTALL, self.job_id, service.to_json().encode(), graph)
+
+    def reopen(self, server: Server) -> None:
+        """Let a server that was started anew take part in the job, and workers find it."""
+        if server.index in self.endpoints:
+            self.hang_up(server.index)
+            known = self.endpoints[server.index].to_json()
+            self._moved[known] = self._open(server, self._secret).to_json()
+            _links_of_this_process().moved(known.encode(), self._moved[known].encode())
+            for worker, _ in self._direct_lines():
+                with contextlib.suppress(tf.errors.UnavailableError):  # told when it is back
+                    self.tell_of_moves(worker)
+
+    def tell_of_moves(self, worker: int) -> None:
+        """Tell a worker, which may be new, where servers are now."""
+        for known, now in self._moved.items() if self.direct_workers[worker] else ():
+            line = self._lines[worker]
+            line.ask(tokens.MOVED, known.encode(), now.encode(), patience_s=HANG_UP_PATIENCE_S)
 
     def _answering(self) -> dict[int, ControlLine]:
         """The lines to the servers that are reached directly."""

@@ -161,6 +161,8 @@ class Runtime(Storage):
 
     def replay(self, server: Server) -> None:
         """Make again what a server held, on one that holds nothing; values are restored after."""
+        server.renew()
+        self.data_plane.reopen(server)
         server.contents.replay()
         for plan in server.contents.plans.values():
             self.data_plane.install(server, plan)

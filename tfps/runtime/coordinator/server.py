@@ -19,7 +19,7 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import GraphLedger, ServerLedger
 from tfps.runtime.coordinator.connections import Connections, ControlLine
-from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
+from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, never
 from tfps.runtime.coordinator.server_contents import ServerContents
 
 # A limit that no job reaches: tickets without end, for inputs of unknown length.
@@ -50,6 +50,8 @@ class Server:
         self.contents, self.device = contents, contents.device
         self._connections = connections
         self._lost: str | None = None
+        self._returns: Callable[[], bool] = never
+        self.limit = 0  # as it was set last; below 0: halted
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
         self.ledger = ServerLedger(contents, workers=workers)
         self.gate: Gate = OpenGate()
@@ -79,7 +81,7 @@ class Server:
     def open_line(self, **options: float) -> ControlLine:
         """Another line to the server; ``options`` are those of `Connections.control`."""
         line = self._connections.control(("ps", self.index), **options)
-        line.lost = self._lost
+        line.lost, line.returns = self._lost, self._returns
         self._lines.add(line)
         return line
 
@@ -98,16 +100,30 @@ class Server:
         for line in self._lines:
             line.lost = reason
 
+    def wait_with(self, returns: Callable[[], bool]) -> None:
+        """Let calls of a lost server ask whether it was brought back, and be repeated then."""
+        self._returns = returns
+        for line in self._lines:
+            line.returns = returns
+
+    def renew(self) -> None:
+        """Reach the server where it was started anew."""
+        for line in self._lines:
+            line.renew()
+
     @property
     def hands_out_tickets(self) -> bool:
         return self.index == 0
 
     def open_tickets(self, count: int) -> int:
         """Open the tickets of a run; answers the first."""
-        return int(self._open(count)[0])
+        first = int(self._open(count)[0])
+        self.limit = first + count
+        return first
 
     def set_limit(self, limit: int) -> int:
         """Hand out tickets below a number only; answers the number that would come next."""
+        self.limit = limit
         return int(self._limit(limit)[0])
 
     def halt(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -43,11 +44,15 @@ class ServerContents:
             made by whoever opens them.
         plans: the services, by the number of their plan.
         is_lost: the server answers no more; what is freed is only forgotten.
+        variables: made here, by name, as long as somebody refers to them; no mirrors.
     """
 
     def __init__(self, *, device: str, container: str) -> None:
         self.device, self.container, self.is_lost = device, container, False
         self.plans: dict[int, ServedPlan] = {}
+        self.variables: weakref.WeakValueDictionary[str, ServerVariable] = (
+            weakref.WeakValueDictionary()
+        )
         self.records: dict[NamedResource, VariableRecord | None] = {}
 
     def create(
@@ -59,6 +64,7 @@ class ServerContents:
         nobody's concern.
         """
         variable = kind(initial_value, device=self.device, container=self.container, **options)
+        self.variables[variable.shared_name] = variable
         self.add_variable(variable, initial_value=None if in_checkpoints else initial_value)
         return variable
 
@@ -95,3 +101,5 @@ class ServerContents:
                     value = tf.zeros(record.shape, record.dtype)
                 value = value() if callable(value) else value
                 resource.write(tf.convert_to_tensor(value, record.dtype))
+        for variable in list(self.variables.values()):
+            variable.reopen()

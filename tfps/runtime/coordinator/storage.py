@@ -19,6 +19,7 @@ from tfps.bridge.view_variable import SlabVariable, ViewVariable
 from tfps.partitioners.row_rule import RowRule
 from tfps.placement.plan import Plan, View
 from tfps.placement.slab import ITEM_BYTES, SlabLayout
+from tfps.runtime.coordinator.control_plane import brings_back
 from tfps.runtime.coordinator.resource_names import BOOKKEEPING, SLABS, VARIABLES, ResourceNames
 from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.chunk import chunk_bytes_from_environment
@@ -117,7 +118,7 @@ class Storage:
 
     def create_sharded(
         self,
-        parts: Sequence[Any],
+        shards: Sequence[Any],
         *,
         rule: RowRule,
         device_of: Callable[[int], str],
@@ -128,16 +129,16 @@ class Storage:
         name, trainable = options.pop("name", None) or "variable", options.pop("trainable", True)
         natives = [
             self.create_variable(
-                part,
+                shard,
                 device=device_of(number),
                 path=f"{path}/{number}",
                 name=f"{name}_{number}",
                 trainable=False,  # tapes watch the whole
                 **options,
             )
-            for number, part in enumerate(parts)
+            for number, shard in enumerate(shards)
         ]
-        options.pop("dtype", None)  # that of the parts
+        options.pop("dtype", None)  # that of the shards
         options |= {"path": path, "name": name, "trainable": trainable}
         return ShardedVariable(natives, rule=rule, unique_id=self._names.of(path), **options)
 
@@ -214,7 +215,8 @@ class Storage:
             contents.free([NamedResource(self.container, shared_name, contents.device)])
 
     def _access(self) -> None:
-        self.on_access()
+        if not brings_back():  # nothing runs then
+            self.on_access()
 
     def index_of(self, device: str) -> int:
         """The index of a server from its device."""

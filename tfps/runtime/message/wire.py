@@ -17,7 +17,7 @@ METRICS, OUTPUTS = "metrics", "outputs"
 LayoutEntry: TypeAlias = tuple[str, str, tuple[int, ...]]  # name, dtype and shape
 
 
-class Parts(NamedTuple):
+class ServerShards(NamedTuple):
     """Variables of one server, as a worker and as the server see them in a message.
 
     A slab whose variables all travel is one segment to the server, and the variables' segments to
@@ -43,7 +43,7 @@ class Parts(NamedTuple):
         return [_entry(n, gradient_of(n) if gradients else n.shared_name) for n in natives]
 
 
-def parts_of(variables: Iterable[Any]) -> Parts:
+def server_shards(variables: Iterable[Any]) -> ServerShards:
     """Put the shards of a slab next to each other, if all of them are there."""
     by_name = {name_of(variable): variable for variable in variables}
     ordered: dict[str, Any] = {}
@@ -58,17 +58,17 @@ def parts_of(variables: Iterable[Any]) -> Parts:
         else:
             ordered[name] = variable
             natives.append(variable._value)
-    return Parts(tuple(ordered.values()), tuple(natives))
+    return ServerShards(tuple(ordered.values()), tuple(natives))
 
 
 @dataclass(frozen=True)
 class CallWire:
     """The messages of one optimizer call with one server."""
 
-    gradients: Parts  # what gradients go up for
+    gradients: ServerShards  # what gradients go up for
     state: tuple[Any, ...]  # shards whose new values go up
     counts: tuple[Any, ...]  # of updates, whose increases go up
-    values: Parts  # what comes down
+    values: ServerShards  # what comes down
     request: Layout
     reply: Layout
     server_request: Layout  # the same bytes as the server sees them
@@ -163,14 +163,14 @@ def call_wire(
         is_last = call_number == len(program.calls) - 1
     known = {id(table) for table in program.schedule.tables}
     trained = program.calls[call_number].variables
-    gradients = parts_of(shards_on([v for v in trained if id(v) not in known], device))
+    gradients = server_shards(shards_on([v for v in trained if id(v) not in known], device))
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
     state = tuple(p for p in all_shards(program.state) if device in p._value.devices)
     state = state if is_last else ()
     local = program.schedule.local
     counts = local.counts if local is not None and local.adds_counts else ()
     counts = tuple(v for v in counts if device in v._value.devices)
-    values = parts_of(shards_on(program.variables, device)) if is_last else gradients
+    values = server_shards(shards_on(program.variables, device)) if is_last else gradients
     rest = [_entry(v._value) for v in state]
     rest += [(count_name(v), "float64", ()) for v in counts]
     rest += _report(program) if is_last and reports else []

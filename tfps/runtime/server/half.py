@@ -20,7 +20,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import SLOTS
-from tfps.runtime.message.wire import CallWire, Parts, name_of, parts_of, shards_on
+from tfps.runtime.message.wire import CallWire, ServerShards, name_of, server_shards, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Anyone, Terms
 from tfps.runtime.server.contributions import Contributions
@@ -71,7 +71,7 @@ class ServerHalf(PlanFunctions):
             calls = program.optimizer_calls if program.schedule.local is None else ()
             updates = [update_of(optimizer) for optimizer in optimizers_of(calls)]
         self.updates, self._uses_replies = updates, uses_replies
-        self.held = parts_of(shards_on(program.variables, server.device))
+        self.held = server_shards(shards_on(program.variables, server.device))
         self.parameter_layout = self.held.layout
         self.slots = self.slot_shards()
         self.slot_layout = self.slots.layout
@@ -88,10 +88,10 @@ class ServerHalf(PlanFunctions):
         """Whether requests have to name the worker that makes them."""
         return any(update.asks_who for update in self.updates)
 
-    def slot_shards(self) -> Parts:
+    def slot_shards(self) -> ServerShards:
         """What optimizers keep on workers, of this server's variables."""
         local = self.program.schedule.local
-        return parts_of(shards_on(() if local is None else local.slots, self.server.device))
+        return server_shards(shards_on(() if local is None else local.slots, self.server.device))
 
     def wire(self, number: int) -> CallWire:
         """The messages of an optimizer call."""

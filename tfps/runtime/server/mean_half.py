@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfps.bridge.server_variable import ServerVariable
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.wire import CallWire, Parts, gradient_of, name_of, shards_on
+from tfps.runtime.message.wire import CallWire, ServerShards, gradient_of, name_of, shards_on
 from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.push import Push
@@ -79,10 +79,10 @@ class MeanHalf(FunctionHalf):
     def asks_who(self) -> bool:
         return True
 
-    def slot_shards(self) -> Parts:
+    def slot_shards(self) -> ServerShards:
         """Not as slabs: another function may train a part of the variables in one."""
-        parts = super().slot_shards()
-        return Parts(parts.variables, tuple(shard._value for shard in parts.variables))
+        shards = super().slot_shards()
+        return ServerShards(shards.variables, tuple(shard._value for shard in shards.variables))
 
     def read_slot(self, native: Any, header: Sequence[tf.Tensor]) -> tf.Tensor:
         mean = self._means.get(native.shared_name)

@@ -14,14 +14,14 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
-from tfps.runtime.message.wire import Parts
+from tfps.runtime.message.wire import ServerShards
 from tfps.runtime.server.requests import Trace, payload_of
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import REQUEST_FIELDS, Kind
 from tfps.transport.service import Entry, Service
 
 _numbers = itertools.count()  # two programs of equal layout are two plans
-NO_VALUES = Parts((), ())
+NO_VALUES = ServerShards((), ())
 
 
 class Offer(NamedTuple):
@@ -98,7 +98,7 @@ class PlanFunctions:
         self,
         decide: Callable[[Sequence[tf.Tensor], tf.Tensor], ReplyHeader],
         *,
-        held: Parts = NO_VALUES,
+        held: ServerShards = NO_VALUES,
         read: Callable[[Any, Sequence[tf.Tensor]], tf.Tensor] = lambda native, _: (
             native.read_value()
         ),

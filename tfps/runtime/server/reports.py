@@ -48,6 +48,11 @@ class Reports:
             newest = self._outputs.read_value()
             self._outputs.assign(tf.where(counts, tensors[OUTPUTS], newest))
 
+    def write(self, metrics: Any, outputs: Any) -> None:
+        """Write what was read, on a server that was started anew."""
+        self._metrics.assign(metrics)
+        self._outputs.assign(outputs)
+
     def read(self, reset: tf.Tensor) -> list[tf.Tensor]:
         """Trace reading the ledger, the totals and the outputs; optionally set back to nothing."""
         with self._server.ledger.locked():

@@ -11,7 +11,7 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader
-from tfps.runtime.message.wire import Parts
+from tfps.runtime.message.wire import ServerShards
 from tfps.transport.message import Request
 from tfps.transport.packing import pack
 
@@ -19,12 +19,12 @@ from tfps.transport.packing import pack
 Trace = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
 
 
-def values_of(held: Parts) -> list[tf.Tensor]:
+def values_of(held: ServerShards) -> list[tf.Tensor]:
     """Trace the newest values of variables and slabs; under the server's mutex."""
     return [native.read_value() for native in held.natives]
 
 
-def payload_of(held: Parts, values: Sequence[tf.Tensor]) -> tf.Tensor:
+def payload_of(held: ServerShards, values: Sequence[tf.Tensor]) -> tf.Tensor:
     """The payload of a reply that brings them."""
     names = [native.shared_name for native in held.natives]
     return pack(held.server_layout, dict(zip(names, values, strict=True)))
@@ -57,7 +57,7 @@ def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) 
 
 def record_pull(
     updates: Sequence[ServerUpdate],
-    held: Parts,
+    held: ServerShards,
     known: WorkerAt,
     server: Server,
     *,

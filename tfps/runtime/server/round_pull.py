@@ -11,7 +11,7 @@ from tfps.consistency.ledger import NOTHING
 from tfps.consistency.round_gate import Contribution, RoundGate
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
-from tfps.runtime.message.wire import Parts
+from tfps.runtime.message.wire import ServerShards
 from tfps.runtime.server.requests import enter_if_new, payload_of, values_of
 from tfps.transport.message import Request
 
@@ -26,7 +26,7 @@ class RoundPull:
     server: Server
     rounds: RoundGate
     plan: PlanHeader
-    held: Parts
+    held: ServerShards
     enters: bool  # the worker takes part from that round on; else it does so already
     joins: bool  # a new incarnation of the worker is let in by the same request
 

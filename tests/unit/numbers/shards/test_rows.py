@@ -17,11 +17,28 @@ from tests.unit.numbers.comparison import (
     cross_entropy,
     fit,
 )
-from tests.unit.numbers.large_tables import IDS, ROWS, TABLE_BYTES, WIDTH, small_tables
+from tests.unit.numbers.large_tables import (
+    IDS,
+    OPTIMIZERS,
+    ROWS,
+    TABLE_BYTES,
+    WIDTH,
+    assert_rows_travel_of_a_fit,
+    small_tables,
+)
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.testing import OneProcess
 
 pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.mark.quick("hash-clipped together", "None-adam")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["hash", "modulo", "fixed", None])
+def test_one_process(name: str | None, optimizer: str, cluster: Callable[..., OneProcess]) -> None:
+    partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
+    with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
+        assert_rows_travel_of_a_fit(strategy, OPTIMIZERS[optimizer])
 
 
 def _only_a_table() -> keras.Model:

@@ -1,0 +1,128 @@
+"""The ledger of a server that comes back: nothing is applied twice, nothing left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfps.consistency import issuing
+from tfps.consistency import ledger as decide
+from tfps.consistency.ledger import Ledger, LedgerLayout
+from tfps.consistency.logic import PlainLogic
+from tfps.consistency.returned_ledger import applied_by_the_lost, returned_ledger
+
+WORKERS, TICKETS, WINDOW = 3, 12, 64
+LAYOUT = LedgerLayout(WORKERS)
+
+
+class Books:
+    """A ledger of plain numbers."""
+
+    def __init__(self, cells: list[int] | None = None) -> None:
+        self.cells = cells or LAYOUT.blank()
+
+    def do(self, decision: Any, **arguments: Any) -> Any:
+        ledger = Ledger(layout=LAYOUT, read=self.cells.__getitem__, logic=PlainLogic())
+        answer = decision(ledger, **arguments)
+        for cell, value in ledger.writes:
+            self.cells[cell] = value
+        for condition, cell, amount in ledger.additions:
+            self.cells[cell] += amount if condition else 0
+        return answer
+
+
+class Job:
+    """Workers that take tickets, compute and push, with one server that hands them out."""
+
+    def __init__(self) -> None:
+        self.books = Books()
+        self.closed: list[int] = []
+        self.incarnations = dict.fromkeys(range(WORKERS), 0)
+        self.held = dict.fromkeys(range(WORKERS), -1)
+        self.books.do(decide.open_tickets, count=TICKETS)
+
+    def step(self, worker: int) -> None:
+        """A worker joins, or pushes the ticket that it holds and gets the next one."""
+        if not self.incarnations[worker]:
+            self.incarnations[worker] = max(self.incarnations.values()) + 1
+            self.books.do(decide.enter, worker=worker, incarnation=self.incarnations[worker])
+            self._issue(worker, pushed=-1)
+            return
+        pushed, unclosed = self.held[worker], self.books.cells[LAYOUT.unclosed(worker)]
+        if self.books.do(
+            decide.close, alive=True, worker=worker, ticket=unclosed, steps=1, examples=4
+        ):
+            self.closed.append(unclosed)
+        self._issue(worker, pushed=pushed)
+
+    def _issue(self, worker: int, *, pushed: int) -> None:
+        grant = self.books.do(issuing.issue, alive=True, worker=worker, pushed=pushed)
+        self.held[worker] = grant.ticket
+
+
+@given(before=st.lists(st.integers(0, WORKERS - 1), max_size=30), more=st.integers(0, 3))
+def test_each_ticket_is_closed_once(before: list[int], more: int) -> None:
+    """What was closed after the chief had looked is closed again, of what it saw nothing is."""
+    job = Job()
+    for worker in before:
+        job.step(worker)
+    seen, closed = list(job.books.cells), list(job.closed)
+    for worker in range(more):
+        job.step(worker)
+    again = Job()
+    again.books = Books(
+        returned_ledger(
+            LAYOUT, living=None, seen=seen, incarnations=job.incarnations, limit=TICKETS
+        )
+    )
+    again.closed = closed
+    latest = max([*job.incarnations.values(), 0])
+    assert again.books.cells[LAYOUT.ACTIVE_WORKERS] == 0
+    for worker in range(WORKERS):
+        again.incarnations[worker] = latest + 1 + worker
+        assert again.books.do(decide.enter, worker=worker, incarnation=latest + 1 + worker)
+        again._issue(worker, pushed=-1)
+    for _ in range(TICKETS + 2):
+        for worker in range(WORKERS):
+            again.step(worker)
+    assert sorted(again.closed) == list(range(TICKETS))
+    assert again.books.cells[LAYOUT.COMPLETED] == TICKETS
+    assert again.books.cells[LAYOUT.EXAMPLES] == 4 * TICKETS
+
+
+def test_an_older_incarnation_stays_out() -> None:
+    living = LAYOUT.blank()
+    living[LAYOUT.incarnation(0)], living[LAYOUT.VERSION] = 5, 30
+    cells = returned_ledger(LAYOUT, living=living, seen=None, incarnations={0: 4, 1: 7})
+    books = Books(cells)
+    assert cells[LAYOUT.VERSION] == 30
+    assert not books.do(decide.enter, worker=0, incarnation=5)
+    assert not books.do(decide.enter, worker=1, incarnation=7)
+    assert books.do(decide.enter, worker=1, incarnation=8)
+
+
+def test_a_halted_run_stays_halted() -> None:
+    seen = LAYOUT.blank()
+    seen[LAYOUT.NEXT], seen[LAYOUT.LIMIT] = 8, 100
+    halted = returned_ledger(LAYOUT, living=None, seen=seen, incarnations={}, limit=-1)
+    goes_on = returned_ledger(LAYOUT, living=None, seen=seen, incarnations={}, limit=90)
+    assert (halted[LAYOUT.LIMIT], goes_on[LAYOUT.LIMIT]) == (8, 90)
+
+
+def test_clocks_go_on() -> None:
+    """They are the same on all servers, which a worker's next steps rely on."""
+    living = LAYOUT.blank()
+    living[LAYOUT.clock(1)], living[LAYOUT.waiting(1)] = 12, 1
+    cells = returned_ledger(LAYOUT, living=living, seen=None, incarnations={})
+    assert (cells[LAYOUT.clock(1)], cells[LAYOUT.waiting(1)]) == (12, 0)
+
+
+def test_what_was_applied_and_not_closed_is_remembered() -> None:
+    """Where no server lived, only the chief knows of it."""
+    seen = LAYOUT.blank()
+    seen[LAYOUT.unclosed(1)] = WINDOW + 3
+    known = applied_by_the_lost(LAYOUT, seen, window=WINDOW)
+    assert list(known) == [3]
+    assert known[3] >= decide.key_of(WINDOW + 3, 0)

@@ -1,0 +1,38 @@
+"""`tfps.Recovery`, what it refuses, and what it finds out about servers."""
+
+from __future__ import annotations
+
+import pytest
+
+import tfps
+from tfps.errors import ConfigError
+from tfps.recovery.incarnation import incarnation_of
+from tfps.recovery.server_loss import ServerLoss
+
+
+def test_every_mistake_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        tfps.Recovery(checkpoints=7, every_steps=0, on_lost_server="go")  # type: ignore[arg-type]
+    text = str(caught.value)
+    for part in ("checkpoints: received 7", "every_steps: received 0", "on_lost_server: received"):
+        assert part in text
+
+
+@pytest.mark.parametrize("steps", [True, 1.5, -1])
+def test_steps_are_whole_numbers(steps: object) -> None:
+    with pytest.raises(ConfigError, match="every_steps"):
+        tfps.Recovery(checkpoints="folder", every_steps=steps)  # type: ignore[arg-type]
+
+
+def test_an_incarnation_is_found_among_other_fields() -> None:
+    """As a server answers: a device with a name, a kind, memory, a locality and its incarnation."""
+    name = b"/job:ps/replica:0/task:0/device:CPU:0"
+    device = bytes([10, len(name)]) + name + bytes([18, 3]) + b"CPU" + bytes([32, 128, 2, 42, 0])
+    device += bytes([49]) + (2**63 + 5).to_bytes(8, "little")
+    assert incarnation_of(bytes([10, len(device)]) + device) == 2**63 + 5
+
+
+def test_nothing_is_lost_where_a_checkpoint_is_as_new() -> None:
+    loss = ServerLoss(1, checkpoint=2, restored_updates=40, updates=40, seconds=1.0)
+    assert loss.updates_lost == 0
+    assert "0 updates lost" in str(loss)

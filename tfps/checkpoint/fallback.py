@@ -1,0 +1,51 @@
+"""Which checkpoint is restored where newer ones are damaged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tfps.errors import CheckpointDamaged
+
+Result = TypeVar("Result")
+
+
+def newest_sound(
+    numbers: Sequence[int], restore: Callable[[int], Result], *, source: str
+) -> tuple[Result, list[str]]:
+    """Restore the newest checkpoint that is not damaged.
+
+    Args:
+        numbers: of all that there are, the oldest first; at least one.
+        restore: one of them.
+        source: the folder of all.
+
+    Returns:
+        What ``restore`` answers, and a line for each damaged one.
+
+    Raises:
+        CheckpointDamaged: each of them is, with the reasons.
+
+    Example:
+
+    >>> def restore(number):
+    ...     if number == 3:
+    ...         raise CheckpointDamaged("checkpoint-000003: a.index is missing")
+    ...     return f"restored {number}"
+    >>> newest_sound([1, 2, 3], restore, source="saved")
+    ('restored 2', ['checkpoint-000003: a.index is missing; checkpoint 2 is used instead'])
+    """
+    reasons: list[str] = []
+    for number in reversed(numbers):
+        try:
+            restored = restore(number)
+        except CheckpointDamaged as error:
+            reasons.append(str(error))
+        else:
+            instead = f"checkpoint {number} is used instead"
+            return restored, [f"{reason}; {instead}" for reason in reasons]
+    raise CheckpointDamaged(
+        f"every checkpoint in {source} is damaged, so none can be restored, and the values of the "
+        "model are not to be used any more. Copy one of them back from elsewhere, or begin anew in "
+        "another folder:\n" + "\n".join(f"  - {reason}" for reason in reasons)
+    )

@@ -1,0 +1,92 @@
+"""The rows of one server that was started anew, from the newest checkpoint of this job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfps.bridge.server_variable import ServerVariable
+from tfps.checkpoint.commit import MARKER
+from tfps.checkpoint.contents import Contents, contents_of
+from tfps.checkpoint.line import Line
+from tfps.checkpoint.manager import CheckpointManager
+from tfps.checkpoint.manifest import Manifest
+from tfps.checkpoint.mismatch import check_fit
+from tfps.checkpoint.names import named_variables
+from tfps.checkpoint.server_restore import ServerRestore, fillings
+from tfps.checkpoint.servers import devices_of, strategy_of
+from tfps.errors import CheckpointError
+
+
+def restore_lost_rows(manager: CheckpointManager, server: Any) -> Manifest:
+    """Fill a server, whose variables are there again without their values; reads its rows only.
+
+    Args:
+        manager: has checkpoints of the model.
+        server: `tfps.runtime.coordinator.server.Server`.
+
+    Returns:
+        The manifest of the checkpoint.
+
+    Raises:
+        CheckpointError: this job has no checkpoint, or the server held what none of them holds.
+        tf.errors.UnavailableError: the server is lost again.
+    """
+    manifest = manager.newest_of_this_job()
+    if manifest is None:
+        raise CheckpointError(
+            f"this job has saved or restored no checkpoint in {manager.directory} before ps "
+            f"{server.index} was lost; save one when training begins (tfps.Recovery with "
+            "every_steps does)"
+        )
+    strategy = strategy_of(manager.model)
+    contents = contents_of(named_variables(manager.model), servers=devices_of(strategy))
+    _check_held(server, contents, others=strategy.runtime.contents)
+    folder = manager.directory_of(manifest.number)
+    check_fit(manifest.tensors, contents.tensors, source=str(folder))
+    rules = {name: tensor.rule for name, tensor in contents.tensors.items()}
+    line = Line(server)
+    try:
+        is_shared = manager.is_shared
+        if is_shared is None:
+            is_shared = line.sees(folder / MARKER, (folder / MARKER).read_bytes())
+        part = ServerRestore(line, server.ledger, is_shared=is_shared)
+        part.begin()
+        part.fill(folder, manifest, list(fillings(manifest, contents.on(server.index), rules)))
+        part.end()
+    finally:
+        line.close()
+    return manifest
+
+
+def mirrors_on(device: str, contents: Any) -> list[ServerVariable]:
+    """The variables of other servers that have a copy on this one.
+
+    Args:
+        device: of a server.
+        contents: of all servers.
+    """
+    return [
+        variable
+        for each in contents
+        if each.device != device
+        for variable in list(each.variables.values())
+        if device in variable.devices
+    ]
+
+
+def _check_held(server: Any, contents: Contents, *, others: Any) -> None:
+    """Refuse to go on with zeros where training had made something else."""
+    natives = [shard.native for shard in contents.on(server.index)]
+    held = {native.shared_name for native in natives}
+    held |= {native.slab.shared_name for native in natives if native.slab is not None}
+    held |= {variable.shared_name for variable in mirrors_on(server.device, others)}
+    missing = sorted(
+        resource.shared_name
+        for resource, record in server.contents.records.items()
+        if record is not None and record.initial_value is None
+        if resource.shared_name not in held
+    )
+    if missing:
+        raise CheckpointError(
+            f"ps {server.index} held what no checkpoint of this model holds: {', '.join(missing)}"
+        )

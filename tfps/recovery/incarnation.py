@@ -1,0 +1,83 @@
+"""Which start of a task answers: its reply to a probe names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import grpc
+
+from tfps.recovery.probe import Task, probing
+
+# Fields of `GetStatusResponse` and `DeviceAttributes`; TensorFlow's package has no class for them.
+DEVICE_ATTRIBUTES, INCARNATION = 1, 6
+FIXED_64, DELIMITED, FIXED_32 = 1, 2, 5
+
+
+class Presence(NamedTuple):
+    """What one question to a task has shown.
+
+    Attributes:
+        incarnation: of the process that answered; None: nobody did.
+        is_gone: nobody listens there, so that what was there has ended.
+    """
+
+    incarnation: int | None
+    is_gone: bool
+
+
+def look_for(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, Presence]:
+    """Ask tasks side by side which start of theirs is there.
+
+    Args:
+        addresses: of the tasks, ``host:port``.
+        deadline_s: how long an answer may take.
+    """
+    found = {}
+    with probing(addresses) as methods:
+        calls = {task: m.future(b"", timeout=deadline_s) for task, m in methods.items()}
+        for task, call in calls.items():
+            error = call.exception()
+            if error is None:
+                found[task] = Presence(incarnation_of(call.result()), is_gone=False)
+            else:
+                found[task] = Presence(None, error.code() is grpc.StatusCode.UNAVAILABLE)
+    return found
+
+
+def incarnation_of(response: bytes) -> int:
+    """The incarnation of a task's first device in its `GetStatusResponse`.
+
+    >>> incarnation_of(bytes([10, 9, 49, 7, 0, 0, 0, 0, 0, 0, 0]))
+    7
+    """
+    devices = (value for field, value in _fields(response) if field == DEVICE_ATTRIBUTES)
+    found = (value for field, value in _fields(next(devices)) if field == INCARNATION)
+    return int.from_bytes(next(found), "little")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The fields of a message of protocol buffers: number and bytes; numbers are left out."""
+    position = 0
+    while position < len(message):
+        tag, position = _number(message, position)
+        field, kind = tag >> 3, tag & 7
+        if kind in (FIXED_64, FIXED_32):
+            size = 8 if kind == FIXED_64 else 4
+        elif kind == DELIMITED:
+            size, position = _number(message, position)
+        else:
+            _, position = _number(message, position)
+            continue
+        yield field, message[position : position + size]
+        position += size
+
+
+def _number(message: bytes, position: int) -> tuple[int, int]:
+    """A number of variable length, and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = message[position]
+        value, position, shift = value | (byte & 127) << shift, position + 1, shift + 7
+        if not byte & 128:
+            return value, position
