@@ -53,8 +53,8 @@ class LocalCluster:
         start_timeout_s: how long the tasks may take until they listen.
         wait: return only when all tasks listen.
         restarts: how often a task that dies is started again; None is `tfps.Restarts()`. One that
-            `kill` has ended stays away. A parameter server is not started again: what it held is
-            gone.
+            `kill` has ended stays away. A parameter server, whose parameters are gone, is
+            started again only where a strategy on this cluster has a `tfps.Recovery`.
 
     Raises:
         ConfigError: a count is below 1.

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from tfps.units import counted
 
 
 class KeptTasks(Protocol):
-    """Tasks that somebody starts again when they die."""
+    """Tasks that somebody starts again when they die.
+
+    Attributes:
+        servers_return: answers whether the job could use a parameter server that was started again;
+            at first it could not, since what the server held is gone.
+    """
+
+    servers_return: Callable[[], bool]
 
     @property
     def end_reason(self) -> str:

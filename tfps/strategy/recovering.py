@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
@@ -9,6 +10,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.recovery.guard import Guard
+from tfps.recovery.kept_tasks import kept_tasks
 from tfps.recovery.recovery import Recovery
 from tfps.recovery.restoration import Restoration, Seen
 from tfps.recovery.server_return import ServerReturn
@@ -43,6 +45,9 @@ class Recovering:
             waits=recovery.on_lost_server == "wait",
         )
         guard.servers = self.servers
+        kept = kept_tasks(runtime.processes.values())
+        if kept is not None and recovery.on_lost_server == "wait":
+            kept.servers_return = functools.partial(_exists, self._strategy)
 
     @property
     def updates_lost(self) -> int:
@@ -99,3 +104,8 @@ class Recovering:
             for name, native in natives.items()
             if not isinstance(native, ServerVariable) and getattr(native, "device", "") == device
         ]
+
+
+def _exists(strategy: weakref.ref[Any]) -> bool:
+    """Whether there is still somebody who can use a server that comes back."""
+    return strategy() is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,15 @@ class KillServer(EpochsOfOneVisit):
             self.job.cluster.restart("ps", self.index)
 
 
+class LetServerDie(KillServer):
+    """Ends a server as the machine does that runs out of memory; its cluster starts it again."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch >= KILL_AFTER and self.traces is None:
+            self.traces = TracedUnits.traces
+            os.kill(self.job.cluster.pid("ps", self.index), signal.SIGKILL)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints"
@@ -87,6 +98,18 @@ def test_fit_goes_on(
     assert weights[servers[index]] == steps - stats.updates_lost
     assert 0 <= stats.updates_lost < steps
     assert killer.traces == TracedUnits.traces
+    job.strategy.close()
+
+
+@pytest.mark.slow
+def test_its_cluster_starts_it_again(tasks: Callable[..., LocalCluster], folder: Path) -> None:
+    cluster = tasks(workers=2, ps=2)
+    job = _counting(cluster, folder)
+    killer = LetServerDie(job, 1)
+    job.fit(killer, epochs=EPOCHS)
+    assert killer.wrong_epochs == {}
+    assert cluster.keeper.restarts == ["ps 1 (SIGKILL)"]
+    assert cluster.keeper.ended is None
     job.strategy.close()
 
 

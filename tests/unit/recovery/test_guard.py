@@ -179,6 +179,9 @@ class Spent:
     end_reason = "no worker is left"
     restarts = ()
 
+    def servers_return(self) -> bool:
+        return False
+
 
 def test_nobody_waits_for_workers_that_are_not_started_again(
     guard: Guard, queue: ClosureQueue, caplog: pytest.LogCaptureFixture
