@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from hypothesis import settings
 
 from tfps import pytest_plugin
@@ -112,6 +113,27 @@ def _place(item: pytest.Item, sizes: Counter[str]) -> tuple[int, bool, int, str]
     return LEVELS.index(_level(item)), not is_benchmark, -sizes[group], group
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quickly",
+        action="store_true",
+        help="leave TensorFlow's tuning of inputs out of the tests, and on clusters its "
+        "optimization of graphs; what runs as a command has both all the same",
+    )
+
+
+def _leave_inputs_as_they_are(dataset: Any) -> Any:
+    """An iterator that is tuned may take up to a minute to be deleted.
+
+    TensorFlow 2.21 wakes the thread that tunes it before it says that this thread shall end; on a
+    busy machine that one sleeps again, until it would have tuned next: as long as the iterator has
+    lived.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Take the fixtures from this checkout where pytest did not find the plugin by itself.
 
@@ -119,6 +141,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not config.pluginmanager.is_registered(pytest_plugin):
         config.pluginmanager.register(pytest_plugin, "tfps")
+    if config.getoption("quickly"):
+        # What every iterator asks of its dataset, here and where it is traced for a worker.
+        tf.data.Dataset._apply_debug_options = _leave_inputs_as_they_are
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import tfps
+from tests.unit.graphs import graphs_as_traced
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
 from tfps.launch.starter import starter
@@ -21,6 +23,14 @@ from tfps.transport.setting import TRANSPORT_VARIABLE
 def _kept_fork_server() -> Iterator[None]:
     """Let the clusters of all tests start from one process that has imported TensorFlow."""
     with watch_leftovers(), starter(common_environment()):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _graphs_as_traced(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In `make test`; `make test-all` lets TensorFlow optimize what the chief sends."""
+    quickly = request.config.getoption("quickly")
+    with graphs_as_traced() if quickly else contextlib.nullcontext():
         yield
 
 
