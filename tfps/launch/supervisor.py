@@ -22,11 +22,12 @@ from tfps.launch.local_cluster import LocalCluster
 from tfps.launch.log_folder import LogFolder
 from tfps.launch.output import LINE_FILE, LogFollower, prefix_stream, say
 from tfps.launch.process import describe_status, start_program
-from tfps.recovery.kept_tasks import KEEPER, in_words
+from tfps.recovery.kept_tasks import KEEPER, SERVERS_RETURN, in_words
 from tfps.recovery.restarts import Restarts, check_restarts
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line, share_line
 from tfps.units import count_tasks
 
+SERVERS_FILE = ".servers-return"  # made by a script that can use servers started again
 LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the script is noticed
 GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
 START_TIMEOUT_S = 300.0
@@ -68,6 +69,8 @@ def supervise(
     """
     check_restarts(restarts, workers=workers)  # before there is a folder
     folder = LogFolder(log_dir, prefix="tfps-run-")
+    wanted = folder.path / SERVERS_FILE
+    wanted.unlink(missing_ok=True)  # of another job
     well = False
     try:
         with _Signals() as signals, _kept_terminal():
@@ -75,6 +78,7 @@ def supervise(
                 workers=workers, ps=ps, log_dir=folder.path, wait=False, restarts=restarts
             ) as cluster:
                 cluster.keeper.say = say
+                cluster.keeper.servers_return = wanted.exists
                 say(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")
                 follower = LogFollower(cluster.logs, target=2)
                 chief = _Chief(cluster, script, arguments)
@@ -90,6 +94,7 @@ def supervise(
                     if text := in_words(cluster.keeper.restarts):
                         say(text)
     finally:
+        wanted.unlink(missing_ok=True)
         folder.end(well=well)
     if not well and not signals.received:
         say(f"{script} {describe_status(status)}; logs in {folder.path}")
@@ -108,6 +113,7 @@ class _Chief:
             LOG_FILE: str(log_path),
             LINE_FILE: str(self._line.fileno()),
             KEEPER: str(os.getpid()),
+            SERVERS_RETURN: str(cluster.log_dir / SERVERS_FILE),
         }
         self.process = start_program(
             name="chief",
