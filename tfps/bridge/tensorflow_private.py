@@ -24,6 +24,8 @@ from tensorflow.python.ops import control_flow_util_v2, resource_variable_ops, s
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.training.saving import saveable_object_util
 
+from tfps.bridge.thread_state import keeping_thread_state
+
 SUPPORTED_TENSORFLOW = "2.21"
 
 if not tf.__version__.startswith(SUPPORTED_TENSORFLOW + "."):
@@ -382,6 +384,7 @@ _registration_lock = threading.Lock()
 
 def register_named_function(name: str, function: Callable[..., Any]) -> None:
     """Let PyFunc operations with this token, sent by any process, call a function of this one."""
+    function = keeping_thread_state(function)
     with _registration_lock:
         _registered_functions[name] = function  # PyFunc's registry holds weak references only
         script_ops._py_funcs._funcs[name] = function

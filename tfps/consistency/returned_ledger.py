@@ -65,7 +65,7 @@ def applied_by_the_lost(
 
 
 def _without_workers(layout: LedgerLayout, seen: Sequence[int]) -> list[int]:
-    """The ledger after all workers were let out: the tickets on their accounts are back."""
+    """The ledger after all workers were let out: their tickets are back."""
     cells = [int(cell) for cell in seen]
     for worker in range(layout.workers):
         ledger = Ledger(layout=layout, read=cells.__getitem__, logic=PlainLogic())

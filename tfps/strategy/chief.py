@@ -54,4 +54,4 @@ def _own_server(spec: ClusterSpec, resolver: Any) -> contextlib.AbstractContextM
 def _set_threads(spec: ClusterSpec) -> None:
     """Give this process's own server enough threads; too late once TensorFlow has started."""
     if not is_initialized():
-        tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "worker"))
+        tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "chief"))

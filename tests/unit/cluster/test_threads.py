@@ -25,6 +25,14 @@ def test_threads(workers: int, servers: int) -> None:
     assert inter_op_threads(spec, "worker") >= servers + 2
 
 
+def test_a_worker_has_no_more_threads_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)})
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert inter_op_threads(spec, "worker") < inter_op_threads(spec, "chief")
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert inter_op_threads(spec, "worker") == 64
+
+
 def test_harmful_variables_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPC_FAIL_FAST", "false")
     monkeypatch.setenv("TF_PSS_ENABLE_COORDINATION_SERVICE", "1")
