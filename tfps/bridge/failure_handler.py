@@ -53,6 +53,9 @@ class ServerReturn(Protocol):
         The closure shall end, and run again after that.
         """
 
+    def interrupt(self) -> None:
+        """Closures that wait for a server shall end with an error."""
+
 
 class NoReturn:
     """Nobody does: a lost server ends what used it."""
@@ -65,6 +68,9 @@ class NoReturn:
 
     def excuses(self, error: BaseException | None = None) -> bool:
         return False
+
+    def interrupt(self) -> None:
+        """Nobody waits."""
 
 
 class FailureHandler(private.WorkerPreemptionHandler):

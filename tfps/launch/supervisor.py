@@ -21,11 +21,12 @@ from tfps.launch.log_folder import LogFolder
 from tfps.launch.output import LINE_FILE, LogFollower, prefix_stream, say
 from tfps.launch.process import describe_status, start_program
 from tfps.launch.received_signals import ReceivedSignals
-from tfps.recovery.kept_tasks import KEEPER, in_words
+from tfps.recovery.kept_tasks import KEEPER, SERVERS_RETURN, in_words
 from tfps.recovery.restarts import Restarts, check_restarts
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line, share_line
 from tfps.units import count_tasks
 
+SERVERS_FILE = ".servers-return"  # made by a script that can use servers started again
 LOOK_EVERY_S = 0.1  # at the tasks; also how late the end of the script is noticed
 GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
 START_TIMEOUT_S = 300.0
@@ -66,6 +67,8 @@ def supervise(
     """
     check_restarts(restarts, workers=workers)  # before there is a folder
     folder = LogFolder(log_dir, prefix="tfps-run-")
+    wanted = folder.path / SERVERS_FILE
+    wanted.unlink(missing_ok=True)  # of another job
     well = False
     try:
         with ReceivedSignals() as signals, _kept_terminal():
@@ -73,6 +76,7 @@ def supervise(
                 workers=workers, ps=ps, log_dir=folder.path, wait=False, restarts=restarts
             ) as cluster:
                 cluster.keeper.say = say
+                cluster.keeper.servers_return = wanted.exists
                 say(f"starting {count_tasks(workers=workers, ps=ps)}; {folder}")
                 follower = LogFollower(cluster.logs, target=2)
                 chief = _Chief(cluster, script, arguments)
@@ -88,6 +92,7 @@ def supervise(
                     if text := in_words(cluster.keeper.restarts):
                         say(text)
     finally:
+        wanted.unlink(missing_ok=True)
         folder.end(well=well)
     if not well and not signals.received:
         say(f"{script} {describe_status(status)}; logs in {folder.path}")
@@ -106,6 +111,7 @@ class _Chief:
             LOG_FILE: str(log_path),
             LINE_FILE: str(self._line.fileno()),
             KEEPER: str(os.getpid()),
+            SERVERS_RETURN: str(cluster.log_dir / SERVERS_FILE),
         }
         self.process = start_program(
             name="chief",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Protocol
 
 from tfps.units import counted
@@ -14,8 +15,7 @@ class KeptTasks(Protocol):
     """Tasks that somebody starts again when they die.
 
     Attributes:
-        servers_return: answers whether the job could use a parameter server that was started again;
-            at first it could not, since what the server held is gone.
+        servers_return: answers whether the job could use a parameter server that was started again.
     """
 
     servers_return: Callable[[], bool]
@@ -30,6 +30,9 @@ class KeptTasks(Protocol):
 
 
 KEEPER = "TFPS_KEEPER"  # set by a process that starts the tasks of this one's cluster again
+
+# Set likewise: the file that the chief makes if it can use servers that were started again.
+SERVERS_RETURN = "TFPS_SERVERS_RETURN"
 
 _kept: dict[frozenset[str], KeptTasks] = {}
 _lock = threading.Lock()
@@ -57,6 +60,21 @@ def kept_tasks(addresses: Iterable[str]) -> KeptTasks | None:
 def are_started_again(addresses: Iterable[str]) -> bool:
     """Whether this process, or the one that has started it, starts these tasks again."""
     return bool(os.environ.get(KEEPER)) or kept_tasks(addresses) is not None
+
+
+def ask_for_servers(addresses: Iterable[str], *, unless: Callable[[], bool]) -> KeptTasks | None:
+    """Let who keeps these tasks start lost servers again as well; answers it if it is known here.
+
+    Args:
+        addresses: of the tasks.
+        unless: answers whether nobody needs them any more.
+    """
+    if path := os.environ.get(SERVERS_RETURN):
+        Path(path).touch()
+    kept = kept_tasks(addresses)
+    if kept is not None:
+        kept.servers_return = lambda: not unless()
+    return kept
 
 
 def in_words(restarts: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -34,7 +35,45 @@ class ServerLoss:
         return max(0, self.updates - self.restored_updates)
 
     def __str__(self) -> str:
+        return f"ps {self.server} ({self._told})"
+
+    @property
+    def _told(self) -> str:
         return (
-            f"ps {self.server} (back at update {self.restored_updates} of {self.updates}: "
-            f"{self.updates_lost} updates lost on its rows)"
+            f"back at update {self.restored_updates} of {self.updates}: "
+            f"{self.updates_lost} updates lost on its rows"
         )
+
+    def into(self, restarts: list[str]) -> None:
+        """Add what it has cost to the server's newest restart, where somebody lists them.
+
+        >>> restarts = ["ps 0 (SIGKILL)", "worker 1 (SIGKILL)"]
+        >>> loss = ServerLoss(0, checkpoint=3, restored_updates=12, updates=15, seconds=2.0)
+        >>> loss.into(restarts)
+        >>> restarts[0]
+        'ps 0 (SIGKILL, back at update 12 of 15: 3 updates lost on its rows)'
+        """
+        own = [k for k, text in enumerate(restarts) if text.startswith(f"ps {self.server} (")]
+        if own:
+            restarts[own[-1]] = f"{restarts[own[-1]].removesuffix(')')}, {self._told})"
+
+
+def updates_lost(losses: Iterable[ServerLoss]) -> int:
+    """How many updates rows lack after several losses; one that was lost twice counts once.
+
+    Args:
+        losses: of any servers.
+
+    Example:
+
+    >>> first = ServerLoss(0, checkpoint=1, restored_updates=10, updates=15, seconds=1.0)
+    >>> again = ServerLoss(0, checkpoint=1, restored_updates=10, updates=18, seconds=1.0)
+    >>> updates_lost([first, again])
+    8
+    """
+    total, reached = 0, dict[int, int]()
+    for loss in sorted(losses, key=lambda loss: loss.restored_updates):
+        begin = max(loss.restored_updates, reached.get(loss.server, 0))
+        total += max(0, loss.updates - begin)
+        reached[loss.server] = max(loss.updates, reached.get(loss.server, 0))
+    return total

@@ -16,7 +16,7 @@ from tfps.bridge.failure_handler import FailureHandler
 from tfps.errors import CheckpointError
 from tfps.recovery.connections import cut_connections
 from tfps.recovery.incarnation import Presence, look_for
-from tfps.recovery.server_loss import ServerLoss
+from tfps.recovery.server_loss import ServerLoss, updates_lost
 from tfps.runtime.coordinator.control_plane import bringing_back
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
@@ -24,6 +24,7 @@ from tfps.runtime.coordinator.server import Server
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.1
+GIVEN_UP = "a parameter server was lost, and nobody waits for it any more"
 # As often as somebody who waits for a server is told so.
 SAY_EVERY_S = 60.0
 # What TensorFlow says of a server that is gone, or knows nothing of this process.
@@ -76,6 +77,7 @@ class ServerReturn:
         self._lost: dict[int, str] = {}
         self._fenced: set[int] = set()
         self._running = 0
+        self._interrupts = 0
         self._own = threading.local()
         self._failed: str | None = None
         self._queue: ClosureQueue | None = None
@@ -92,14 +94,13 @@ class ServerReturn:
     @property
     def updates_lost(self) -> int:
         """On rows of all servers."""
-        return sum(loss.updates_lost for loss in self.losses)
+        return updates_lost(self.losses)
 
     def enter(self) -> None:
         """A closure begins; see `tfps.bridge.failure_handler.ServerReturn`."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._lost or self._failed)
-            if self._failed is not None:
-                raise tf.errors.UnavailableError(None, None, self._failed)
+            if not self._is_settled():
+                raise tf.errors.UnavailableError(None, None, self._failed or GIVEN_UP)
             self._running += 1
         self._own.runs = True
 
@@ -124,11 +125,23 @@ class ServerReturn:
         """
         if getattr(self._own, "runs", False) or getattr(self._own, "returns", False):
             return False
-        if not self._is_one_lost():
-            return False
+        return not self._runtime.closed and self._is_one_lost() and self._is_settled()
+
+    def interrupt(self) -> None:
+        """Nobody waits any more for what runs."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._lost or self._failed)
-            return self._failed is None
+            self._interrupts += 1
+            self._changed.notify_all()
+
+    def _is_settled(self) -> bool:
+        """Wait while a server is being brought back; answers whether none is lost then."""
+        with self._changed:
+            interrupts = self._interrupts
+            while self._lost and self._interrupts == interrupts:
+                if self._failed is not None or self._runtime.closed:
+                    return False
+                self._changed.wait(LOOK_EVERY_S)
+            return not self._lost
 
     def lose(self, index: int, reason: str) -> None:
         """A server answers no more."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.checkpoint.manager import CheckpointManager
+from tfps.errors import CheckpointError
 from tfps.recovery.guard import Guard
-from tfps.recovery.kept_tasks import kept_tasks
+from tfps.recovery.kept_tasks import KeptTasks, ask_for_servers
 from tfps.recovery.recovery import Recovery
 from tfps.recovery.restoration import Restoration, Seen
+from tfps.recovery.server_loss import ServerLoss
 from tfps.recovery.server_return import ServerReturn
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
 from tfps.training.recovery_checkpoints import RecoveryCheckpoints
 from tfps.training.ticket_run import TicketRun
 
@@ -34,20 +38,38 @@ class Recovering:
         if isinstance(recovery.checkpoints, CheckpointManager):
             self._adopt(recovery.checkpoints)
         runtime = strategy.runtime
-        restoration = Restoration(
+        self._restoration = Restoration(
             runtime, checkpoints=lambda: self._manager, seen=self._seen, strangers=self._strangers
         )
+        # What outlives the strategy, until it is freed, keeps its model by no other way either.
+        itself, job = weakref.ref(self), weakref.ref(runtime)
+
+        def restore(*servers: Any) -> ServerLoss:
+            recovering = itself()
+            if recovering is None:
+                raise CheckpointError("nothing refers to the strategy any more")
+            return recovering._restore(*servers)
+
         self.servers = ServerReturn(
             runtime,
             deadline_s=guard.policy.deadline_s,
-            restore=restoration.restore,
+            restore=restore,
             told=guard.server_is_back,
             waits=recovery.on_lost_server == "wait",
         )
         guard.servers = self.servers
-        kept = kept_tasks(runtime.processes.values())
-        if kept is not None and recovery.on_lost_server == "wait":
-            kept.servers_return = functools.partial(_exists, self._strategy)
+        self._kept: KeptTasks | None = None
+        if recovery.on_lost_server == "wait":
+            tasks = runtime.processes.values()
+            self._kept = ask_for_servers(tasks, unless=lambda: _is_over(job()))
+
+    def _restore(
+        self, server: Server, known: Sequence[Server], living: Sequence[Server]
+    ) -> ServerLoss:
+        loss = self._restoration.restore(server, known, living)
+        if self._kept is not None:
+            loss.into(self._kept.restarts)
+        return loss
 
     @property
     def updates_lost(self) -> int:
@@ -106,6 +128,5 @@ class Recovering:
         ]
 
 
-def _exists(strategy: weakref.ref[Any]) -> bool:
-    """Whether there is still somebody who can use a server that comes back."""
-    return strategy() is not None
+def _is_over(runtime: Runtime | None) -> bool:
+    return runtime is None or runtime.closed

@@ -15,6 +15,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.training.dataset_function import DatasetFunctionAdapter, is_dataset_function
+from tfps.training.feeder import Feeder
 from tfps.training.shard_pipelines import ShardPipelines
 from tfps.training.sharding import pipeline_per_worker
 from tfps.training.shards import Shards
@@ -89,6 +90,8 @@ class TicketIterator(EpochIterator):
             workers=workers,
             period_steps=_most_steps(strategy),
         )
+        if isinstance(self.source, Feeder):
+            self.source.until_seen = strategy.recovery is not None
         self._strategy = strategy
         self._request: TicketRunRequest | None = None
 

@@ -28,10 +28,16 @@ class BatchKeeper:
     Args:
         batches: iterated once, in order. A worker is named by its incarnation.
         period_steps: of a worker, for one ticket of the servers.
+        until_seen: keep each batch until the chief has seen its ticket closed: the server that has
+            the tickets may be lost, and the chief's look is what it goes on from.
     """
 
-    def __init__(self, batches: Iterator[Any], *, period_steps: int = 1) -> None:
+    def __init__(
+        self, batches: Iterator[Any], *, period_steps: int = 1, until_seen: bool = False
+    ) -> None:
         self._batches, self._most_open = batches, 2 * period_steps
+        self._until_seen = until_seen
+        self._closed: collections.deque[int] = collections.deque()  # not seen by the chief
         self._next = 0
         self._kept: dict[int, Any] = {}
         self._asked: dict[int, collections.deque[int]] = {}
@@ -65,10 +71,22 @@ class BatchKeeper:
         has its own.
         """
         with self._lock:
-            for number in self._owner:
+            for number in (*self._owner, *self._closed):
                 self._kept.pop(number, None)
+            self._closed.clear()
             self._owner.clear()
             self._asked.clear()
+
+    @property
+    def closed(self) -> int:
+        """How many batches wait for the chief to see their tickets closed."""
+        return len(self._closed)
+
+    def are_seen(self, count: int) -> None:
+        """The chief has seen the first of those closed."""
+        with self._lock:
+            for _ in range(min(count, len(self._closed))):
+                self._kept.pop(self._closed.popleft(), None)
 
     @property
     def drawn(self) -> int:
@@ -82,8 +100,11 @@ class BatchKeeper:
         if len(asked) > self._most_open:
             closed = asked.popleft()
             if self._owner.get(closed) == worker:
-                self._kept.pop(closed, None)
                 self._owner.pop(closed, None)
+                if self._until_seen:
+                    self._closed.append(closed)
+                else:
+                    self._kept.pop(closed, None)
 
 
 class Feeder:
@@ -101,6 +122,7 @@ class Feeder:
 
     is_per_worker = False
     shards = None
+    until_seen = False  # see `BatchKeeper`
 
     def __init__(
         self, dataset: tf.data.Dataset, *, reason: str, device: str, period_steps: int = 1
@@ -108,7 +130,7 @@ class Feeder:
         self._dataset, self._reason, self._period_steps = dataset, reason, period_steps
         self.batch_spec = dataset.element_spec
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
-        self._keeper: BatchKeeper | None = None
+        self.keeper: BatchKeeper | None = None
         self._first_number = 0
         self._device = device
         signature = [tf.TensorSpec([2], tf.int64)]
@@ -128,12 +150,14 @@ class Feeder:
     @property
     def failure(self) -> Exception | None:
         """What the dataset raised when a batch was drawn from it."""
-        return None if self._keeper is None else self._keeper.failure
+        return None if self.keeper is None else self.keeper.failure
 
     def new_pass(self) -> BatchKeeper:
         """Start iterating anew."""
         try:
-            return BatchKeeper(iter(self._dataset), period_steps=self._period_steps)
+            return BatchKeeper(
+                iter(self._dataset), period_steps=self._period_steps, until_seen=self.until_seen
+            )
         except tf.errors.OpError as error:
             if not tells_of_an_early_device(error):
                 raise
@@ -144,7 +168,7 @@ class Feeder:
             ) from error
 
     def arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:
-        self._keeper, self._first_number = keeper, offset_steps
+        self.keeper, self._first_number = keeper, offset_steps
         return (tf.constant(0),)
 
     def argument_specs(self, arguments: Any) -> Any:
@@ -170,8 +194,8 @@ class Feeder:
 
     def on_drained(self) -> None:
         """Forget the batches of all steps so far."""
-        if self._keeper is not None:
-            self._keeper.on_drained()
+        if self.keeper is not None:
+            self.keeper.on_drained()
 
     def _serve(self, asked: tf.Tensor) -> list[tf.Tensor]:
         types = [tf.bool, *(spec.dtype for spec in self._flat_specs)]
@@ -179,7 +203,7 @@ class Feeder:
 
     def _answer(self, asked: np.ndarray[Any, Any]) -> list[Any]:
         number, incarnation = (int(value) for value in asked)
-        keeper = self._keeper
+        keeper = self.keeper
         batch = None
         if number >= 0 and keeper is not None:
             batch = keeper.get(number + self._first_number, worker=incarnation)

@@ -20,6 +20,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
 from tfps.runtime.coordinator.worker_error import servers_error
 from tfps.runtime.worker.visit import closure_control
+from tfps.training.feeder import Feeder
 from tfps.training.invitations import Invitations
 from tfps.training.step_rate import StepRate
 
@@ -192,7 +193,17 @@ class TicketRun:
 
     def sample(self) -> None:
         """Read progress, metric totals and outputs from the ticket server."""
-        self.cells, self.metrics, self.outputs = self._compiled.servers[0].report()
+        server = self._runtime.ticket_server
+        source: object = self._compiled.source
+        keeper = source.keeper if isinstance(source, Feeder) else None
+        while True:
+            starts, closed = server.starts, 0 if keeper is None else keeper.closed
+            report = self._compiled.servers[0].report()
+            if (server.starts, server.lost) == (starts, None):
+                break  # else it goes on from what was seen before
+        self.cells, self.metrics, self.outputs = report
+        if keeper is not None:
+            keeper.are_seen(closed)
         self.samples += 1
         self.sampled_s = time.monotonic()
         layout = self._runtime.ticket_server.layout
@@ -250,7 +261,9 @@ class TicketRun:
 
     def give_up(self) -> None:
         """End the run for good; no worker need be there to begin what is left of it."""
-        self._runtime.ticket_server.halt()
+        self._failures.servers.interrupt()
+        if self._runtime.ticket_server.lost is None:
+            self._runtime.ticket_server.halt()
         while not self._queue.wait(timeout=SAMPLE_PERIOD_S):
             self._queue.discard_queued()
         self.running = self._recalled = False

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tfps
 from tfps.errors import ConfigError
 from tfps.recovery.incarnation import incarnation_of
-from tfps.recovery.server_loss import ServerLoss
+from tfps.recovery.server_loss import ServerLoss, updates_lost
 
 
 def test_every_mistake_at_once() -> None:
@@ -36,3 +38,13 @@ def test_nothing_is_lost_where_a_checkpoint_is_as_new() -> None:
     loss = ServerLoss(1, checkpoint=2, restored_updates=40, updates=40, seconds=1.0)
     assert loss.updates_lost == 0
     assert "0 updates lost" in str(loss)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 30))))
+def test_an_update_that_was_lost_twice_counts_once(found: list[tuple[int, int, int]]) -> None:
+    losses = [
+        ServerLoss(server, checkpoint=1, restored_updates=begin, updates=begin + more, seconds=1.0)
+        for server, begin, more in found
+    ]
+    expected = {(s, update) for s, begin, more in found for update in range(begin, begin + more)}
+    assert updates_lost(losses) == len(expected)

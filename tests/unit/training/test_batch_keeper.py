@@ -158,3 +158,17 @@ class _Asked(Input):
         batch = self._keeper.get(ticket, worker=self._worker) if ticket >= 0 else None
         assert batch in (None, ticket)
         return batch is not None
+
+
+def test_a_batch_stays_until_the_chief_has_seen_its_ticket_closed() -> None:
+    """If the server is lost before, that ticket is handed out again."""
+    keeper = BatchKeeper(itertools.count(), until_seen=True)
+    for number in range(6):
+        assert keeper.get(number, worker=1) == number
+    seen = keeper.closed
+    assert seen == 4
+    assert keeper.get(6, worker=1) == 6
+    assert [keeper.get(number, worker=2) for number in range(2)] == [0, 1]
+    keeper.are_seen(seen)
+    assert keeper.get(3, worker=3) is None
+    assert keeper.get(4, worker=3) == 4

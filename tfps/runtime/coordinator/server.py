@@ -51,6 +51,7 @@ class Server:
         self._connections = connections
         self._lost: str | None = None
         self._returns: Callable[[], bool] = never
+        self.starts = 1  # how often it was started
         self.limit = 0  # as it was set last; below 0: halted
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
         self.ledger = ServerLedger(contents, workers=workers)
@@ -108,6 +109,7 @@ class Server:
 
     def renew(self) -> None:
         """Reach the server where it was started anew."""
+        self.starts += 1
         for line in self._lines:
             line.renew()
 
