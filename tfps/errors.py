@@ -88,6 +88,10 @@ class StrategyClosed(ClusterError):
     """A strategy, or a model of it, was used after it was closed: by itself or with its cluster."""
 
 
+class ChiefReplaced(ClusterError):
+    """Another chief goes on with this one's job; the servers refuse what this one still asks."""
+
+
 class BackendError(TfpsError, ImportError):
     """Keras runs on a backend other than TensorFlow."""
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource
+from tfps.errors import ConfigError
 
 _trace = threading.local()
 
@@ -99,6 +100,8 @@ class ServerVariable(private.BaseResourceVariable):
         shared_name: unique in the container.
         on_access: called before the coordinator touches the value eagerly; the strategy drains
             the workers there, so that a value read in a callback is one version.
+        there: shape and dtype of what the server has below that name; it is opened, and the
+            initial value only has to be of the same kind.
         options: of a variable; ``chunk_bytes``, 256 MiB by default, is the size above which the
             coordinator reads and writes the value in parts.
     """
@@ -115,6 +118,7 @@ class ServerVariable(private.BaseResourceVariable):
         container: str,
         shared_name: str,
         on_access: Callable[[], None] | None = None,
+        there: tuple[tf.TensorShape, tf.DType] | None = None,
         **options: Any,
     ) -> None:
         with tf.init_scope(), private.placed_on(device):
@@ -125,7 +129,10 @@ class ServerVariable(private.BaseResourceVariable):
             if large is not None:
                 value = tf.zeros(large.shape, dtype or large.dtype)
             value = tf.convert_to_tensor(value, dtype=dtype)
-            handle = NamedResource(container, shared_name, device).write(value)
+            if there is None:
+                handle = NamedResource(container, shared_name, device).write(value)
+            else:
+                handle, large = _opened(container, shared_name, value, there), None
         self._tfps_chunk_bytes = chunk_bytes
         self._tfps_container = container
         self._tfps_device = device
@@ -310,6 +317,21 @@ class ServerVariable(private.BaseResourceVariable):
     def devices(self) -> tuple[str, ...]:
         """Its home first, then those of its mirrors."""
         return tuple(self._tfps_devices)
+
+
+def _opened(
+    container: str, shared_name: str, value: tf.Tensor, there: tuple[tf.TensorShape, tf.DType]
+) -> tf.Tensor:
+    shape, dtype = there
+    if not shape.is_compatible_with(value.shape) or dtype != value.dtype:
+        raise ConfigError(
+            f"job: the servers hold {shared_name} as {dtype.name} {shape}, and this program makes "
+            f"it as {value.dtype.name} {value.shape}; nothing was changed. Go on with the same "
+            "model, discard what is there with fresh=True, or give this job another name"
+        )
+    return private.variable_handle(
+        shape=value.shape, dtype=dtype, shared_name=shared_name, container=container
+    )
 
 
 def _name_of(handle: tf.Tensor) -> tuple[str, str]:

@@ -25,6 +25,9 @@ from tfps.consistency.histogram import DURATION_BINS
 from tfps.consistency.logic import Logic
 
 NO_TICKET = -1
+REPLACED = -2  # answers a chief that is not the newest
+# The incarnations of workers that a chief can hand out; those of the next one are larger.
+TERM_INCARNATIONS = 1 << 32
 # Optimizer calls of one step; a growing number (ticket, call) is ticket * 16 + call_number.
 MAX_CALLS = 16
 NEVER = 1 << 50  # larger than any round; stands for those who take no part in rounds
@@ -69,7 +72,8 @@ class LedgerLayout:
     LARGEST_GAP = 13  # by which a worker was ahead of the slowest when it started a step
     POSITION = 14  # of the server in its rounds; see `rounds`
     FENCE = 15  # the newest snapshot or restore; what is left of an older one does nothing
-    GLOBALS = 16
+    TERM = 16  # of the chief that the server obeys; larger with each one that takes the job over
+    GLOBALS = 17
 
     def active(self, worker: Any) -> Any:
         return self.GLOBALS + worker
@@ -304,13 +308,36 @@ def finish(ledger: Ledger, *, alive: Any, worker: Any, ticket: Any) -> Any:
     return done
 
 
-def open_tickets(ledger: Ledger, *, count: Any) -> Any:
-    """Start a round of ``count`` tickets; answers the first. What an earlier round left is void."""
-    layout = ledger.layout
+def open_tickets(ledger: Ledger, *, count: Any, term: Any) -> Any:
+    """Start a round of ``count`` tickets; answers the first, or `REPLACED`.
+
+    What an earlier round left is void.
+    """
+    layout, obeyed = ledger.layout, ledger.read(ledger.layout.TERM) == term
     first = ledger.read(layout.NEXT)
-    ledger.write(layout.LIMIT, first + count)
-    ledger.write(layout.RETURNED, 0)
+    ledger.write_if(obeyed, layout.LIMIT, first + count)
+    ledger.write_if(obeyed, layout.RETURNED, 0)
     for worker in range(layout.workers):
         for field in (layout.held, layout.unclosed, layout.ahead):
-            ledger.write(field(worker), NO_TICKET)
-    return first
+            ledger.write_if(obeyed, field(worker), NO_TICKET)
+    return ledger.logic.choose(obeyed, first, REPLACED)
+
+
+def move_limit(ledger: Ledger, *, limit: Any, term: Any) -> Any:
+    """Hand out tickets below a number only, or none if it is negative.
+
+    Answers the ticket that would come next, or `REPLACED`.
+    """
+    layout, logic = ledger.layout, ledger.logic
+    obeyed = ledger.read(layout.TERM) == term
+    upcoming = ledger.read(layout.NEXT)
+    ledger.write_if(obeyed, layout.LIMIT, logic.choose(limit >= 0, limit, upcoming))
+    return logic.choose(obeyed, upcoming, REPLACED)
+
+
+def take_over(ledger: Ledger, *, term: Any) -> Any:
+    """Obey a chief from now on, unless a newer one is known; answers the term, or `REPLACED`."""
+    layout = ledger.layout
+    newer = term > ledger.read(layout.TERM)
+    ledger.write_if(newer, layout.TERM, term)
+    return ledger.logic.choose(newer, term, REPLACED)

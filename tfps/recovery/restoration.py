@@ -107,6 +107,7 @@ class Restoration:
                     layout, seen.cells.tolist(), window=APPLIED_WINDOW_TICKETS
                 )
                 applied[list(open_ones)] = list(open_ones.values())
+        cells[layout.TERM] = server.term
         server.ledger.assign_values(np.array(cells, np.int64), applied)
         if seen is not None:
             seen.write_totals()

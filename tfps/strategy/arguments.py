@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from tfps.strategy.environment import connect_timeout_s, environment_errors
 from tfps.training.batch_callbacks import check_setting
 from tfps.transport.setting import wanted_transport
 
+_JOB = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
@@ -32,6 +35,8 @@ class Arguments:
         batch_callbacks: whether batch hooks see sampled batches.
         restarts: when the job ends for want of workers.
         connect_timeout_s: how long to wait for the other tasks.
+        job: what the servers call what they hold for this strategy; None is a name of its own.
+        fresh: discard what they hold below that name.
     """
 
     spec: ClusterSpec
@@ -41,6 +46,8 @@ class Arguments:
     batch_callbacks: str
     restarts: Restarts
     connect_timeout_s: float
+    job: str | None
+    fresh: bool
 
 
 def check_arguments(  # noqa: PLR0913 - those of the strategy
@@ -54,6 +61,8 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
     batch_callbacks: Any,
     restarts: Any,
     recovery: Any,
+    job: Any = None,
+    fresh: Any = False,
 ) -> Arguments:
     """Check the arguments of `ParameterServerStrategy`, which describes them.
 
@@ -76,6 +85,7 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
     mode = checked(modes.resolve, consistency)
     carrier = checked(wanted_transport, transport)
     setting = checked(check_setting, batch_callbacks)
+    checked(_check_job, (job, fresh))
     spec = checked(_check_cluster, cluster_resolver)
     checked(check_recovery, recovery)
     workers = None if spec is None else spec.count("worker")
@@ -97,6 +107,8 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
         batch_callbacks=setting,
         restarts=chosen,
         connect_timeout_s=connect_timeout_s(),
+        job=job,
+        fresh=fresh,
     )
 
 
@@ -142,6 +154,19 @@ def _check_compression(compression: Any) -> None:
             f"compression: received {compression!r}, expected None: this version sends gradients "
             "as they are; leave the argument out"
         )
+
+
+def _check_job(received: tuple[Any, Any]) -> None:
+    job, fresh = received
+    problems = []
+    if job is not None and not (isinstance(job, str) and _JOB.fullmatch(job)):
+        problems.append(
+            f"job: received {job!r}, expected a name of letters, digits, '_', '-' and '.', or None"
+        )
+    if not isinstance(fresh, bool):
+        problems.append(f"fresh: received {fresh!r}, expected True or False")
+    if problems:
+        raise ConfigError(problems)
 
 
 def _problems(error: TfpsError) -> list[str]:

@@ -27,12 +27,13 @@ class End:
         strategy: not kept alive.
         runtime: of the strategy.
         guard: of the strategy.
+        is_named: the job has a name, so it stays until it is closed, for another chief to find.
     """
 
-    def __init__(self, strategy: Any, *, runtime: Runtime, guard: Guard) -> None:
+    def __init__(self, strategy: Any, *, runtime: Runtime, guard: Guard, is_named: bool) -> None:
         self._strategy = weakref.ref(strategy)
         self._tasks, self._runtime, self._guard = runtime.processes, runtime, guard
-        self._finalizer = weakref.finalize(strategy, _free, runtime, guard)
+        self._finalizer = weakref.finalize(strategy, _stay if is_named else _free, runtime, guard)
         atexit.register(self._finalizer)
         itself, deadline_s = weakref.ref(self), guard.policy.deadline_s
         register_client(
@@ -79,6 +80,11 @@ def _free(runtime: Runtime, guard: Guard, reason: str = "nothing refers to it an
         runtime.close(reason)
     except tf.errors.OpError as error:  # a server that is gone has nothing left to free
         logger.debug("could not free the job's resources: %s", error)
+
+
+def _stay(runtime: Runtime, guard: Guard) -> None:
+    guard.close()
+    runtime.abandon("nothing refers to it any more", answering=False)
 
 
 def _leave(of: weakref.ref[End], reason: str) -> None:

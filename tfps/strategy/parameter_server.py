@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import secrets
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,10 +34,9 @@ from tfps.partitioners import Partitioner
 from tfps.placement.plan import Plan
 from tfps.placement.policy import Placement
 from tfps.recovery.guard import Guard
-from tfps.recovery.liveness import ProbePolicy, Verdict
+from tfps.recovery.liveness import ProbePolicy
 from tfps.recovery.recovery import Recovery
 from tfps.recovery.restarts import Restarts
-from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.warm_up import WarmUp
 from tfps.runtime.program.devices import Devices, SeveralDevices
 from tfps.runtime.program.program import Program
@@ -49,10 +46,12 @@ from tfps.strategy.cluster_connections import connections_of
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
+from tfps.strategy.named_job import open_job
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives, Tensor
 from tfps.strategy.recovering import Recovering
 from tfps.strategy.stats import Stats, take_stats
+from tfps.strategy.task_states import task_states
 from tfps.training.progress import ClusterProgbar
 from tfps.training.step_rate import StepRate
 from tfps.training.trainer import Trainer
@@ -86,6 +85,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         recovery: a `tfps.Recovery` lets training go on after a lost parameter server was started
             again; None: a lost one ends it. It may be assigned later, to ``strategy.recovery``.
         restarts: when the job ends for want of workers; `tfps.Restarts()` when None.
+        job: names what the servers hold: the next chief of that name goes on with it, until
+            `close`. ``fresh`` discards it first. None: ``TFPS_JOB_ID``, or one of this chief alone.
 
     Raises:
         ConfigError: arguments or a ``TF_CONFIG`` that cannot work; every mistake, at once.
@@ -119,6 +120,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         batch_callbacks: str = "auto",
         recovery: Recovery | None = None,
         restarts: Restarts | None = None,
+        job: str | None = None,
+        fresh: bool = False,
     ) -> None:
         """Connect to the cluster; the class's documentation describes the arguments."""
         arguments = check_arguments(
@@ -131,6 +134,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             batch_callbacks=batch_callbacks,
             restarts=restarts,
             recovery=recovery,
+            job=job,
+            fresh=fresh,
         )
         self.consistency = arguments.consistency
         self.batch_callbacks = arguments.batch_callbacks
@@ -155,15 +160,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._predictor: Any = None  # while `predict` runs on the workers
         self._progress: ClusterProgbar | None = None  # what shows the epoch that goes on
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
-        job = os.environ.get("TFPS_JOB_ID") or secrets.token_hex(6)
-        self.runtime = Runtime(
-            job=job,
-            cluster=spec,
-            connections=connections,
-            placement=arguments.placement,
-            transport=arguments.transport,
-            mode=arguments.consistency,
-        )
+        self.runtime, self._job = open_job(arguments, connections)
         if warm_up_steps := arguments.consistency.warm_up_steps:
             self.runtime.warm_up = WarmUp(self.runtime, steps=warm_up_steps)
         self.runtime.function_tables.make_room()
@@ -188,7 +185,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._guard = Guard(self.runtime, policy=probe_policy, restarts=arguments.restarts)
         self._recovering: Recovering | None = None
         self.recovery = recovery
-        self._end = End(self, runtime=self.runtime, guard=self._guard)
+        self._end = End(self, runtime=self.runtime, guard=self._guard, is_named=bool(self._job))
 
     @property
     def recovery(self) -> Recovery | None:
@@ -367,26 +364,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     @property
     def tasks(self) -> dict[str, str]:
-        """Each worker and server by its name: "alive", "lost", or "rejoining".
-
-        A worker is rejoining when it answers again but is not taken in yet.
-        """
-        lost = {
-            (task_type, index): self._guard.verdict(task_type, index) is Verdict.LOST
-            for task_type, index, _ in self.cluster.tasks("worker", "ps")
-        }
-        tasks = {
-            f"{task_type} {index}": "lost" if is_lost else "alive"
-            for (task_type, index), is_lost in lost.items()
-        }
-        if self._cluster_coordinator is not None:
-            queue = private.closure_queue(self._cluster_coordinator)
-            kept_out = queue.recalled | queue.barred
-            for index, alive in enumerate(private.alive_workers(self._cluster_coordinator)):
-                if not alive or index in kept_out:
-                    answers = self._guard.verdict("worker", index) is Verdict.ALIVE
-                    tasks[f"worker {index}"] = "rejoining" if answers else "lost"
-        return tasks
+        """Each worker and server by its name: "alive", "lost", or "rejoining" (not taken in)."""
+        return task_states(self)
 
     def _whole_rounds(self, steps: int) -> int:
         """A number of steps that ends with an exchange, of all workers where there are rounds."""
@@ -399,6 +378,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """Work is handed out: probe the tasks from now on, until the strategy is closed."""
         self.runtime.refuse_if_closed()
         WORK.begin()
+        self.runtime.on_layout()
         coordinator = self.coordinator
         self._guard.start(private.closure_queue(coordinator), private.failure_handler(coordinator))
 

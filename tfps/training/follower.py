@@ -37,13 +37,12 @@ class Follower:
     """Runs runs of one of a model's steps and lets Keras's loop follow them.
 
     Keras calls it once per execution, each time asking for some more steps. Workers do not wait
-    for that: they take tickets until the epoch's end, and a call returns as soon as its steps are
-    done. In lock-step each call hands out its own tickets only.
+    for that: they take tickets until the epoch's end, and a call returns when its steps are done.
+    In lock-step each call hands out its own tickets only.
 
     Args:
-        model: the model.
-        strategy: ours.
-        step: ``"train"`` or ``"test"``.
+        model: of this strategy.
+        strategy: ours; ``step`` is ``"train"`` or ``"test"``.
     """
 
     def __init__(self, model: Any, *, strategy: Any, step: str) -> None:

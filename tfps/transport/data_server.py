@@ -181,10 +181,18 @@ class DataServer:
         return fingerprint(self._secret, job=int(job_id))
 
     def _open(self, job_id: np.ndarray, secret: np.ndarray) -> bytes:
-        """Take part in a job; answers the endpoint as JSON."""
+        """Take part in a job; answers the endpoint as JSON.
+
+        Where a chief before has left the job, its connections end, and its loops with them.
+        """
         with self._lock:
-            if int(job_id) not in self._jobs:
-                self._jobs[int(job_id)] = _Job(self._secret or _bytes(secret))
+            before = self._jobs.pop(int(job_id), None)
+            connections = self._of_plan(int(job_id), None)
+            self._jobs[int(job_id)] = _Job(self._secret or _bytes(secret))
+        for connection in connections:
+            connection.close()
+        for loop in before.loops.values() if before else ():
+            loop.retire()
         return self.listener.endpoint(UNKNOWN_HOST).to_json().encode()
 
     def _install(self, job_id: np.ndarray, service: np.ndarray, graph: np.ndarray) -> np.int64:

@@ -285,13 +285,13 @@ class ServerModel:
 
     def open_tickets(self, count: int) -> int:
         ledger = self.open()
-        first: int = decide.open_tickets(ledger, count=count)
+        first: int = decide.open_tickets(ledger, count=count, term=0)
         self.post(ledger)
         return first
 
     def set_limit(self, limit: int) -> None:
         ledger = self.open()
-        ledger.write(self.layout.LIMIT, limit if limit >= 0 else ledger.read(self.layout.NEXT))
+        decide.move_limit(ledger, limit=limit, term=0)
         self.post(ledger)
 
     def tickets(self) -> list[int]:

@@ -127,7 +127,12 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     "remove": (_dismiss, {"worker": WORKER, "leaves": TRUTH, "closed": TRUTH}),
     "evict": (_plainly(decide.evict), {"worker": WORKER, "incarnation": NUMBER}),
     "finish": (_with_alive(decide.finish), {"alive": TRUTH, "worker": WORKER, "ticket": NUMBER}),
-    "open_tickets": (_plainly(decide.open_tickets), {"count": st.integers(0, 1 << 60)}),
+    "open_tickets": (
+        _plainly(decide.open_tickets),
+        {"count": st.integers(0, 1 << 60), "term": NUMBER},
+    ),
+    "move_limit": (_plainly(decide.move_limit), {"limit": NUMBER, "term": NUMBER}),
+    "take_over": (_plainly(decide.take_over), {"term": NUMBER}),
 }
 
 

@@ -101,7 +101,7 @@ def _open(server_ledger: ServerLedger, count: int) -> None:
     def trace(tickets: tf.Tensor) -> list[tf.Tensor]:
         with server_ledger.locked():
             ledger = server_ledger.open()
-            first = decide.open_tickets(ledger, count=tickets)
+            first = decide.open_tickets(ledger, count=tickets, term=0)
             server_ledger.post(ledger)
         return [first]
 

@@ -6,13 +6,14 @@ import hashlib
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfps.bridge.function_table import FunctionTables
 from tfps.cluster import ClusterSpec
+from tfps.consistency.ledger import TERM_INCARNATIONS
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.placement.policy import Newcomer, Placement
@@ -21,7 +22,7 @@ from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.coordinator.server_contents import ServedPlan
+from tfps.runtime.coordinator.server_contents import ServedPlan, VariableRecord
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 
@@ -31,11 +32,17 @@ if TYPE_CHECKING:
     from tfps.runtime.coordinator.warm_up import WarmUp
 
 
+def container_of(job: str) -> str:
+    """What all resources of a job lie in."""
+    return f"tfps_{job}"
+
+
 class Runtime(Storage):
     """What one job owns on the cluster.
 
     Args:
         job: names the container of all resources; two jobs on one cluster never meet.
+        held: for each server, what there is of the job already and is gone on with.
     """
 
     def __init__(
@@ -47,9 +54,12 @@ class Runtime(Storage):
         placement: Placement,
         transport: str = "auto",
         mode: Mode,
+        held: Sequence[Mapping[str, VariableRecord]] | None = None,
     ) -> None:
         self.topology, self.processes = connections.topology, connections.processes
-        super().__init__(container=f"tfps_{job}", servers=self.topology.servers)
+        super().__init__(container=container_of(job), servers=self.topology.servers)
+        for contents, there in zip(self.contents, held or [], strict=False):
+            contents.held = dict(there)
         self.job, self.workers = job, cluster.count("worker")
         self.cluster, self.worker_addresses = cluster, cluster.jobs["worker"]
         self.job_id = int.from_bytes(
@@ -167,6 +177,11 @@ class Runtime(Storage):
         for plan in server.contents.plans.values():
             self.data_plane.install(server, plan)
 
+    def begin_term(self, term: int) -> None:
+        """Hand out incarnations that are newer than those of all chiefs before."""
+        with self._lock:
+            self._incarnations = itertools.count(term * TERM_INCARNATIONS + 1)
+
     def next_incarnation(self, worker: int) -> int:
         """A worker's next incarnation: a number larger than any before in this job."""
         with self._lock:
@@ -228,9 +243,12 @@ class Runtime(Storage):
         """Free everything that this job holds on the servers that answer."""
         if self.closed:
             return
-        self._leave(reason, with_guests=True)
         for server in self.servers:
             server.look()
+        if any(server.is_of_another_chief() for server in self.servers):
+            self.abandon("another chief goes on with its job", answering=True)
+            return
+        self._leave(reason, with_guests=True)
         self.collect()
         local = [self.local_slots, self.local_times]
         local += [] if self.warm_up is None else [self.warm_up.local_slots]

@@ -18,6 +18,7 @@ from tfps.consistency.ledger import Ledger, LedgerLayout
 from tfps.consistency.mode import Mode
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import GraphLedger, ServerLedger
+from tfps.errors import ChiefReplaced
 from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, never
 from tfps.runtime.coordinator.server_contents import ServerContents
@@ -68,8 +69,10 @@ class Server:
         gates: list[Membership] = [self.gate] if self.rounds is None else [self.gate, self.rounds]
         self.membership: Membership = Memberships(gates)
         self.control: ControlLine = self.open_line()
-        self._open = self._decides(decide.open_tickets, "count")
-        self._limit = self._decides(self._move_limit, "limit")
+        self.term = 0  # of the chief, which is this process
+        self._take_over = self._decides(decide.take_over, "term")
+        self._open = self._decides(decide.open_tickets, "count", "term")
+        self._limit = self._decides(decide.move_limit, "limit", "term")
         self._withdraw = self._decides(issuing.withdraw, "ticket")
         self._evict = self._decides(
             self._let_out, "worker", "incarnation", then=self.membership.leave
@@ -119,14 +122,36 @@ class Server:
 
     def open_tickets(self, count: int) -> int:
         """Open the tickets of a run; answers the first."""
-        first = int(self._open(count)[0])
+        first = self._obeyed(self._open(count, self.term))
         self.limit = first + count
         return first
 
     def set_limit(self, limit: int) -> int:
         """Hand out tickets below a number only; answers the number that would come next."""
+        upcoming = self._obeyed(self._limit(limit, self.term))
         self.limit = limit
-        return int(self._limit(limit)[0])
+        return upcoming
+
+    def take_over(self, term: int) -> None:
+        """Make this process the chief that the server obeys.
+
+        Raises:
+            ChiefReplaced: there is a newer one.
+        """
+        self.term = self._obeyed(self._take_over(term))
+
+    def is_of_another_chief(self) -> bool:
+        """Whether the server, if it is there, obeys a newer chief than this process."""
+        return self.lost is None and bool(self.cells()[self.layout.TERM] != self.term)
+
+    def _obeyed(self, answer: list[np.ndarray[Any, Any]]) -> int:
+        number = int(answer[0])
+        if number == decide.REPLACED:
+            raise ChiefReplaced(
+                f"another chief goes on with this job, and ps {self.index} obeys that one. This "
+                "script can do nothing more with it; let it end, and one chief have the job"
+            )
+        return number
 
     def halt(self) -> int:
         """Hand out no new ticket; those that came back are still handed out. Answers the next."""
@@ -185,11 +210,6 @@ class Server:
             return [tf.cast(answer, tf.int64)]
 
         return self.control.function(trace, arguments=len(names))
-
-    def _move_limit(self, ledger: Ledger, *, limit: tf.Tensor) -> tf.Tensor:
-        upcoming = ledger.read(self.layout.NEXT)
-        ledger.write(self.layout.LIMIT, tf.where(limit >= 0, limit, upcoming))
-        return upcoming
 
     def _let_out(
         self, ledger: GraphLedger, *, worker: tf.Tensor, incarnation: tf.Tensor

@@ -43,6 +43,7 @@ class ServerContents:
         records: the resources, the oldest first; of variables how they are made, None: others are
             made by whoever opens them.
         plans: the services, by the number of their plan.
+        held: of a job that goes on, the variables that are there and that nobody has opened.
         is_lost: the server answers no more; what is freed is only forgotten.
         variables: made here, by name, as long as somebody refers to them; no mirrors.
     """
@@ -54,15 +55,19 @@ class ServerContents:
             weakref.WeakValueDictionary()
         )
         self.records: dict[NamedResource, VariableRecord | None] = {}
+        self.held: dict[str, VariableRecord] = {}
 
     def create(
         self, kind: type[V], initial_value: Any, *, in_checkpoints: bool = False, **options: Any
     ) -> V:
-        """Make a variable on the server.
+        """Make a variable on the server, or open it where the job goes on with it.
 
         When one that is ``in_checkpoints`` is made again its value is restored, so how it began is
         nobody's concern.
         """
+        there = self.held.pop(options["shared_name"], None)
+        if there is not None:
+            options["there"] = (there.shape, there.dtype)
         variable = kind(initial_value, device=self.device, container=self.container, **options)
         self.variables[variable.shared_name] = variable
         self.add_variable(variable, initial_value=None if in_checkpoints else initial_value)

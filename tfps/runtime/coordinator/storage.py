@@ -32,6 +32,7 @@ class Storage:
         self.container, self._servers = container, tuple(servers)
         self.contents = [ServerContents(device=d, container=container) for d in servers]
         self.on_access: Callable[[], None] = lambda: None
+        self.on_layout: Callable[[], None] = lambda: None  # before what was moved is freed
         self.layouts = 0  # how often variables were moved; what was traced before is out of date
         self._names = ResourceNames()
         self._views: dict[str, View] = {}
@@ -57,6 +58,10 @@ class Storage:
         views = [view for name, view in self._views.copy().items() if name not in forgotten]
         return Plan(servers=len(self._servers), views=tuple(views))
 
+    def views_on(self, server: int) -> dict[str, View]:
+        """Where the variables of a server lie, by their resources' names."""
+        return {name: view for name, view in self._views.copy().items() if view.server == server}
+
     def create_variable(
         self,
         initial_value: Any,
@@ -80,6 +85,8 @@ class Storage:
             self._drop(shared_name)
         else:
             shared_name = self._names.of(path, kind=VARIABLES if planned else BOOKKEEPING)
+            # Where the job has it, whatever the placement says of a program that is built again.
+            device = next((c.device for c in self.contents if shared_name in c.held), device)
         variable = self._create(
             ServerVariable,
             initial_value,
@@ -166,6 +173,7 @@ class Storage:
             ones = functools.partial(tf.ones, slab.shape, slab.dtype)
             self.contents[self.index_of(device)].add_variable(slab, initial_value=ones)
         views = []
+        shared_names = [variable.shared_name for variable in variables]
         for old, member in zip(variables, layout.members, strict=True):
             view = ViewVariable(slab, member=member, replaces=old)
             self._finalizers.pop(old.shared_name).detach()
@@ -175,8 +183,10 @@ class Storage:
                 self._views[old.shared_name] = dataclasses.replace(
                     planned, slab=slab.shared_name, offset_items=member.offset_items
                 )
-            self.free(old)
             views.append(view)
+        self.on_layout()
+        for shared_name in shared_names:
+            self._free(shared_name)
         return slab, views
 
     def mirror(self, variable: ServerVariable, devices: tuple[str, ...]) -> None:

@@ -1,0 +1,64 @@
+"""A server obeys one chief at a time: the newest that has taken the job over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.consistency.ledger_model import ServerModel
+from tfps.consistency import ledger as decide
+from tfps.consistency.ledger import REPLACED, TERM_INCARNATIONS
+
+CHIEFS = st.integers(1, 4)
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["take over", "open", "limit"]), CHIEFS, st.integers(0, 9)),
+    max_size=20,
+)
+
+
+def _decided(server: ServerModel, decision: Callable[..., Any], **arguments: int) -> int:
+    ledger = server.open()
+    answer = int(decision(ledger, **arguments))
+    server.post(ledger)
+    return answer
+
+
+@given(acts=ACTS)
+def test_the_newest_chief_alone_is_obeyed(acts: list[tuple[str, int, int]]) -> None:
+    server = ServerModel(index=0, workers=2, calls=(True,))
+    layout, obeyed = server.layout, 0
+    for act, term, number in acts:
+        before = list(server.cells)
+        if act == "take over":
+            answer = _decided(server, decide.take_over, term=term)
+            assert answer == (term if term > obeyed else REPLACED)
+            obeyed = max(obeyed, term)
+            continue
+        if act == "open":
+            answer = _decided(server, decide.open_tickets, term=term, count=number)
+        else:
+            answer = _decided(server, decide.move_limit, term=term, limit=number)
+        if term == obeyed:
+            assert answer == before[layout.NEXT]
+            expected = number if act == "limit" else answer + number
+            assert server.cells[layout.LIMIT] == expected
+        else:
+            assert answer == REPLACED
+            assert server.cells[layout.SCRATCH + 1 :] == before[layout.SCRATCH + 1 :]
+
+
+@given(term=st.integers(1, 1 << 20), before=st.integers(1, TERM_INCARNATIONS - 1))
+def test_a_worker_of_the_chief_before_stays_out(term: int, before: int) -> None:
+    """Also one that has not joined yet; a worker of the new chief comes in."""
+    server = ServerModel(index=0, workers=2, calls=(True,))
+    old = (term - 1) * TERM_INCARNATIONS + before
+    assert _decided(server, decide.enter, worker=0, incarnation=old)
+    for worker in (0, 1):
+        server.evict(worker, term * TERM_INCARNATIONS)
+        assert not _decided(server, decide.enter, worker=worker, incarnation=old)
+        assert _decided(
+            server, decide.enter, worker=worker, incarnation=term * TERM_INCARNATIONS + 1
+        )

@@ -1,0 +1,69 @@
+"""The job of a strategy: one of its own, or a named one that the servers may hold already."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import weakref
+from typing import Any
+
+from tfps.cluster import ClusterSpec
+from tfps.errors import ConfigError
+from tfps.recovery.job_record import JobRecord
+from tfps.recovery.succession import Estate, NamedJob
+from tfps.runtime.coordinator.connections import Connections
+from tfps.runtime.coordinator.runtime import Runtime, container_of
+from tfps.strategy.arguments import Arguments
+
+JOB_VARIABLE = "TFPS_JOB_ID"
+
+# Those of this process, by name and servers: its own chief cannot be asked whether it is there.
+_OPEN: weakref.WeakValueDictionary[tuple[str, ...], Runtime] = weakref.WeakValueDictionary()
+
+
+def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, NamedJob | None]:
+    """Make the job of a strategy, or go on with the one that the servers hold.
+
+    Raises:
+        ConfigError: the job is in use, or is another one than this strategy's.
+        ChiefReplaced: another chief has taken the job over at the same moment.
+    """
+    spec, name = arguments.spec, arguments.job or os.environ.get(JOB_VARIABLE)
+    options: dict[str, Any] = {
+        "cluster": spec,
+        "connections": connections,
+        "placement": arguments.placement,
+        "transport": arguments.transport,
+        "mode": arguments.consistency,
+    }
+    if not name:
+        return Runtime(job=secrets.token_hex(6), **options), None
+    key = (name, *spec.jobs["ps"])
+    before = _OPEN.get(key)
+    if before is not None and not before.closed:
+        raise ConfigError(
+            f"job: {name!r} is in use by another strategy of this process; close that one first, "
+            "or give this job another name"
+        )
+    record = _record(arguments, spec)
+    estate = Estate(container=container_of(name), devices=connections.topology.servers)
+    if arguments.fresh:
+        estate.discard()
+    held = None
+    if estate.is_there:
+        estate.check(record, job=name)
+        held = estate.take_apart()
+    runtime = _OPEN[key] = Runtime(job=name, held=held, **options)
+    job = NamedJob(runtime, record, estate=estate)
+    job.begin()
+    runtime.on_layout = job.note
+    return runtime, job
+
+
+def _record(arguments: Arguments, spec: ClusterSpec) -> JobRecord:
+    return JobRecord(
+        chief=spec.address("chief", 0) if "chief" in spec.jobs else "",
+        workers=len(spec.jobs["worker"]),
+        servers=len(spec.jobs["ps"]),
+        consistency=str(arguments.consistency),
+    )
