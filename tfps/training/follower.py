@@ -382,8 +382,7 @@ class Follower:
         with private.placed_on(self._strategy.runtime.topology.chief):
             known = results.compute([v._value.read_value() for v in program.metrics])
         reported = {id(spec) for spec in program.numeric_outputs}
-        values: list[Any] = []
-        offset = 0
+        values, offset = list[Any](), 0
         for position, spec in enumerate(tf.nest.flatten(outputs)):
             value = None
             if id(spec) in reported:
