@@ -16,9 +16,12 @@ CAUGHT_AS = {
     errors.PortInUse: OSError,
     errors.TaskFailed: errors.ClusterError,
     errors.StrategyClosed: errors.ClusterError,
+    errors.ChiefReplaced: errors.ClusterError,
     errors.BackendError: ImportError,
     errors.DataError: ValueError,
     errors.CheckpointError: ValueError,
+    errors.CheckpointDamaged: errors.CheckpointError,
+    errors.CheckpointNotSaved: OSError,
     errors.UnsupportedError: NotImplementedError,
     errors.ProtocolError: RuntimeError,
 }

@@ -38,6 +38,7 @@ class BatchKeeper:
         self._batches, self._most_open = batches, 2 * period_steps
         self._until_seen = until_seen
         self._closed: collections.deque[int] = collections.deque()  # not seen by the chief
+        self._passed = 0  # how many were closed before these
         self._next = 0
         self._kept: dict[int, Any] = {}
         self._asked: dict[int, collections.deque[int]] = {}
@@ -73,20 +74,31 @@ class BatchKeeper:
         with self._lock:
             for number in (*self._owner, *self._closed):
                 self._kept.pop(number, None)
-            self._closed.clear()
+            self._pass_over()
             self._owner.clear()
             self._asked.clear()
 
     @property
     def closed(self) -> int:
-        """How many batches wait for the chief to see their tickets closed."""
-        return len(self._closed)
-
-    def are_seen(self, count: int) -> None:
-        """The chief has seen the first of those closed."""
+        """How many batches had their tickets closed, up to now."""
         with self._lock:
-            for _ in range(min(count, len(self._closed))):
+            return self._passed + len(self._closed)
+
+    def are_seen(self, closed: int) -> None:
+        """The chief has seen that the tickets of so many are closed."""
+        with self._lock:
+            while self._passed < closed and self._closed:
                 self._kept.pop(self._closed.popleft(), None)
+                self._passed += 1
+
+    def on_server_return(self) -> None:
+        """What the chief has not seen closed is open again: it is asked for once more."""
+        with self._lock:
+            self._pass_over()
+
+    def _pass_over(self) -> None:
+        self._passed += len(self._closed)
+        self._closed.clear()
 
     @property
     def drawn(self) -> int:

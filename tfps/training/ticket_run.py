@@ -20,7 +20,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
 from tfps.runtime.coordinator.worker_error import servers_error
 from tfps.runtime.worker.visit import closure_control
-from tfps.training.feeder import Feeder
+from tfps.training.feeder import BatchKeeper, Feeder
 from tfps.training.invitations import Invitations
 from tfps.training.step_rate import StepRate
 
@@ -66,7 +66,7 @@ class TicketRun:
         )
         server = runtime.ticket_server
         self.cells, *_ = compiled.servers[0].report(reset=True)
-        self.first = server.open_tickets(0)
+        self.first, self._starts = server.open_tickets(0), server.starts
         self._steps = UNLIMITED_TICKETS if tickets is None else tickets
         self._end = self.first + self._periods(self._steps)
         self._completed_before = int(self.cells[server.layout.COMPLETED])
@@ -103,7 +103,9 @@ class TicketRun:
     def _send_out(self) -> None:
         """One closure per worker; each ends when it finds no ticket."""
         self.running = True
-        self._compiled.source.on_drained()
+        # A server that was started anew may hand out again what had been closed.
+        if self._runtime.ticket_server.starts == self._starts:
+            self._compiled.source.on_drained()
         if self._compiled.program.schedule.in_rounds:
             alive = private.alive_workers(self._coordinator)
             self._runtime.membership.evict_all()  # those of scheduled functions just before
@@ -194,8 +196,7 @@ class TicketRun:
     def sample(self) -> None:
         """Read progress, metric totals and outputs from the ticket server."""
         server = self._runtime.ticket_server
-        source: object = self._compiled.source
-        keeper = source.keeper if isinstance(source, Feeder) else None
+        keeper = self._keeper
         while True:
             starts, closed = server.starts, 0 if keeper is None else keeper.closed
             report = self._compiled.servers[0].report()
@@ -211,8 +212,15 @@ class TicketRun:
         by_worker = [int(self.cells[layout.steps(worker)]) for worker in range(layout.workers)]
         self.rate.count(self.completed, now_s=self.sampled_s, by_worker=by_worker)
 
+    @property
+    def _keeper(self) -> BatchKeeper | None:
+        source: object = self._compiled.source
+        return source.keeper if isinstance(source, Feeder) else None
+
     def write_totals(self) -> None:
         """Write the totals of the latest sample to a ticket server that was started anew."""
+        if self._keeper is not None:
+            self._keeper.on_server_return()
         reports = self._compiled.servers[0].reports
         if reports is not None:
             reports.write(self.metrics, self.outputs)

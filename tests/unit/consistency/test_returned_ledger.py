@@ -17,7 +17,7 @@ WORKERS, TICKETS, WINDOW = 3, 12, 64
 LAYOUT = LedgerLayout(WORKERS)
 
 
-class Books:
+class PlainLedger:
     """A ledger of plain numbers."""
 
     def __init__(self, cells: list[int] | None = None) -> None:
@@ -37,28 +37,28 @@ class Job:
     """Workers that take tickets, compute and push, with one server that hands them out."""
 
     def __init__(self) -> None:
-        self.books = Books()
+        self.ledger = PlainLedger()
         self.closed: list[int] = []
         self.incarnations = dict.fromkeys(range(WORKERS), 0)
         self.held = dict.fromkeys(range(WORKERS), -1)
-        self.books.do(decide.open_tickets, count=TICKETS)
+        self.ledger.do(decide.open_tickets, count=TICKETS, term=0)
 
     def step(self, worker: int) -> None:
         """A worker joins, or pushes the ticket that it holds and gets the next one."""
         if not self.incarnations[worker]:
             self.incarnations[worker] = max(self.incarnations.values()) + 1
-            self.books.do(decide.enter, worker=worker, incarnation=self.incarnations[worker])
+            self.ledger.do(decide.enter, worker=worker, incarnation=self.incarnations[worker])
             self._issue(worker, pushed=-1)
             return
-        pushed, unclosed = self.held[worker], self.books.cells[LAYOUT.unclosed(worker)]
-        if self.books.do(
+        pushed, unclosed = self.held[worker], self.ledger.cells[LAYOUT.unclosed(worker)]
+        if self.ledger.do(
             decide.close, alive=True, worker=worker, ticket=unclosed, steps=1, examples=4
         ):
             self.closed.append(unclosed)
         self._issue(worker, pushed=pushed)
 
     def _issue(self, worker: int, *, pushed: int) -> None:
-        grant = self.books.do(issuing.issue, alive=True, worker=worker, pushed=pushed)
+        grant = self.ledger.do(issuing.issue, alive=True, worker=worker, pushed=pushed)
         self.held[worker] = grant.ticket
 
 
@@ -68,39 +68,39 @@ def test_each_ticket_is_closed_once(before: list[int], more: int) -> None:
     job = Job()
     for worker in before:
         job.step(worker)
-    seen, closed = list(job.books.cells), list(job.closed)
+    seen, closed = list(job.ledger.cells), list(job.closed)
     for worker in range(more):
         job.step(worker)
     again = Job()
-    again.books = Books(
+    again.ledger = PlainLedger(
         returned_ledger(
             LAYOUT, living=None, seen=seen, incarnations=job.incarnations, limit=TICKETS
         )
     )
     again.closed = closed
     latest = max([*job.incarnations.values(), 0])
-    assert again.books.cells[LAYOUT.ACTIVE_WORKERS] == 0
+    assert again.ledger.cells[LAYOUT.ACTIVE_WORKERS] == 0
     for worker in range(WORKERS):
         again.incarnations[worker] = latest + 1 + worker
-        assert again.books.do(decide.enter, worker=worker, incarnation=latest + 1 + worker)
+        assert again.ledger.do(decide.enter, worker=worker, incarnation=latest + 1 + worker)
         again._issue(worker, pushed=-1)
     for _ in range(TICKETS + 2):
         for worker in range(WORKERS):
             again.step(worker)
     assert sorted(again.closed) == list(range(TICKETS))
-    assert again.books.cells[LAYOUT.COMPLETED] == TICKETS
-    assert again.books.cells[LAYOUT.EXAMPLES] == 4 * TICKETS
+    assert again.ledger.cells[LAYOUT.COMPLETED] == TICKETS
+    assert again.ledger.cells[LAYOUT.EXAMPLES] == 4 * TICKETS
 
 
 def test_an_older_incarnation_stays_out() -> None:
     living = LAYOUT.blank()
     living[LAYOUT.incarnation(0)], living[LAYOUT.VERSION] = 5, 30
     cells = returned_ledger(LAYOUT, living=living, seen=None, incarnations={0: 4, 1: 7})
-    books = Books(cells)
+    ledger = PlainLedger(cells)
     assert cells[LAYOUT.VERSION] == 30
-    assert not books.do(decide.enter, worker=0, incarnation=5)
-    assert not books.do(decide.enter, worker=1, incarnation=7)
-    assert books.do(decide.enter, worker=1, incarnation=8)
+    assert not ledger.do(decide.enter, worker=0, incarnation=5)
+    assert not ledger.do(decide.enter, worker=1, incarnation=7)
+    assert ledger.do(decide.enter, worker=1, incarnation=8)
 
 
 def test_a_halted_run_stays_halted() -> None:

@@ -109,6 +109,7 @@ def test_what_a_strategy_refuses_is_refused_before_in_its_words(
             transport=config.transport.carrier,
             batch_callbacks="auto",
             restarts=None,
+            recovery=None,
         )
         found = problems_of(check_settings, None, [*overrides, *sizes])
     # A strategy that lists several mistakes names the sources of them in the sentences.

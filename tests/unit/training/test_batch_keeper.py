@@ -172,3 +172,17 @@ def test_a_batch_stays_until_the_chief_has_seen_its_ticket_closed() -> None:
     keeper.are_seen(seen)
     assert keeper.get(3, worker=3) is None
     assert keeper.get(4, worker=3) == 4
+
+
+def test_what_the_chief_has_not_seen_closed_is_asked_for_again_when_the_server_returns() -> None:
+    keeper = BatchKeeper(itertools.count(), until_seen=True)
+    for number in range(6):
+        assert keeper.get(number, worker=1) == number
+    before = keeper.closed
+    keeper.on_server_return()
+    keeper.are_seen(before)
+    assert [keeper.get(number, worker=2) for number in range(6)] == list(range(6))
+    assert keeper.closed == before + 4
+    keeper.are_seen(keeper.closed)
+    assert keeper.get(3, worker=3) is None
+    assert keeper.get(4, worker=3) == 4
