@@ -93,7 +93,10 @@ def test_a_missed_aim_is_listed_with_its_reason_in_the_place_of_older_ones(
     pages: Any, tmp_path: Path
 ) -> None:
     run = a_run(next(k for k in BENCHMARKS if k.name == "scaling"), tmp_path)
-    assert "[many workers](scaling.md)" in (pages.folder / "aims.md").read_text()
+    page = pages.folder / "aims.md"
+    older = "| [many workers](scaling.md) | share of 16 times one worker | 0.95 | 0.9 | old |\n"
+    placement = "| [placement](placement.md)"
+    page.write_text(page.read_text().replace(placement, older + placement, 1))
     taken(pages, run)
     (missed,) = pages.without_reason()
     benchmark, _, bar = missed.partition(": ")
@@ -102,7 +105,7 @@ def test_a_missed_aim_is_listed_with_its_reason_in_the_place_of_older_ones(
     (pages.folder / "data/reasons.json").write_text(json.dumps(reasons))
     taken(pages, run)
     assert pages.without_reason() == []
-    aims = (pages.folder / "aims.md").read_text()
+    aims = page.read_text()
     assert "[many workers](scaling.md)" not in aims
     assert f"| [scaling](scaling.md) | {bar} | at least 0.95 | 0.333 | chiefs that answer" in aims
     assert "[placement](placement.md)" in aims
