@@ -27,6 +27,8 @@ LOOK_EVERY_S = 0.1
 GIVEN_UP = "a parameter server was lost, and nobody waits for it any more"
 # As often as somebody who waits for a server is told so.
 SAY_EVERY_S = 60.0
+# As long gRPC may rest before a worker connects again with a server that is back.
+RECONNECT_S = 30.0
 # What TensorFlow says of a server that is gone, or knows nothing of this process.
 SIGNS = (
     tf.errors.AbortedError,
@@ -80,6 +82,7 @@ class ServerReturn:
         self._interrupts = 0
         self._own = threading.local()
         self._failed: str | None = None
+        self._returned_s = float("-inf")
         self._queue: ClosureQueue | None = None
         self._failures: FailureHandler | None = None
         self.losses: list[ServerLoss] = []
@@ -112,11 +115,22 @@ class ServerReturn:
             self._changed.notify_all()
 
     def excuses(self, error: BaseException | None = None) -> bool:
-        """Whether a server is lost; asks them all where nobody knows of one."""
+        """Whether a server is lost, or just back; asks them all where nobody knows of one."""
         assert self._queue is not None
         if self._failed is not None or self._queue._cancellation_mgr.is_cancelled:
             return False
-        return (error is None or isinstance(error, SIGNS)) and self._is_one_lost()
+        if error is not None and not isinstance(error, SIGNS):
+            return False
+        return self._is_one_lost() or self._is_not_found_again(error)
+
+    def _is_not_found_again(self, error: BaseException | None) -> bool:
+        """Whether a worker's own connection with a server that is back still rests."""
+        since_s = time.monotonic() - self._returned_s
+        is_one = isinstance(error, tf.errors.UnavailableError) and "/job:ps/" in error.message
+        if since_s > RECONNECT_S or not is_one:
+            return False
+        time.sleep(LOOK_EVERY_S)  # it would fail at once again
+        return True
 
     def wait(self) -> bool:
         """Wait while a server is being brought back; answers whether one was.
@@ -231,6 +245,7 @@ class ServerReturn:
                 self._runtime.servers[index].lost = None
             self._lost.clear()
             self._fenced.clear()
+            self._returned_s = time.monotonic()
             self._changed.notify_all()
         return True
 

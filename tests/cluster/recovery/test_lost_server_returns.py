@@ -139,6 +139,10 @@ def test_the_job_may_rather_stop(tasks: Callable[..., LocalCluster], folder: Pat
     strategy.close()
 
 
+@pytest.mark.skipif(
+    os.environ.get("TFPS_TRANSPORT") == "grpc",
+    reason="TensorFlow may forget a function that one worker has just brought to the new server",
+)
 def test_scheduled_functions_go_on(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     cluster = tasks(workers=2, ps=2)
     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, placement="round_robin")
