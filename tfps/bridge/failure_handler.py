@@ -38,7 +38,7 @@ class UnknownHealth:
         return False
 
 
-class ServerReturn(Protocol):
+class LostServers(Protocol):
     """Who brings parameter servers back that were lost, while no closure runs."""
 
     def enter(self) -> None:
@@ -99,7 +99,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         self.left_out: frozenset[int] = frozenset()
         self.connects = False
         self.health: WorkerHealth = UnknownHealth()
-        self.servers: ServerReturn = NoReturn()
+        self.servers: LostServers = NoReturn()
         self._addresses = _addresses(server_def, "worker")
         self._servers = _addresses(server_def, "ps")
         super().__init__(server_def, cluster)  # starts the thread

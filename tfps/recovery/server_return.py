@@ -100,7 +100,7 @@ class ServerReturn:
         return updates_lost(self.losses)
 
     def enter(self) -> None:
-        """A closure begins; see `tfps.bridge.failure_handler.ServerReturn`."""
+        """A closure begins; see `tfps.bridge.failure_handler.LostServers`."""
         with self._changed:
             if not self._is_settled():
                 raise tf.errors.UnavailableError(None, None, self._failed or GIVEN_UP)
