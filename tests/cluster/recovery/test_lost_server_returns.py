@@ -141,7 +141,7 @@ def test_the_job_may_rather_stop(tasks: Callable[..., LocalCluster], folder: Pat
 
 @pytest.mark.skipif(
     os.environ.get("TFPS_TRANSPORT") == "grpc",
-    reason="TensorFlow may forget a function that one worker has just brought to the new server",
+    reason="the new server may not know a component function, for a cause that is not known",
 )
 def test_scheduled_functions_go_on(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     cluster = tasks(workers=2, ps=2)
