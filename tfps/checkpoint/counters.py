@@ -29,7 +29,7 @@ def counters_of(layout: LedgerLayout, all_cells: Sequence[np.ndarray[Any, Any]])
     )
 
 
-def entries_of(layout: LedgerLayout, counters: Counters, *, servers: int) -> list[dict[int, int]]:
+def cells_of(layout: LedgerLayout, counters: Counters, *, servers: int) -> list[dict[int, int]]:
     """The cells to write on each server, so that its counts go on.
 
     With as many servers as there were, each takes over its own. With another number all take over
@@ -43,11 +43,11 @@ def entries_of(layout: LedgerLayout, counters: Counters, *, servers: int) -> lis
         servers: how many there are now.
     """
     same = servers == len(counters.versions)
-    entries = []
+    cells = []
     for server in range(servers):
         at = server if same else 0
         staleness = counters.staleness[at]
-        entries.append(
+        cells.append(
             {
                 layout.VERSION: counters.versions[at] if same else min(counters.versions),
                 layout.DROPPED: counters.gradients_dropped[at],
@@ -58,7 +58,7 @@ def entries_of(layout: LedgerLayout, counters: Counters, *, servers: int) -> lis
                 },
             }
         )
-    return entries
+    return cells
 
 
 def _staleness(layout: LedgerLayout, cells: np.ndarray[Any, Any]) -> dict[int, int]:

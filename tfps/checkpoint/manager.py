@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfps.checkpoint.commit import MARKER, Folder
 from tfps.checkpoint.contents import Contents, contents_of
-from tfps.checkpoint.counters import counters_of, entries_of
+from tfps.checkpoint.counters import cells_of, counters_of
 from tfps.checkpoint.fallback import newest_sound
 from tfps.checkpoint.file_error import writing_into
 from tfps.checkpoint.manifest import Manifest
@@ -331,9 +331,9 @@ class CheckpointManager:
                 fill(contents, manifest, folder, servers=parts)
                 if optimizer and manifest.counters is not None:
                     layout = runtime.ticket_server.layout
-                    entries = entries_of(layout, manifest.counters, servers=len(parts))
+                    cells = cells_of(layout, manifest.counters, servers=len(parts))
                     in_parallel(
-                        [partial(p.write_cells, e) for p, e in zip(parts, entries, strict=True)]
+                        [partial(p.write_cells, e) for p, e in zip(parts, cells, strict=True)]
                     )
         if optimizer:
             update = strategy._update_of(self.model.optimizer)

@@ -91,7 +91,7 @@ class ServerRestore:
         """What this one has left does nothing from now on."""
         self._fence(self._number + 1)
 
-    def write_cells(self, entries: Mapping[int, int]) -> None:
+    def write_cells(self, cells: Mapping[int, int]) -> None:
         """Write cells of the server's ledger."""
 
         def trace(number: tf.Tensor, cells: tf.Tensor, values: tf.Tensor) -> list[tf.Tensor]:
@@ -101,9 +101,9 @@ class ServerRestore:
 
             return [self._if_current(number, write)]
 
-        vector = tf.TensorSpec([len(entries)], tf.int64)
+        vector = tf.TensorSpec([len(cells)], tf.int64)
         arguments = [tf.TensorSpec([], tf.int64), vector, vector]
-        arrays = [np.array(list(part), np.int64) for part in (entries.keys(), entries.values())]
+        arrays = [np.array(list(part), np.int64) for part in (cells.keys(), cells.values())]
         self._line.function(trace, arguments=arguments)(self._number, *arrays)
 
     def _trace_fence(self, number: tf.Tensor) -> list[tf.Tensor]:
