@@ -19,7 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = "test,lint,bench,docs"
+EXTRAS = "test,lint,bench,docs,recommender"
 HEADER = """\
 # Locked versions, for Python {versions}; written by .ci/lock.py, not by hand.
 """

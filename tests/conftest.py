@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections import Counter, defaultdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 from hypothesis import settings
 
 from tfps import pytest_plugin
-from tfps.testing import OneProcess
-
-# Before any test module is imported: some use TensorFlow while they are collected, which fixes what
-# the tests of one process need. A cluster's chief has more devices than it uses, then.
-OneProcess.reserve(workers=3, ps=2)
 
 # pytest-timeout ends what hangs; a busy machine makes single examples slow.
 settings.register_profile("tfps", deadline=None)
@@ -80,11 +75,13 @@ def _leave_variants_to_test_all(items: list[pytest.Item]) -> None:
 def _group(path: Path) -> str:
     """What stays in one process of pytest-xdist where there are several, in its order.
 
-    A folder of tests shares a cluster of one process, or module by module one of several; commands
-    are processes of their own, and a file of them shares what it has run.
+    A folder of tests shares a cluster of one process, or module by module one of several. A file is
+    enough where no more is shared: commands are processes of their own, and each file that compares
+    numbers has a strategy of its own.
     """
     parts = path.relative_to(TESTS).parts
-    return "/".join(parts if parts[0] == "integration" else parts[:2])
+    by_file = parts[0] == "integration" or parts[:2] == ("unit", "numbers")
+    return "/".join(parts if by_file else parts[:2])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -106,11 +103,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _place(item: pytest.Item, sizes: Counter[str]) -> tuple[int, bool, int, str]:
     """Long groups first, so that no process is left with one while the others have ended.
 
-    Those of many tests are long; benchmarks are, with one or two.
+    Those of many tests are long; so are benchmarks, and whole jobs that are the one test of a file.
     """
-    group = _group(item.path)
-    is_benchmark = group.startswith("integration/bench")
-    return LEVELS.index(_level(item)), not is_benchmark, -sizes[group], group
+    group, level = _group(item.path), LEVELS.index(_level(item))
+    is_whole_job = group.startswith("integration/") and sizes[group] <= 1
+    is_first = is_whole_job or group.startswith("integration/bench")
+    return level, not is_first, -sizes[group], group
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -118,7 +116,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--quickly",
         action="store_true",
         help="leave TensorFlow's tuning of inputs out of the tests, and on clusters its "
-        "optimization of graphs; what runs as a command has both all the same",
+        "optimization of graphs; what runs as a command has both all the same, but for the long "
+        "script of the pages",
     )
 
 
@@ -129,6 +128,8 @@ def _leave_inputs_as_they_are(dataset: Any) -> Any:
     busy machine that one sleeps again, until it would have tuned next: as long as the iterator has
     lived.
     """
+    import tensorflow as tf
+
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
@@ -141,16 +142,41 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not config.pluginmanager.is_registered(pytest_plugin):
         config.pluginmanager.register(pytest_plugin, "tfps")
-    if config.getoption("quickly"):
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A shell lets what it starts in the background ignore Ctrl-C, and its children with it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not _only_hands_out_tests(config):
+        _prepare_tensorflow(quickly=config.getoption("quickly"))
+
+
+def _only_hands_out_tests(config: pytest.Config) -> bool:
+    """Whether other processes run the tests: this one would import what it never uses."""
+    runs_tests = hasattr(config, "workerinput")
+    return not runs_tests and bool(config.getoption("numprocesses", None))
+
+
+def _prepare_tensorflow(*, quickly: bool) -> None:
+    """Before any test module is imported: some use TensorFlow while they are collected.
+
+    That fixes what the tests of one process need. A cluster's chief has more devices than it uses,
+    then.
+    """
+    import tensorflow as tf
+
+    from tfps.testing import OneProcess
+
+    OneProcess.reserve(workers=3, ps=2)
+    if quickly:
         # What every iterator asks of its dataset, here and where it is traced for a worker.
         tf.data.Dataset._apply_debug_options = _leave_inputs_as_they_are
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    sizes = Counter(_group(item.path) for item in items)
     for item in items:
         item.add_marker(_level(item))
     _leave_variants_to_test_all(items)
+    quick = [item for item in items if item.get_closest_marker("slow") is None]
+    sizes = Counter(_group(item.path) for item in quick)
     items.sort(key=lambda item: _place(item, sizes))
 
 

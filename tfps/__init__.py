@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from tfps.launch.local_cluster import LocalCluster
     from tfps.recovery.recovery import Recovery
     from tfps.recovery.restarts import Restarts
+    from tfps.strategy.attach import attach
+    from tfps.strategy.attachment import Attachment
     from tfps.strategy.coordinator import ClusterCoordinator
     from tfps.strategy.parameter_server import ParameterServerStrategy
     from tfps.training.shards import Shards
 
 _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
+    "Attachment": "tfps.strategy.attachment",
     "BoundedStaleness": "tfps.consistency.modes",
     "CheckpointManager": "tfps.checkpoint.manager",
     "ClusterCoordinator": "tfps.strategy.coordinator",
@@ -46,12 +49,14 @@ _HOMES = {
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
+    "attach": "tfps.strategy.attach",
 }
 # What a project on another backend of Keras may use: pytest has the plugin in all of them.
 _ON_ANY_BACKEND = ("errors", "testing")
 
 __all__ = [
     "Asynchronous",
+    "Attachment",
     "BoundedStaleness",
     "CheckpointManager",
     "ClusterCoordinator",
@@ -65,6 +70,7 @@ __all__ = [
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",
     "Synchronous",
+    "attach",
     "callbacks",
     "checkpoint",
     "errors",

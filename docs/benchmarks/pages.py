@@ -27,6 +27,8 @@ from tfps.bench.checkpoint import TITLES as CHECKPOINT_TITLES
 from tfps.bench.contestants import CONTESTANTS
 from tfps.bench.modes import ALL_MODES, COUNTED, TITLES
 from tfps.bench.placement import WAYS
+from tfps.bench.recovery import MOMENTS
+from tfps.bench.recovery import TITLES as RECOVERY_TITLES
 from tfps.bench.table import number_text
 from tfps.bench.throughput_rows import ROWS
 from tfps.bench.throughput_shapes import shape_at
@@ -178,6 +180,26 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
             ),
             lambda entry: {WAYS[entry["way"]].title: f"{entry['bytes_imbalance']:.2f}"},
         )
+    ],
+    "recovery": [
+        ShortTable(
+            "Seconds from the kill:",
+            lambda entry: RECOVERY_TITLES[entry["what"]] if "restored_s" in entry else None,
+            lambda entry: {title: median(entry, name) for name, title in MOMENTS.items()},
+        ),
+        ShortTable(
+            "The same with two workers, of which one is killed:",
+            lambda entry: RECOVERY_TITLES[entry["what"]] if "pause_s" in entry else None,
+            lambda entry: {
+                "the other rests": median(entry, "pause_s"),
+                "trains again": median(entry, "trains_s"),
+            },
+        ),
+        ShortTable(
+            "CPU ms per step while nothing happens:",
+            lambda entry: RECOVERY_TITLES[entry["what"]] if "cpu_ms_per_step" in entry else None,
+            lambda entry: {"CPU ms per step": median(entry, "cpu_ms_per_step")},
+        ),
     ],
     "rows": [
         ShortTable(

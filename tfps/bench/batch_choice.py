@@ -5,54 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfps.bench.goal import GOAL, NEVER_S
-from tfps.bench.report import Spread
+from tfps.bench.accuracy import GOAL, NEVER_S
+from tfps.bench.results import Spread
 from tfps.bench.table import number_text
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A batch and a number of local steps, and what was measured with them.
-
-    Args:
-        batch_size: examples in one worker's step.
-        period_steps: of a worker between two exchanges.
-        goal_s: seconds to the test accuracy; `NEVER_S` where it was not reached.
-        memory_mib: the most that a worker needed.
-    """
+    """A batch and a number of local steps, and what was measured with them."""
 
     batch_size: int
-    period_steps: int
-    goal_s: Spread
-    memory_mib: Spread
+    period_steps: int  # of a worker between two exchanges
+    goal_s: Spread  # seconds to the test accuracy; `NEVER_S` where it was not reached
+    memory_mib: Spread  # the most that a worker needed
 
     @property
     def title(self) -> str:
-        """In a sentence."""
         return f"batch {self.batch_size}, {period_title(self.period_steps)}"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What to take, and why.
-
-    Args:
-        pair: None if there is nothing to choose from.
-        reason: one line.
-    """
+    """What to take, None if there is nothing to choose from, and why in one line."""
 
     pair: Pair | None
     reason: str
 
 
 def period_title(period_steps: int) -> str:
-    """What tables and plots call it; 1 is no local step at all.
-
-    Example:
-
-    >>> period_title(1), period_title(4)
-    ('asynchronous', '4 local steps')
-    """
+    """What tables and plots call it; 1 is no local step at all."""
     return "asynchronous" if period_steps == 1 else f"{period_steps} local steps"
 
 
@@ -71,22 +52,17 @@ def choose(pairs: Sequence[Pair]) -> Choice:
     leanest = min(level, key=lambda pair: (pair.memory_mib.median, *_time(pair)))
     lean = [pair for pair in level if pair.memory_mib.median <= leanest.memory_mib.maximum]
     taken = min(lean, key=_time)
-    time = f"{number_text(taken.goal_s.median)} s to {GOAL:g}"
     if taken is not fastest:
-        saved_mib = fastest.memory_mib.median - taken.memory_mib.median
-        return Choice(
-            taken,
-            f"{time}, within the spread of the fastest ({fastest.title}), with "
-            f"{number_text(saved_mib)} MiB less per worker",
-        )
-    if taken.goal_s.minimum == taken.goal_s.maximum:
-        return Choice(taken, f"{time}, the shortest; without a spread, noise is not known")
-    if len(level) == 1:
-        return Choice(taken, f"{time}, the shortest beyond noise")
-    return Choice(
-        taken,
-        f"{time}, the shortest; {len(level) - 1} within its spread, none with clearly less memory",
-    )
+        saved_mib = number_text(fastest.memory_mib.median - taken.memory_mib.median)
+        than = f"within the spread of the fastest ({fastest.title})"
+        why = f"{than}, with {saved_mib} MiB less per worker"
+    elif taken.goal_s.minimum == taken.goal_s.maximum:
+        why = "the shortest; without a spread, noise is not known"
+    elif len(level) == 1:
+        why = "the shortest beyond noise"
+    else:
+        why = f"the shortest; {len(level) - 1} within its spread, none with clearly less memory"
+    return Choice(taken, f"{number_text(taken.goal_s.median)} s to {GOAL:g}, {why}")
 
 
 def _time(pair: Pair) -> tuple[float, float, int, int]:

@@ -19,27 +19,19 @@ def can_make_certificates() -> bool:
 
 
 def make_certificates(folder: Path) -> dict[str, str]:
-    """Make an authority and one certificate; return the variables that name them to tasks.
-
-    Args:
-        folder: where to write; it exists.
-
-    Raises:
-        subprocess.CalledProcessError: `openssl` failed.
-    """
+    """Make an authority and one certificate; return the variables that name them to tasks."""
     new = ("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     authority, certificate = folder / "authority.pem", folder / "certificate.pem"
     signer, key, request = folder / "authority.key", folder / "key.pem", folder / "request"
-    _openssl(*new, "-x509", "-subj", "/CN=bench", "-keyout", signer, "-out", authority)
-    _openssl(*new, "-subj", "/CN=task", "-keyout", key, "-out", request)
     signed = ("-CA", authority, "-CAkey", signer, "-set_serial", "2", "-out", certificate)
-    _openssl("x509", "-req", "-in", request, *signed)
+    for arguments in (
+        (*new, "-x509", "-subj", "/CN=bench", "-keyout", signer, "-out", authority),
+        (*new, "-subj", "/CN=task", "-keyout", key, "-out", request),
+        ("x509", "-req", "-in", request, *signed),
+    ):
+        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
     return {
         CERTIFICATE_VARIABLE: str(certificate),
         KEY_VARIABLE: str(key),
         AUTHORITY_VARIABLE: str(authority),
     }
-
-
-def _openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)

@@ -11,7 +11,7 @@ the machine's memory, so it is not the disk that is measured there.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,33 +19,25 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tfps.bench.case import Case
-from tfps.bench.report import Bar
-from tfps.bench.results import Results
+from tfps.bench.picture import BLUE, GREY, name_axis, picture
+from tfps.bench.results import Bar, Case, Results
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers
-from tfps.bench.saving import (
-    BESIDE,
-    RESTORE,
-    SAVE,
-    STREAMED,
-    TENSORFLOW,
-    TFPS,
-    measure_saving,
-)
+from tfps.bench.saving import BESIDE, RESTORE, SAVE, STREAMED, TENSORFLOW, TFPS, measure_saving
 from tfps.bench.settings import option
-from tfps.bench.style import BLUE, GREY
-from tfps.bench.table import case_table, number_text, spread_text
+from tfps.bench.table import Columns, case_table
 
-WAYS = {
-    TFPS: "tfps",
-    STREAMED: "tfps, streamed",
-    TENSORFLOW: "tf.train.Checkpoint",
-}
+WAYS = {TFPS: "tfps", STREAMED: "tfps, streamed", TENSORFLOW: "tf.train.Checkpoint"}
 TITLES = {**WAYS, BESIDE: "tfps, beside training"}
 PAUSE_AIM_S = 0.2
 # Whatever the model's size: what the chief traces and reads of the manifest.
 CHIEF_AIM_MIB = 64.0
 QUANTITIES = ("seconds", "pause_s", "chief_mib", "server_mib")
+COLUMNS: Columns = {
+    "seconds": lambda case: case.spread("seconds"),
+    "training\nrests, s": lambda case: case.spread("pause_s").median,
+    "chief\n+MiB": lambda case: f"{case.spread('chief_mib').median:.0f}",
+    "server\n+MiB": lambda case: f"{case.spread('server_mib').median:.0f}",
+}
 
 
 @dataclass(frozen=True)
@@ -54,19 +46,13 @@ class SavingBenchmark(Benchmark):
 
     A model of 1 GiB with Adam's slots on two servers, restored into one and three as well: eight
     minutes, 10 GB of disk and 12 GB of memory.
-
-    Args:
-        mib: of the model's weights; Adam has twice that besides.
-        ps: servers that save.
-        restored_ps: numbers of servers to restore into.
-        repetitions: turns of each; each is a fresh chief process.
     """
 
     name = "checkpoint"
 
     mib: int = option(1024, click.IntRange(min=1), "Of the model's weights.")
-    ps: int = 2
-    restored_ps: tuple[int, ...] = (1, 3)
+    ps: int = 2  # servers that save
+    restored_ps: tuple[int, ...] = (1, 3)  # numbers of servers to restore into
 
     def quick(self) -> SavingBenchmark:
         return replace(self, mib=16, repetitions=1)
@@ -84,10 +70,8 @@ class SavingBenchmark(Benchmark):
                 first = repetition % len(WAYS)
                 ways = [*WAYS][first:] + [*WAYS][:first]
                 # A cluster at a time: what a server once held, its process keeps.
-                turns = [(self.ps, ways)]
-                turns += [(ps, []) for ps in self.restored_ps]
-                turns += [(self.ps, [BESIDE])]
-                for ps, wanted in turns:
+                restores = [(ps, list[str]()) for ps in self.restored_ps]
+                for ps, wanted in [(self.ps, ways), *restores, (self.ps, [BESIDE])]:
                     bench.progress(_turn_title(ps, wanted))
                     with bench.cluster(1, ps, name=f"cluster-{ps}") as cluster:
                         case = {"folder": str(folder), "ways": wanted}
@@ -102,6 +86,10 @@ class SavingBenchmark(Benchmark):
         """Save and restore in some ways, in their order; without any only restore."""
         return measure_saving(self.mib, Path(folder), ways, servers=tasks.groups["ps"])
 
+    def cases(self, results: Results) -> list[Case]:
+        """Saves, then restores."""
+        return sorted(results.cases, key=lambda case: [SAVE, RESTORE].index(case["what"]))
+
     def entries(self, results: Results) -> list[dict[str, Any]]:
         return [
             {
@@ -109,47 +97,39 @@ class SavingBenchmark(Benchmark):
                 **{name: case.spread(name).as_json() for name in QUANTITIES},
                 "samples": list(case.runs.values()),
             }
-            for case in saves_first(results)
+            for case in self.cases(results)
         ]
 
     def bars(self, results: Results) -> list[Bar]:
-        def median(what: str, way: str, quantity: str) -> float | None:
-            case = results.find(way, what, self.ps)
+        def median(way: str, quantity: str) -> float | None:
+            case = results.find(way, SAVE, self.ps)
             return None if case is None else case.spread(quantity).median
 
+        def ratio(what: str) -> float | None:
+            places = (TFPS, what, self.ps), (TENSORFLOW, what, self.ps)
+            return results.ratio(*places, lambda case: case.spread("seconds"))
+
         costs: list[tuple[str, float | None, float]] = [
-            ("seconds that training rests for a save", median(SAVE, TFPS, "pause_s"), PAUSE_AIM_S),
-            ("the same beside training", median(SAVE, BESIDE, "pause_s"), PAUSE_AIM_S),
+            ("seconds that training rests for a save", median(TFPS, "pause_s"), PAUSE_AIM_S),
+            ("the same beside training", median(BESIDE, "pause_s"), PAUSE_AIM_S),
             (
                 "memory that the chief needs for a save, MiB",
-                median(SAVE, TFPS, "chief_mib"),
+                median(TFPS, "chief_mib"),
                 CHIEF_AIM_MIB,
             ),
+            *((f"{what}: seconds over TensorFlow's", ratio(what), 1.0) for what in (SAVE, RESTORE)),
         ]
-        for what in (SAVE, RESTORE):
-            ratio = results.ratio(
-                (TFPS, what, self.ps),
-                (TENSORFLOW, what, self.ps),
-                lambda case: case.spread("seconds"),
-            )
-            costs.append((f"{what}: seconds over TensorFlow's", ratio, 1.0))
         return [Bar(*cost, is_cost=True) for cost in costs]
 
     def tables(self, results: Results) -> list[Table]:
-        columns: dict[str, Callable[[Case], str]] = {
-            "seconds": lambda case: spread_text(case.spread("seconds")),
-            "training\nrests, s": lambda case: number_text(case.spread("pause_s").median),
-            "chief\n+MiB": lambda case: f"{case.spread('chief_mib').median:.0f}",
-            "server\n+MiB": lambda case: f"{case.spread('server_mib').median:.0f}",
-        }
-        cases = saves_first(results)
-        names = [self.title_of(case) for case in cases]
-        return [case_table(f"{self.mib} MiB and Adam's slots, {self.ps} ps", names, cases, columns)]
+        cases = self.cases(results)
+        title = f"{self.mib} MiB and Adam's slots, {self.ps} ps"
+        return [case_table(title, [self.title_of(case) for case in cases], cases, COLUMNS)]
 
     def title_of(self, case: Case) -> str:
         """What tables and plots call a case."""
         into = "" if case["ps"] == self.ps else f", into {case['ps']} ps"
-        return f"{'save' if case['what'] == SAVE else 'restore'}: {TITLES[case['way']]}{into}"
+        return f"{case['what']}: {TITLES[case['way']]}{into}"
 
     def explanation(self, results: Results) -> str:
         return (
@@ -161,32 +141,19 @@ class SavingBenchmark(Benchmark):
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw the seconds of each case, and of them those in which training rests."""
-        from tfps.bench.picture import name_axis, picture
-
-        cases = list(reversed(saves_first(results)))
+        cases = self.cases(results)[::-1]
+        titles = [self.title_of(case) for case in cases]
+        colours = [GREY if case["way"] == TENSORFLOW else BLUE for case in cases]
         with picture(path, 1, 1, size=(9, 3.8)) as (_, axes):
             axis = axes[0, 0]
-            for name, shade, label in (("seconds", 0, "in all"), ("pause_s", 1, "training rests")):
-                axis.barh(
-                    [self.title_of(case) for case in cases],
-                    [case.spread(name).median for case in cases],
-                    color=[(GREY if c["way"] == TENSORFLOW else BLUE)[shade] for c in cases],
-                    height=0.7 if shade == 0 else 0.4,
-                    label=label,
-                )
-            name_axis(
-                axis,
-                title=f"{self.mib} MiB and Adam's slots",
-                label="seconds; the inner bar: training rests",
-            )
+            for shade, (name, height) in enumerate((("seconds", 0.7), ("pause_s", 0.4))):
+                medians = [case.spread(name).median for case in cases]
+                axis.barh(titles, medians, height, color=[colour[shade] for colour in colours])
+            label = "seconds; the inner bar: training rests"
+            name_axis(axis, title=f"{self.mib} MiB and Adam's slots", label=label)
 
 
 def _turn_title(ps: int, ways: Sequence[str]) -> str:
     if BESIDE in ways:
         return f"save on {ps} ps beside training"
     return f"{'save on' if ways else 'restore into'} {ps} ps"
-
-
-def saves_first(results: Results) -> list[Case]:
-    """The cases: saves, then restores."""
-    return sorted(results.cases, key=lambda case: [SAVE, RESTORE].index(case["what"]))

@@ -1,4 +1,4 @@
-"""The classifier that benchmarks train to an accuracy, and a look at it while it trains."""
+"""The MLP that benchmarks train to an accuracy, again and again from weights of a seed."""
 
 from __future__ import annotations
 
@@ -6,66 +6,71 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfps.bench.accuracy import accuracy_of
 from tfps.bench.images import LabelledImages
-from tfps.bench.initial_state import InitialState
 from tfps.bench.slow_input import centred
 from tfps.bench.workload import MODELS
 
 WARM_UP_STEPS = 30  # of all workers together
 NO_END_STEPS = 10**6  # a callback ends the epoch
 
+Dataset = Callable[..., Any]  # a function for `fit` that makes it
+
 
 class Classifier:
-    """The MLP on the servers of a strategy.
+    """A model on the servers of a strategy; its optimizer is made in the strategy's scope."""
 
-    Args:
-        strategy: a `tfps.ParameterServerStrategy`.
-        make_optimizer: is called in its scope.
-        data: what it is tested with.
-    """
-
-    def __init__(
-        self, strategy: Any, make_optimizer: Callable[[], Any], data: LabelledImages
-    ) -> None:
+    def __init__(self, strategy: Any, make_optimizer: Callable[[], Any]) -> None:
         self._strategy = strategy
-        self._test = centred(data.test_images), data.test_labels
         with strategy.scope():
-            self._model = MODELS["mlp"].build(keras)
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            self._model.compile(make_optimizer(), loss)
-            self._initial = InitialState(self._model)
-        self._names = [variable.path for variable in self._model.trainable_variables]
+            self.model = MODELS["mlp"].compiled(keras, make_optimizer())
+            # The optimizer's state, as it is before any step.
+            self.model.optimizer.build(self.model.trainable_variables)
+            self._state = [keras.ops.convert_to_numpy(v) for v in self.model.optimizer.variables]
 
-    def accuracy(self) -> float:
-        """On the test images, at this moment; workers go on meanwhile."""
-        values, _ = self._strategy.pull(self._names)
-        return accuracy_of([values[name] for name in self._names], *self._test)
+    def warm_up(self, dataset: Dataset) -> None:
+        """Trace a step, and let each worker compile it; what servers keep for workers is made."""
+        self.model.fit(dataset, steps_per_epoch=WARM_UP_STEPS, verbose=0)
 
-    def warm_up(self, dataset: Callable[..., Any]) -> None:
-        """Trace a step and a look, and let each worker compile the step."""
-        self._model.fit(dataset, steps_per_epoch=WARM_UP_STEPS, verbose=0)
-        self.accuracy()
-
-    def train(
-        self,
-        dataset: Callable[..., Any],
-        *,
-        seed: int,
-        callbacks: Sequence[Any],
-        steps: int = NO_END_STEPS,
-    ) -> None:
-        """Begin anew, and train for one epoch.
+    def restore(self, seed: int) -> None:
+        """Begin anew with weights of a seed, without tracing again.
 
         What workers keep themselves, as `tfps.LocalSteps` lets them, does not begin anew: of a
         second training in one process it would be that of the first.
-
-        Args:
-            dataset: a function that makes it.
-            seed: of the initial weights.
-            callbacks: of the epoch.
-            steps: of all workers together, if no callback ends it before.
         """
-        self._initial.restore(seed)
-        self._model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+        optimizer = self.model.optimizer
+        shapes = [tuple(variable.shape) for variable in self.model.trainable_variables]
+        self.model.set_weights(initial_weights(shapes, seed=seed))
+        for variable, value in zip(optimizer.variables, self._state, strict=True):
+            variable.assign(value)
+        self._strategy._update_of(optimizer).forget_workers()
+
+    def train(
+        self, dataset: Dataset, *, steps: int = NO_END_STEPS, callbacks: Sequence[Any] = ()
+    ) -> None:
+        """Train for one epoch of so many steps of all workers together."""
+        self.model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=list(callbacks))
+
+    def accuracy_now(self, data: LabelledImages) -> Callable[[], float]:
+        """What looks at the accuracy on the test images while workers go on; it has looked once."""
+        test = centred(data.test_images), data.test_labels
+        names = [variable.path for variable in self.model.trainable_variables]
+
+        def accuracy() -> float:
+            values, _ = self._strategy.pull(names)
+            return accuracy_of([values[name] for name in names], *test)
+
+        accuracy()  # traces
+        return accuracy
+
+
+def initial_weights(shapes: list[tuple[int, ...]], *, seed: int) -> list[np.ndarray]:
+    """Kernels as Glorot and Bengio (2010) draw them, and biases of zero."""
+    generator = np.random.default_rng(seed)
+    weights = []
+    for shape in shapes:
+        limit = np.sqrt(6 / sum(shape)) if len(shape) > 1 else 0.0
+        weights.append(generator.uniform(-limit, limit, shape).astype(np.float32))
+    return weights

@@ -14,18 +14,17 @@ accuracy. Those trainings end after a number of examples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 import tfps
-from tfps.bench.case import Case
-from tfps.bench.delay import Delay
-from tfps.bench.epochs import steps_way
-from tfps.bench.goal import GOAL, NEVER_S, curves_json, ends_s, final_accuracy, goal_s
+from tfps.bench import modes
+from tfps.bench.accuracy import GOAL, curves_json, final_accuracy, goal_json, goal_text
 from tfps.bench.images import LabelledImages, image_files
 from tfps.bench.mode_comparison import (
     bytes_per_example,
@@ -34,48 +33,33 @@ from tfps.bench.mode_comparison import (
     gain,
     largest_gap_steps,
     rate,
-    staleness_updates,
 )
-from tfps.bench.modes import (
-    ALL_MODES,
-    COUNTED,
-    FREE,
-    FREE_DELAY,
-    FREE_MODES,
-    FREE_WORKERS,
-    LOCAL_MODES,
-    MODES,
-    SCENARIOS,
-    TITLES,
-)
-from tfps.bench.report import Bar, Spread
-from tfps.bench.results import Results
+from tfps.bench.modes import ALL_MODES
+from tfps.bench.picture import GREY, INK, draw_spread, name_axis, name_bars, picture
+from tfps.bench.results import Bar, Case, Results, Spread
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers
 from tfps.bench.settings import IMAGES, REPETITIONS
-from tfps.bench.slow_input import SlowInput
-from tfps.bench.staleness_counts import mean_staleness, staleness_between
-from tfps.bench.table import case_table, goal_text, number_text, spread_text
+from tfps.bench.slow_input import Delay, SlowInput
+from tfps.bench.staleness_counts import mean_staleness, staleness_between, staleness_of
+from tfps.bench.table import Columns, case_table
+from tfps.bench.usage import steps_way
+
+STALENESS_SHOWN = 16  # what lies above is added to the last bar
 
 
 @dataclass(frozen=True)
 class Training:
-    """One of a chief process's trainings.
-
-    Args:
-        delay: how long steps take.
-        train_s: after which it ends; None: after its steps.
-        look_every_s: between two looks at the test accuracy; None: only at the ends. A look takes
-            time of the cores that steps without waits are short of.
-        steps: of all workers together, without ``train_s``.
-    """
+    """One of a chief process's trainings."""
 
     delay: Delay
-    train_s: float | None = None
+    train_s: float | None = None  # after which it ends; None: after its steps
+    # Between two looks at the test accuracy; None: only at the ends. A look takes time of the
+    # cores that steps without waits are short of.
     look_every_s: float | None = None
-    steps: int | None = None
+    steps: int | None = None  # of all workers together, without `train_s`
 
 
-Trainings = Mapping[str, Training]
+Trainings = Mapping[str, Training]  # by scenario
 
 
 @dataclass(frozen=True)
@@ -85,38 +69,26 @@ class Consistency(Benchmark):
     Steps wait 50 ms, so workers of one machine do not fight for its cores. Updates per second,
     staleness, and the time to a test accuracy of 0.85; what local steps save in bytes and cost in
     accuracy: half an hour on two cores.
-
-    Args:
-        workers: with delays; one of them is slow.
-        repetitions: turns of each mode, each with a seed of its own.
-        train_s: a training with stragglers.
-        free_s: a training without any wait.
-        examples: of a training that is compared with local steps.
-        local_repetitions: turns of each number of local steps, with the first of the seeds.
-        look_every_s: between two looks at the test accuracy.
-        batch_size: examples in one worker's step.
-        learning_rate: of Adam.
-        images: a folder with the full Fashion-MNIST; None: the shipped subset.
     """
 
     name = "consistency"
 
-    workers: int = 3
+    workers: int = 3  # with delays; one of them is slow
     repetitions: int = field(default=5, metadata=REPETITIONS)
-    train_s: float = 24.0
-    free_s: float = 6.0
-    examples: int = 64_000
-    local_repetitions: int = 3
-    look_every_s: float = 0.5
+    train_s: float = 24.0  # a training with stragglers
+    free_s: float = 6.0  # a training without any wait
+    examples: int = 64_000  # of a training that is compared with local steps
+    local_repetitions: int = 3  # of each number of local steps, with the first of the seeds
+    look_every_s: float = 0.5  # between two looks at the test accuracy
     batch_size: int = 64
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-3  # of Adam
     images: Path | None = field(default=None, metadata=IMAGES)
 
     def quick(self) -> Consistency:
         return replace(self, repetitions=1, train_s=3.0, free_s=1.0, examples=12_800)
 
     def as_json(self) -> dict[str, Any]:
-        delays = {name: asdict(scenario.delay) for name, scenario in SCENARIOS.items()}
+        delays = {name: asdict(scenario.delay) for name, scenario in modes.SCENARIOS.items()}
         return super().as_json() | {"delays": delays, "seeds": self.seeds}
 
     @property
@@ -126,18 +98,18 @@ class Consistency(Benchmark):
 
     @property
     def turns(self) -> int:
-        plain = self.repetitions * (len(MODES) + len(FREE_MODES))
-        return plain + len(self.local_seeds) * len(LOCAL_MODES)
+        plain = self.repetitions * (len(modes.MODES) + len(modes.FREE_MODES))
+        return plain + len(self.local_seeds) * len(modes.LOCAL_MODES)
 
     def run(self, bench: Bench) -> None:
         delayed = {
             name: Training(scenario.delay, scenario.train_share * self.train_s, self.look_every_s)
-            for name, scenario in SCENARIOS.items()
+            for name, scenario in modes.SCENARIOS.items()
         }
         with image_files(self.images) as paths:
             for workers, plan, delays in (
-                (self.workers, _turns(self.seeds, dict.fromkeys(MODES, delayed)), "with"),
-                (FREE_WORKERS, self._free_turns(), "without"),
+                (self.workers, _turns(self.seeds, dict.fromkeys(modes.MODES, delayed)), "with"),
+                (modes.FREE_WORKERS, self._free_turns(), "without"),
             ):
                 with bench.cluster(workers, 1, name=f"cluster-{workers}") as cluster:
                     for seed, mode, trainings in plan:
@@ -149,10 +121,11 @@ class Consistency(Benchmark):
                         add(bench.results, mode, seed, answer)
 
     def _free_turns(self) -> list[tuple[int, str, Trainings]]:
-        counted = {COUNTED: Training(FREE_DELAY, steps=self.examples // self.batch_size)}
-        free = {FREE: Training(FREE_DELAY, self.free_s), **counted}
-        plain: dict[str, Trainings] = dict.fromkeys(FREE_MODES, free)
-        local: dict[str, Trainings] = dict.fromkeys(LOCAL_MODES, counted)
+        steps = self.examples // self.batch_size
+        counted = {modes.COUNTED: Training(modes.FREE_DELAY, steps=steps)}
+        free = {modes.FREE: Training(modes.FREE_DELAY, self.free_s), **counted}
+        plain: dict[str, Trainings] = dict.fromkeys(modes.FREE_MODES, free)
+        local: dict[str, Trainings] = dict.fromkeys(modes.LOCAL_MODES, counted)
         others = self.seeds[len(self.local_seeds) :]
         return [*_turns(self.local_seeds, plain | local), *_turns(others, plain)]
 
@@ -166,75 +139,68 @@ class Consistency(Benchmark):
         images_path: str,
         pixels_path: str,
     ) -> Any:
-        """Train as ordered; the answer has counts and test accuracies over time, by scenario.
+        """Train as ordered, one after the other; the answer has what happened by scenario.
 
-        Args:
-            tasks: of the cluster.
-            mode: a key of `ALL_MODES`.
-            seed: of the initial weights, the order of the images and the delays.
-            trainings: the fields of a `Training` by the name of the scenario, one after the other.
-            images_path: the data, an .npz file.
-            pixels_path: the training images alone, as workers read them.
+        The seed is that of the initial weights, the order of the images and the delays.
         """
         import keras
 
         from tfps.bench.classifier import NO_END_STEPS, Classifier
         from tfps.bench.watch import Watch
 
-        data = LabelledImages.load(Path(images_path))
+        data = LabelledImages.load(images_path)
         keras.utils.set_random_seed(seed)
         consistency = ALL_MODES[mode].make()
         strategy = tfps.ParameterServerStrategy(consistency=consistency, batch_callbacks="sampled")
-        classifier = Classifier(strategy, lambda: keras.optimizers.Adam(self.learning_rate), data)
+        classifier = Classifier(strategy, lambda: keras.optimizers.Adam(self.learning_rate))
 
         def slow(delay: Delay) -> Any:
             return SlowInput(pixels_path, data.labels, self.batch_size, delay, seed).function()
 
-        classifier.warm_up(slow(Delay(step_s=0.0)))
+        classifier.warm_up(slow(modes.FREE_DELAY))
+        accuracy = classifier.accuracy_now(data)
         measured = {}
         for scenario, fields in trainings.items():
             training = Training(**{**fields, "delay": Delay(**fields["delay"])})
             watch = Watch(
-                strategy,
+                strategy=strategy,
                 clock=tasks.clock(),
-                accuracy=classifier.accuracy,
+                accuracy=accuracy,
                 train_s=training.train_s or math.inf,
                 look_every_s=training.look_every_s or math.inf,
             )
             drained = strategy.stats()
             steps = training.steps or NO_END_STEPS
-            classifier.train(slow(training.delay), seed=seed, callbacks=[watch], steps=steps)
+            classifier.restore(seed)
+            classifier.train(slow(training.delay), steps=steps, callbacks=[watch])
             traffic = _traffic(drained, strategy.stats(), self.batch_size)
             measured[scenario] = _answer(watch) | traffic
         return {"scenarios": measured, "details": steps_way(strategy)}
 
     def cases(self, results: Results) -> list[Case]:
-        return [case for name in scenarios(results) for case in of_scenario(results, name)]
+        return [case for cases in by_scenario(results).values() for case in cases]
 
     def quantities(self, results: Results, case: Case) -> dict[str, Any]:
         scenario, mode = case["scenario"], case["mode"]
-        others = [c["mode"] for c in of_scenario(results, scenario) if c is not case]
+        others = [c["mode"] for c in by_scenario(results)[scenario] if c is not case]
         gains = {other: gain(results, scenario, mode, other) for other in others}
+        # Without a look before the end nobody knows.
+        times_s = dict.fromkeys(case.runs) if scenario == modes.COUNTED else goal_json(case)
         return {
-            "updates_per_s": rate(case, "updates"),
+            "updates_per_s": rate(case),
             "examples_per_s": examples_per_s(case, self.batch_size),
             "bytes_per_example": bytes_per_example(case),
             "dropped_per_s": rate(case, "dropped"),
-            "staleness_updates": staleness_updates(case),
+            "staleness_updates": staleness_of(case.runs.values()),
             "largest_gap_steps": largest_gap_steps(case),
-            "seconds_to_goal": {
-                # Without a look before the end nobody knows.
-                seed: None if at_s == NEVER_S or scenario == COUNTED else round(at_s, 2)
-                for seed, at_s in goal_s(case).items()
-            },
+            "seconds_to_goal": times_s,
             "final_accuracy": {seed: round(a, 4) for seed, a in final_accuracy(case).items()},
             "final_accuracy_minus": {
-                other: None if gained is None else gained.as_json()
-                for other, gained in gains.items()
+                other: gained and gained.as_json() for other, gained in gains.items()
             },
             "cpu_ms_per_step": case.cpu_ms_per_step,
             "other_cores": round(case.other_cores, 2),
-            "worker_steps": {seed: run["worker_steps"] for seed, run in case.runs.items()},
+            "worker_steps": case.by_seed(lambda run: run["worker_steps"]),
             "curves": curves_json(case),
         }
 
@@ -242,27 +208,22 @@ class Consistency(Benchmark):
         return comparisons(results)
 
     def tables(self, results: Results) -> list[Table]:
-        accuracy_column = {"accuracy, %": lambda case: spread_text(_accuracy_percent(case))}
-        delayed: dict[str, Callable[[Case], str]] = {
-            "updates/s": lambda case: spread_text(rate(case, "updates")),
-            "exam-\nples/s": lambda case: number_text(examples_per_s(case, self.batch_size).median),
+        delayed: Columns = {
+            "updates/s": rate,
+            "exam-\nples/s": lambda case: examples_per_s(case, self.batch_size).median,
             "stale-\nness": _staleness_text,
-            f"s to\n{GOAL:g}": lambda case: goal_text(
-                list(goal_s(case).values()), list(ends_s(case).values())
-            ),
-            **accuracy_column,
+            f"s to\n{GOAL:g}": goal_text,
+            "accuracy, %": accuracy_percent,
         }
-        counted: dict[str, Callable[[Case], str]] = {
-            "examples/s": lambda case: spread_text(examples_per_s(case, self.batch_size)),
-            "bytes per\nexample": lambda case: number_text(bytes_per_example(case).median),
-            **accuracy_column,
+        counted: Columns = {
+            "examples/s": lambda case: examples_per_s(case, self.batch_size),
+            "bytes per\nexample": lambda case: bytes_per_example(case).median,
+            "accuracy, %": accuracy_percent,
         }
         tables = []
-        for scenario in scenarios(results):
-            cases = of_scenario(results, scenario)
-            names = [ALL_MODES[case["mode"]].title for case in cases]
-            columns = counted if scenario == COUNTED else delayed
-            tables.append(case_table(title_of(results, scenario), names, cases, columns))
+        for scenario, cases in by_scenario(results).items():
+            columns = counted if scenario == modes.COUNTED else delayed
+            tables.append(case_table(title_of(scenario, cases), _titles(cases), cases, columns))
         return tables
 
     def explanation(self, results: Results) -> str:
@@ -274,11 +235,43 @@ class Consistency(Benchmark):
         )
 
     def draw(self, results: Results, path: Path) -> None:
-        from tfps.bench.mode_picture import draw_modes
+        """Draw a row per kind of straggler, and one of local steps with the same examples.
 
-        titles = {scenario: title_of(results, scenario) for scenario in scenarios(results)}
-        cases = {scenario: of_scenario(results, scenario) for scenario in titles}
-        draw_modes(cases, titles, path, batch_size=self.batch_size)
+        Updates/s, accuracy over time and staleness; bytes, accuracy and speed.
+        """
+        cases = by_scenario(results)
+        even, counted = cases.pop(modes.EVEN, []), cases.pop(modes.COUNTED, [])
+        cases.pop(modes.FREE, None)
+        rows = len(cases) + bool(counted)
+        ratios = {"width_ratios": (1.1, 1.2, 1)}
+        with picture(path, rows, 3, size=(12, 0.8 + 2.9 * rows), gridspec_kw=ratios) as (_, axes):
+            for (rates, curves, counts), scenario in zip(axes, cases, strict=False):
+                _draw_rates(rates, cases[scenario], even, title=modes.TITLES[scenario])
+                _draw_curves(curves, cases[scenario])
+                _draw_staleness(counts, cases[scenario])
+            if counted:
+                self._draw_counted(axes[-1], counted)
+
+    def _draw_counted(self, axes: Sequence[Any], cases: Sequence[Case]) -> None:
+        (traffic, accuracies, speeds), names = axes, _titles(cases)
+        for y, case in enumerate(cases):
+            colour = ALL_MODES[case["mode"]].colour
+            bar: dict[str, Any] = {"colour": colour, "height": 0.6, "text": "{:.0f}"}
+            dot: dict[str, Any] = {"colour": colour, "text": " {:.1f}", "markersize": 7}
+            draw_spread(traffic, y, bytes_per_example(case), **bar)
+            draw_spread(accuracies, y, accuracy_percent(case), **dot)
+            draw_spread(speeds, y, examples_per_s(case, self.batch_size), **bar)
+        traffic.set_xscale("log")
+        traffic.minorticks_off()
+        for axis, title, label in (
+            (traffic, title_of(modes.COUNTED, cases), "bytes per example, pushed and pulled"),
+            (accuracies, None, "test accuracy at the end, %"),
+            (speeds, None, "examples/s"),
+        ):
+            is_rate = axis is speeds
+            name_bars(axis, names, margin=0.18, is_from_zero=is_rate, title=title, label=label)
+        accuracies.set_yticks([])
+        speeds.set_yticks([])
 
 
 def _turns(
@@ -295,24 +288,21 @@ def add(results: Results, mode: str, seed: int, answer: Mapping[str, Any]) -> No
         results.add(found, seed=seed, scenario=scenario, mode=mode)
 
 
-def scenarios(results: Results) -> list[str]:
-    """Those that were measured, in their order."""
-    found = results.on("scenario")
-    return [name for name in (*SCENARIOS, FREE, COUNTED) if name in found]
+def by_scenario(results: Results) -> dict[str, list[Case]]:
+    """The cases of those that were measured, in their order and that of the modes."""
+    found = {name: [results.find(name, mode) for mode in ALL_MODES] for name in modes.TITLES}
+    cases = {name: [case for case in row if case is not None] for name, row in found.items()}
+    return {name: row for name, row in cases.items() if row}
 
 
-def of_scenario(results: Results, scenario: str) -> list[Case]:
-    """Its cases, in the order of the modes."""
-    found = [results.find(scenario, mode) for mode in ALL_MODES]
-    return [case for case in found if case is not None]
-
-
-def title_of(results: Results, scenario: str) -> str:
+def title_of(scenario: str, cases: Sequence[Case]) -> str:
     """What tables and plots call a scenario."""
-    if scenario != COUNTED:
-        return TITLES[scenario]
-    run = next(iter(of_scenario(results, COUNTED)[0].runs.values()))
-    return f"{TITLES[COUNTED]}, {run['examples']:,} examples each"
+    examples = f", {cases[0].run['examples']:,} examples each" if scenario == modes.COUNTED else ""
+    return f"{modes.TITLES[scenario]}{examples}"
+
+
+def _titles(cases: Sequence[Case]) -> list[str]:
+    return [ALL_MODES[case["mode"]].title for case in cases]
 
 
 def _answer(watch: Any) -> dict[str, Any]:
@@ -325,9 +315,7 @@ def _answer(watch: Any) -> dict[str, Any]:
         "updates": after.updates_applied - before.updates_applied,
         "dropped": after.gradients_dropped - before.gradients_dropped,
         "worker_steps": [b - a for a, b in steps],
-        "staleness_updates": staleness_between(
-            before.gradient_staleness_updates, after.gradient_staleness_updates
-        ),
+        "staleness_updates": staleness_between(before, after),
         "largest_gap_steps": after.clock_gap_steps[1],  # since the turn began
     }
 
@@ -341,10 +329,52 @@ def _traffic(before: Any, after: Any, batch_size: int) -> dict[str, Any]:
     }
 
 
-def _accuracy_percent(case: Case) -> Spread:
-    return Spread.of([100 * each for each in final_accuracy(case).values()])
+def accuracy_percent(case: Case) -> Spread:
+    """At the end."""
+    return Spread.of(100 * each for each in final_accuracy(case).values())
 
 
 def _staleness_text(case: Case) -> str:
-    counts = staleness_updates(case)
+    counts = staleness_of(case.runs.values())
     return f"{mean_staleness(counts):.1f}, {max(counts, default=0)}"
+
+
+def _draw_rates(axis: Any, cases: Sequence[Case], even: Sequence[Case], *, title: str) -> None:
+    own = {case["mode"]: rate(case).median for case in even}
+    for y, case in enumerate(cases):
+        without = own.get(case["mode"], 0.0)
+        axis.barh(y, without, 0.66, facecolor="none", edgecolor=GREY[0], linewidth=1)
+        colour = ALL_MODES[case["mode"]].colour
+        draw_spread(axis, y, rate(case), colour=colour, height=0.46, beside=without)
+    label = "updates/s; a synchronous one is a round\nframes: without stragglers"
+    name_bars(axis, _titles(cases), margin=0.15, title=title, label=label)
+
+
+def _draw_curves(axis: Any, cases: Sequence[Case]) -> None:
+    for case in cases:
+        mode = ALL_MODES[case["mode"]]
+        curves = [np.asarray(run["curve"]) for run in case.runs.values()]
+        times_s = np.linspace(0, min(curve[-1, 0] for curve in curves), 100)
+        accuracies = [np.interp(times_s, curve[:, 0], curve[:, 1]) for curve in curves]
+        median = 100 * np.median(accuracies, axis=0)
+        axis.plot(times_s, median, color=mode.colour, linewidth=1.8, label=mode.title)
+    axis.axhline(100 * GOAL, color=INK, linestyle=":", linewidth=1)
+    axis.set_ylim(70, 90)
+    axis.set_xlim(left=0)
+    axis.legend(frameon=False, fontsize=8, loc="lower right")
+    name_axis(axis, label="seconds of training", y_label="test accuracy, %")
+
+
+def _draw_staleness(axis: Any, cases: Sequence[Case]) -> None:
+    width = 0.8 / len(cases)
+    for number, case in enumerate(cases):
+        counts = staleness_of(case.runs.values())
+        total = max(1, sum(counts.values()))
+        shares = np.zeros(STALENESS_SHOWN + 1)
+        for value, count in counts.items():
+            shares[min(value, STALENESS_SHOWN)] += 100 * count / total
+        left = np.arange(STALENESS_SHOWN + 1) + (number - (len(cases) - 1) / 2) * width
+        axis.bar(left, shares, width, color=ALL_MODES[case["mode"]].colour)
+    axis.set_xticks(range(0, STALENESS_SHOWN + 1, 4))
+    label = f"staleness in updates; the last is {STALENESS_SHOWN} and more"
+    name_axis(axis, label=label, y_label="% of gradients")

@@ -11,17 +11,11 @@ import tfps
 
 @dataclass(frozen=True)
 class Contestant:
-    """An optimizer for asynchronous workers.
-
-    Args:
-        title: what tables and plots call it.
-        base: a key of `BASES`: what it wraps or does where nothing is stale, and is compared with.
-        wrap: makes it of a plain optimizer; None: it is the plain one. Imports TensorFlow.
-    """
+    """An optimizer for asynchronous workers."""
 
     title: str
-    base: str
-    wrap: Callable[[Any], Any] | None = None
+    base: str  # of `BASES`: what it does where nothing is stale, and is compared with
+    wrap: Callable[[Any], Any] | None = None  # makes it of a plain one; None: it is the plain one
 
     def make(self, learning_rate: float) -> Any:
         """The optimizer, with a learning rate of its own."""
@@ -34,27 +28,19 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Base:
-    """A plain optimizer.
-
-    Args:
-        kind: the class of Keras.
-        rates: the learning rates among which each contestant on it finds its best one. A discount
-            of a tenth wants ten times the rate, so they reach far.
-        arguments: of the class.
-    """
+    """A plain optimizer: a class of Keras and its arguments."""
 
     kind: str
+    # Among which each contestant on it finds its best learning rate. A discount of a tenth wants
+    # ten times the rate, so they reach far.
     rates: tuple[float, ...]
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
+NESTEROV = {"momentum": 0.9, "nesterov": True}
 BASES: Mapping[str, Base] = {
     "sgd": Base("SGD", (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)),
-    "momentum": Base(
-        "SGD",
-        (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
-        {"momentum": 0.9, "nesterov": True},
-    ),
+    "momentum": Base("SGD", (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1), NESTEROV),
     "adagrad": Base("Adagrad", (0.001, 0.003, 0.01, 0.03, 0.1)),
     "adam": Base("Adam", (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01)),
 }
@@ -74,11 +60,8 @@ def _revision(plain: Any) -> Any:
     return tfps.optimizers.AdaptiveRevision(rate, initial_accumulator_value=begin)
 
 
-DISCOUNTS = {
-    "inverse": "1 / s",
-    "inverse_plus_one": "1 / (s + 1)",
-    "exponential": "exp(-0.1 s)",
-}
+COMPENSATED = _wrapped("DelayCompensated", lambda_=2.0, adaptive=True)
+DISCOUNTS = {"inverse": "1 / s", "inverse_plus_one": "1 / (s + 1)", "exponential": "exp(-0.1 s)"}
 
 
 def _discounted(base: str) -> dict[str, Contestant]:
@@ -91,9 +74,7 @@ def _discounted(base: str) -> dict[str, Contestant]:
 CONTESTANTS: Mapping[str, Contestant] = {
     "sgd": Contestant("SGD", "sgd"),
     **_discounted("sgd"),
-    "sgd_compensated": Contestant(
-        "DC-ASGD-a", "sgd", _wrapped("DelayCompensated", lambda_=2.0, adaptive=True)
-    ),
+    "sgd_compensated": Contestant("DC-ASGD-a", "sgd", COMPENSATED),
     "momentum": Contestant("Nesterov SGD", "momentum"),
     "momentum_gap_aware": Contestant("gap aware", "momentum", _wrapped("GapAware")),
     "momentum_dana": Contestant("DANA", "momentum", _dana),

@@ -27,11 +27,7 @@ WORKER = "/job:worker/replica:0/task:0/device:CPU:0"
 
 
 class Echo:
-    """A server function that sends back what it gets, reached by any carrier.
-
-    Args:
-        runtime: of a strategy with one parameter server or more; the first is used.
-    """
+    """A function on the first parameter server of a strategy's runtime, reached by any carrier."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime, self._server = runtime, runtime.servers[0]
@@ -45,12 +41,7 @@ class Echo:
         )
 
     def loop(self, name: str, size_bytes: int) -> Callable[[int, EpochClock], None]:
-        """What makes so many exchanges and lets a clock see them.
-
-        Args:
-            name: of the carrier.
-            size_bytes: of the payload, up and down.
-        """
+        """What makes so many exchanges by a carrier and lets a clock see them."""
         plan_id = next(self._next_plan_id)
         self._plan_ids.append(plan_id)
         header = self._header(plan_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,14 +37,7 @@ FILES = {
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """What is trained on and what is tested with, as bytes.
-
-    Args:
-        images: of shape (number, 28, 28).
-        labels: from 0 to 9.
-        test_images: likewise.
-        test_labels: likewise.
-    """
+    """What is trained on and what is tested with: bytes of (number, 28, 28), labels to 9."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -52,7 +45,7 @@ class LabelledImages:
     test_labels: np.ndarray
 
     @classmethod
-    def load(cls, path: Path) -> LabelledImages:
+    def load(cls, path: str | Path) -> LabelledImages:
         """Read what `write_images` wrote."""
         with np.load(path) as arrays:
             return cls(**arrays)
@@ -64,16 +57,55 @@ class LabelledImages:
         return path
 
 
+@dataclass(frozen=True)
+class Images:
+    """The training images as float32 from 0 to 1, repeated to the size of the whole set."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    batch_size: int  # examples in one worker's step
+
+    @classmethod
+    def load(cls, path: str | Path, *, batch_size: int) -> Images:
+        """Read what `write_images` wrote."""
+        data = LabelledImages.load(path)
+        pixels = (data.images / 255.0).astype("float32")
+        return cls(pixels, data.labels.astype("int32"), batch_size)
+
+    def arrays(self, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of one epoch of so many steps."""
+        positions = np.arange(steps * self.batch_size) % len(self.images)
+        return self.images[positions], self.labels[positions]
+
+    def dataset_function(self) -> Callable[..., Any]:
+        """Return a function that makes an endless dataset; it runs on each worker.
+
+        Keras feeds arrays the same way: a permutation per epoch, and one gather per batch.
+        """
+        batches = len(self.images) // self.batch_size
+
+        def dataset(context: Any = None) -> Any:
+            del context  # endless and shuffled: the workers need no parts of their own
+            import tensorflow as tf
+
+            arrays = tf.constant(self.images), tf.constant(self.labels)
+
+            def permuted(_: Any) -> Any:
+                order = tf.random.shuffle(tf.range(len(self.labels)))[: batches * self.batch_size]
+                return tf.data.Dataset.from_tensor_slices(tf.reshape(order, [batches, -1]))
+
+            def gather(positions: Any) -> Any:
+                return tuple(tf.gather(array, positions) for array in arrays)
+
+            epochs = tf.data.Dataset.range(1).repeat().flat_map(permuted)
+            return epochs.map(gather, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+
+        return dataset
+
+
 @contextmanager
 def image_files(source: Path | None = None) -> Iterator[dict[str, str]]:
-    """Write what chief processes read, and give the paths of it as they get them.
-
-    Args:
-        source: a folder with the four original .gz files; None: the shipped subset.
-
-    Raises:
-        DataError: the installation lacks the subset, or the folder one of the files.
-    """
+    """Write what chief processes read, as `write_images`, and give its paths as they get them."""
     with tempfile.TemporaryDirectory(prefix="tfps-bench-") as name:
         images_path = write_images(Path(name), source)
         pixels_path = LabelledImages.load(images_path).write_pixels(Path(name))
@@ -83,9 +115,7 @@ def image_files(source: Path | None = None) -> Iterator[dict[str, str]]:
 def write_images(folder: Path, source: Path | None = None) -> Path:
     """Write the images and their labels as an .npz file and return its path.
 
-    Args:
-        folder: where to write.
-        source: a folder with the four original .gz files; None: the shipped subset.
+    They are those of a folder with the four original .gz files, or of the shipped subset.
 
     Raises:
         DataError: the installation lacks the subset, or the folder one of the files.

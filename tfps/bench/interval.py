@@ -12,13 +12,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and where it lies with the confidence asked for.
-
-    Args:
-        mean: of the differences.
-        low: the lower end.
-        high: the upper end.
-    """
+    """A mean of differences, and the ends between which it lies with the confidence."""
 
     mean: float
     low: float
@@ -26,19 +20,10 @@ class Interval:
 
     @classmethod
     def of_differences(cls, ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-        """Student's interval (95 %) for the mean of ours minus theirs, pair by pair.
+        """Student's interval for the mean of ours minus theirs, pair by pair, at least two.
 
         Two runs with one seed see the same images and the same delays; their difference varies less
         than they do. Source: Student, "The Probable Error of a Mean", Biometrika 1908.
-
-        Args:
-            ours: one number per seed, at least two.
-            theirs: likewise, in the same order.
-
-        Example:
-
-        >>> Interval.of_differences([0.86, 0.87], [0.85, 0.86]).low > 0
-        True
         """
         differences = [a - b for a, b in zip(ours, theirs, strict=True)]
         mean = statistics.fmean(differences)
@@ -55,23 +40,12 @@ class Interval:
         return cls.of_differences([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
 
     def as_json(self) -> dict[str, float]:
-        """Give the form in the report."""
         named = {"mean": self.mean, "low": self.low, "high": self.high}
         return {name: round(value, 5) for name, value in named.items()}
 
 
 def student_quantile(probability: float, degrees: int) -> float:
-    """The value that Student's distribution stays below with a probability, found by halving.
-
-    Args:
-        probability: from 0.5 to below 1.
-        degrees: of freedom, from 1.
-
-    Example:
-
-    >>> round(student_quantile(0.975, 4), 3)
-    2.776
-    """
+    """The value that Student's distribution stays below with 0.5 or more, found by halving."""
     low, high = 0.0, 1.0
     while _below(high, degrees) < probability:
         high *= 2

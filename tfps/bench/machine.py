@@ -17,16 +17,8 @@ PACKAGES = ("tensorflow", "keras", "tf_keras", "numpy", "grpcio")
 
 def package_versions() -> dict[str, str | None]:
     """The versions that decide the numbers; None for a package that is not installed."""
-    versions: dict[str, str | None] = {
-        "python": platform.python_version(),
-        "tfps": tfps.__version__,
-    }
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions
+    versions = {"python": platform.python_version(), "tfps": tfps.__version__}
+    return versions | {name: _version(name) for name in PACKAGES}
 
 
 def describe_machine() -> dict[str, Any]:
@@ -40,11 +32,17 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def _processor() -> str:
     information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
+    for line in information.read_text().splitlines() if information.exists() else ():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
     return platform.processor() or platform.machine()

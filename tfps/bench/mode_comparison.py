@@ -9,8 +9,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tfps.bench.case import Case
-from tfps.bench.goal import GOAL, NEVER_S, ends_s, final_accuracy, goal_s
+from tfps.bench.accuracy import GOAL, NEVER_S, ends_s, final_accuracy, goal_s
 from tfps.bench.interval import Interval
 from tfps.bench.modes import (
     ADAPTIVE,
@@ -31,9 +30,7 @@ from tfps.bench.modes import (
     SYNCHRONOUS,
     TRANSIENT,
 )
-from tfps.bench.report import Bar, Spread
-from tfps.bench.results import Results
-from tfps.bench.staleness_counts import added_up, from_json
+from tfps.bench.results import Bar, Case, Results, Spread
 
 COMPARED_STEPS = 16  # a period whose bytes have an aim
 # Three workers of which one takes five times as long are worth 2.2 of three; some of that goes into
@@ -42,21 +39,16 @@ ADAPTIVE_AIM = 0.65
 TRAFFIC_AIM = 0.07  # of what an exchange per step takes: 1 / 16, and the beginning
 
 Place = tuple[str, str]  # a scenario and a mode
-Rates = Callable[[Case], Mapping[int, float]]
+BySeed = Callable[[Case], Mapping[int, float]]
 
 
-def rates(case: Case, count: str) -> dict[int, float]:
-    """How often something was counted in a second, such as ``"updates"``, by seed."""
+def rates(case: Case, count: str = "updates") -> dict[int, float]:
+    """How often something was counted in a second, by seed."""
     pairs = zip(case.runs.items(), case.samples, strict=True)
     return {seed: int(run[count]) / sample.seconds for (seed, run), sample in pairs}
 
 
-def rate(case: Case, count: str) -> Spread:
-    """As `rates`, of all seeds."""
-    return Spread.of(list(rates(case, count).values()))
-
-
-def example_rates(case: Case, batch_size: int) -> dict[int, float]:
+def example_rates(case: Case, batch_size: int = 1) -> dict[int, float]:
     """Examples per second of gradients that were applied, not of those that were dropped."""
     # While the clock ran; a run's own number of examples is that of the whole training.
     pairs = zip(case.runs.items(), case.samples, strict=True)
@@ -66,24 +58,20 @@ def example_rates(case: Case, batch_size: int) -> dict[int, float]:
     }
 
 
+def rate(case: Case, count: str = "updates") -> Spread:
+    """As `rates`, of all seeds."""
+    return Spread.of(rates(case, count).values())
+
+
 def examples_per_s(case: Case, batch_size: int) -> Spread:
     """As `example_rates`, of all seeds."""
-    return Spread.of(list(example_rates(case, batch_size).values()))
+    return Spread.of(example_rates(case, batch_size).values())
 
 
 def bytes_per_example(case: Case) -> Spread:
     """Parameters that workers got, and what they sent, over the examples that they saw."""
-    return Spread.of(
-        [
-            (run["bytes_pulled"] + run["bytes_pushed"]) / run["examples"]
-            for run in case.runs.values()
-        ]
-    )
-
-
-def staleness_updates(case: Case) -> dict[int, int]:
-    """Staleness -> number of gradients, of all seeds."""
-    return added_up(from_json(run["staleness_updates"]) for run in case.runs.values())
+    runs = case.runs.values()
+    return Spread.of((run["bytes_pulled"] + run["bytes_pushed"]) / run["examples"] for run in runs)
 
 
 def largest_gap_steps(case: Case) -> int | None:
@@ -109,21 +97,15 @@ def _constant_bars(results: Results) -> list[Bar]:
     backup, plain, adaptive = (ALL_MODES[mode].title for mode in (BACKUP, SYNCHRONOUS, ADAPTIVE))
     slow = results.find(CONSTANT, SYNCHRONOUS)
     straggler_steps_per_s = 1 / (SLOW_FACTOR * STEP_S)
-    pace = rate(slow, "updates").median / straggler_steps_per_s if slow else None
-    bars = [
-        Bar(
-            f"{backup}: rounds/s over its own without one",
-            _ratio(results, (CONSTANT, BACKUP), (EVEN, BACKUP)),
-            0.8,
-        ),
-        Bar(f"{plain}: rounds/s over the straggler's steps/s", pace, 1.1, is_cost=True),
-        Bar(
-            f"{adaptive}: examples/s over its own without one",
-            _ratio(results, (CONSTANT, ADAPTIVE), (EVEN, ADAPTIVE), _examples),
-            ADAPTIVE_AIM,
-        ),
-    ]
+    pace = rate(slow).median / straggler_steps_per_s if slow else None
+    of_backup = _ratio(results, (CONSTANT, BACKUP), (EVEN, BACKUP))
+    of_adaptive = _ratio(results, (CONSTANT, ADAPTIVE), (EVEN, ADAPTIVE), example_rates)
     others = {mode: ALL_MODES[mode].title for mode in (ASYNCHRONOUS, SYNCHRONOUS)}
+    bars = [
+        Bar(f"{backup}: rounds/s over its own without one", of_backup, 0.8),
+        Bar(f"{plain}: rounds/s over the straggler's steps/s", pace, 1.1, is_cost=True),
+        Bar(f"{adaptive}: examples/s over its own without one", of_adaptive, ADAPTIVE_AIM),
+    ]
     for other, title in others.items():
         name = f"time to {GOAL:g} test accuracy, {backup} over {title}"
         ratio = _goal_ratio(results, CONSTANT, BACKUP, other)
@@ -137,7 +119,10 @@ def _constant_bars(results: Results) -> list[Bar]:
 
 def _transient_bars(results: Results) -> list[Bar]:
     bars = []
-    for mode, largest in ((BOUNDED, BOUND_STEPS), (DYNAMIC, BOUND_RANGE_STEPS[1])):
+    for mode, largest in (
+        (BOUNDED, BOUND_STEPS),
+        (DYNAMIC, BOUND_RANGE_STEPS[1]),
+    ):
         title = f"transient stragglers, {ALL_MODES[mode].title}"
         ratio = _ratio(results, (TRANSIENT, mode), (TRANSIENT, ASYNCHRONOUS))
         case = results.find(TRANSIENT, mode)
@@ -151,7 +136,7 @@ def _transient_bars(results: Results) -> list[Bar]:
 
 def _free_bars(results: Results) -> list[Bar]:
     local = LOCAL[COMPARED_STEPS]
-    speed = _ratio(results, (FREE, SYNCHRONOUS), (FREE, ASYNCHRONOUS), _examples)
+    speed = _ratio(results, (FREE, SYNCHRONOUS), (FREE, ASYNCHRONOUS), example_rates)
     traffic = results.ratio((COUNTED, local), (COUNTED, ASYNCHRONOUS), bytes_per_example)
     name = f"no waits, {ALL_MODES[local].title}: bytes per example over asynchronous"
     return [
@@ -160,20 +145,12 @@ def _free_bars(results: Results) -> list[Bar]:
     ]
 
 
-def _updates(case: Case) -> Mapping[int, float]:
-    return rates(case, "updates")
-
-
-def _examples(case: Case) -> Mapping[int, float]:
-    return example_rates(case, 1)  # of two cases with one batch
-
-
-def _ratio(results: Results, place: Place, to: Place, rates_of: Rates = _updates) -> float | None:
-    """The median of the ratios per second, seed by seed: both have met the same delays."""
+def _ratio(results: Results, place: Place, to: Place, by_seed: BySeed = rates) -> float | None:
+    """The median of the ratios, seed by seed; None where no seed has met both."""
     ours, theirs = results.find(*place), results.find(*to)
     if ours is None or theirs is None:
         return None
-    found, others = rates_of(ours), rates_of(theirs)
+    found, others = by_seed(ours), by_seed(theirs)
     seeds = sorted(set(found) & set(others))
     return statistics.median(found[seed] / others[seed] for seed in seeds) if seeds else None
 
@@ -186,11 +163,9 @@ def _goal_ratio(results: Results, scenario: str, mode: str, over: str) -> float 
     ours, theirs = results.find(scenario, mode), results.find(scenario, over)
     if ours is None or theirs is None:
         return None
-    (our_s, our_ends_s), (their_s, their_ends_s) = (
-        (goal_s(case), ends_s(case)) for case in (ours, theirs)
-    )
+    our_s, their_s = goal_s(ours), goal_s(theirs)
     ratios = [
-        min(our_s[seed], our_ends_s[seed]) / min(their_s[seed], their_ends_s[seed])
+        min(our_s[seed], ends_s(ours)[seed]) / min(their_s[seed], ends_s(theirs)[seed])
         for seed in sorted(set(our_s) & set(their_s))
         if min(our_s[seed], their_s[seed]) < NEVER_S
     ]

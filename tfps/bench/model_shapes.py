@@ -19,17 +19,11 @@ CRITEO_CATEGORIES = (
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A model to place.
-
-    Args:
-        title: what tables and plots call it.
-        build: makes the model; imports Keras.
-        rows_per_step: of every table that a step asks for.
-    """
+    """A model to place."""
 
     title: str
-    build: Callable[[], Any]
-    rows_per_step: int = BATCH_SIZE
+    build: Callable[[], Any]  # imports Keras
+    rows_per_step: int = BATCH_SIZE  # of every table that a step asks for
 
     def wanted(self) -> list[Wanted]:
         """Its variables and Adam's slots; imports TensorFlow."""
@@ -42,12 +36,12 @@ class ModelShape:
         with rehearsal.scope():
             model = self.build()
             model.compile(keras.optimizers.Adam())
-        return [self._with_rows(variable) for variable in rehearsal.wanted(model)]
-
-    def _with_rows(self, variable: Wanted) -> Wanted:
-        if variable.is_trained and variable.path.endswith("/embeddings"):
-            return replace(variable, rows_per_step=self.rows_per_step)
-        return variable
+        return [
+            replace(variable, rows_per_step=self.rows_per_step)
+            if variable.is_trained and variable.path.endswith("/embeddings")
+            else variable
+            for variable in rehearsal.wanted(model)
+        ]
 
 
 def _transformer(*, blocks: int = 12, width: int = 768, heads: int = 12) -> Any:

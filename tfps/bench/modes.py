@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tfps
-from tfps.bench.delay import Delay
+from tfps.bench.picture import BETWEEN, BLUE, DEEP, GREY
+from tfps.bench.slow_input import Delay
 
 BOUND_STEPS = 4
 BOUND_RANGE_STEPS = (2, 8)
@@ -16,15 +17,10 @@ ADAPTIVE_BATCHES = 4
 
 @dataclass(frozen=True)
 class ModeRow:
-    """A mode as a row of the results.
-
-    Args:
-        title: what tables and plots call it.
-        kind: the class of `tfps`.
-        arguments: of that class.
-    """
+    """A mode as a row of the results: a class of `tfps` and its arguments."""
 
     title: str
+    colour: str
     kind: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -35,45 +31,39 @@ class ModeRow:
 
 ASYNCHRONOUS, BOUNDED, DYNAMIC = "asynchronous", "bounded", "dynamic"
 SYNCHRONOUS, BACKUP, ADAPTIVE = "synchronous", "backup", "adaptive"
+BOUND = {"bound_steps": BOUND_STEPS}
+BOUND_RANGE = dict(zip(("min_bound_steps", "max_bound_steps"), BOUND_RANGE_STEPS, strict=True))
+BATCHES = {"adaptive_batches": ADAPTIVE_BATCHES}
 MODES = {
-    ASYNCHRONOUS: ModeRow("asynchronous", "Asynchronous"),
-    BOUNDED: ModeRow(
-        f"bounded staleness {BOUND_STEPS}", "BoundedStaleness", {"bound_steps": BOUND_STEPS}
-    ),
+    ASYNCHRONOUS: ModeRow("asynchronous", GREY[0], "Asynchronous"),
+    BOUNDED: ModeRow(f"bounded staleness {BOUND_STEPS}", BLUE[0], "BoundedStaleness", BOUND),
     DYNAMIC: ModeRow(
         "dynamic bound {}-{}".format(*BOUND_RANGE_STEPS),
+        BETWEEN,
         "DynamicBoundedStaleness",
-        dict(zip(("min_bound_steps", "max_bound_steps"), BOUND_RANGE_STEPS, strict=True)),
+        BOUND_RANGE,
     ),
-    SYNCHRONOUS: ModeRow("synchronous", "Synchronous"),
-    BACKUP: ModeRow("synchronous + backup", "Synchronous", {"backup_workers": 1}),
-    ADAPTIVE: ModeRow(
-        f"adaptive batches {ADAPTIVE_BATCHES}",
-        "Synchronous",
-        {"adaptive_batches": ADAPTIVE_BATCHES},
-    ),
+    SYNCHRONOUS: ModeRow("synchronous", GREY[1], "Synchronous"),
+    BACKUP: ModeRow("synchronous + backup", BLUE[1], "Synchronous", {"backup_workers": 1}),
+    ADAPTIVE: ModeRow(f"adaptive batches {ADAPTIVE_BATCHES}", DEEP, "Synchronous", BATCHES),
 }
 FREE_MODES = (ASYNCHRONOUS, SYNCHRONOUS)  # those that are measured without waits
 PERIODS_STEPS = (1, 4, 16, 64)
 AVERAGED_STEPS = 16
 ELASTICITY = 0.45  # 0.9 divided by the number of workers, as in the paper
 LOCAL = {steps: f"local_{steps}" for steps in PERIODS_STEPS}
+
+
+def _local(steps: int, title: str = "", **arguments: Any) -> ModeRow:
+    given = {"period_steps": steps, **arguments}
+    return ModeRow(f"local steps {steps}{title}", BLUE[1], "LocalSteps", given)
+
+
 # What an exchange for several steps saves, and what it costs in accuracy.
 LOCAL_MODES = {
-    **{
-        name: ModeRow(f"local steps {steps}", "LocalSteps", {"period_steps": steps})
-        for steps, name in LOCAL.items()
-    },
-    f"local_{AVERAGED_STEPS}_synchronous": ModeRow(
-        f"local steps {AVERAGED_STEPS}, averaged",
-        "LocalSteps",
-        {"period_steps": AVERAGED_STEPS, "synchronous": True},
-    ),
-    f"local_{AVERAGED_STEPS}_elastic": ModeRow(
-        f"local steps {AVERAGED_STEPS}, elastic",
-        "LocalSteps",
-        {"period_steps": AVERAGED_STEPS, "elasticity": ELASTICITY},
-    ),
+    **{name: _local(steps) for steps, name in LOCAL.items()},
+    f"local_{AVERAGED_STEPS}_synchronous": _local(AVERAGED_STEPS, ", averaged", synchronous=True),
+    f"local_{AVERAGED_STEPS}_elastic": _local(AVERAGED_STEPS, ", elastic", elasticity=ELASTICITY),
 }
 ALL_MODES = MODES | LOCAL_MODES
 
@@ -83,17 +73,11 @@ SLOW_FACTOR = 5.0
 
 @dataclass(frozen=True)
 class Scenario:
-    """Delays as a part of the results.
-
-    Args:
-        title: what tables and plots call it.
-        delay: how long steps take.
-        train_share: of the time that a training with stragglers gets.
-    """
+    """Delays as a part of the results."""
 
     title: str
     delay: Delay
-    train_share: float = 1.0
+    train_share: float = 1.0  # of the time that a training with stragglers gets
 
 
 TRANSIENT, CONSTANT, EVEN = "transient", "constant", "even"

@@ -1,4 +1,7 @@
-"""Pictures of results: a figure that is written, and the panels that several benchmarks have."""
+"""Pictures of results: a figure that is written, and what several benchmarks draw on its axes.
+
+Matplotlib is imported when something is drawn: listing a benchmark's options takes no second.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+from tfps.bench.results import Spread
 
-matplotlib.use("Agg")  # a picture is written; no window is opened
-from matplotlib import pyplot
-from matplotlib.lines import Line2D
-
-from tfps.bench.report import Spread
-from tfps.bench.style import GREY, INK
+# Grey for what is compared with, blue for this library; the darker shade for the main number.
+GREY = ("#c9ced6", "#7d8794")
+BLUE = ("#a9c8f0", "#1f6fd0")
+BETWEEN = "#649ce0"  # the two shades of blue, where there are three of this library
+DEEP = "#143f78"  # where there are four
+INK = "#22272e"
 
 
 @contextmanager
 def picture(
     path: Path, rows: int, columns: int, *, size: tuple[float, float], **options: Any
 ) -> Iterator[tuple[Any, Any]]:
-    """Give a figure and the array of its axes; write the PNG when they are drawn on.
+    """Give a figure of so many inches and the array of its axes; write the PNG at the end."""
+    import matplotlib
 
-    Args:
-        path: the file; its folder is made.
-        rows: of axes.
-        columns: likewise.
-        size: of the figure, in inches.
-        options: of `pyplot.subplots`.
-    """
+    matplotlib.use("Agg")  # a picture is written; no window is opened
+    from matplotlib import pyplot
+
     figure, axes = pyplot.subplots(
         rows, columns, figsize=size, squeeze=False, layout="constrained", **options
     )
@@ -42,31 +42,28 @@ def picture(
 def legend_below(
     figure: Any, axis: Any, *, entries: int, columns: int, has_spreads: bool = False
 ) -> None:
-    """Explain the first colours of an axis below all axes.
+    """Explain the first labels of an axis below all axes, and the lines of spreads if wanted."""
+    from matplotlib.lines import Line2D
 
-    Args:
-        figure: of the axis.
-        axis: whose labels are taken.
-        entries: how many of them.
-        columns: of the legend.
-        has_spreads: lines from minimum to maximum are explained too.
-    """
-    handles, labels = axis.get_legend_handles_labels()
-    handles, labels = handles[:entries], labels[:entries]
+    handles, labels = (found[:entries] for found in axis.get_legend_handles_labels())
     if has_spreads:
         handles.append(Line2D([], [], color=INK, linewidth=1))
         labels.append("minimum to maximum")
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5
-    )
+    style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 8.5}
+    figure.legend(handles, labels, loc="outside lower center", **style)
 
 
-def name_axis(axis: Any, *, title: str | None = None, label: str | None = None) -> None:
-    """Say above an axis what it shows, and below in what."""
+def name_axis(
+    axis: Any, *, title: str | None = None, label: str | None = None, y_label: str | None = None
+) -> None:
+    """Say above an axis what it shows, and below and beside it in what."""
     if title is not None:
         axis.set_title(title, fontsize=10, color=INK, fontweight="bold", loc="left")
     if label is not None:
         axis.set_xlabel(label, fontsize=8.5)
+    if y_label is not None:
+        axis.set_ylabel(y_label, fontsize=8.5)
+        axis.tick_params(axis="y", labelsize=8)
     # No more of an axis than is read.
     axis.tick_params(axis="y", length=0)
     axis.tick_params(axis="x", labelsize=8, colors="#57606a")
@@ -87,41 +84,46 @@ def draw_spread(
 ) -> None:
     """Draw a bar to the median, the line from minimum to maximum, and what the median is.
 
-    Args:
-        axis: of matplotlib.
-        row: its number from above; a part of one for several bars beside each other.
-        spread: of what was measured.
-        colour: of the bar.
-        height: of the bar, as a share of a row; None: a dot, as on a logarithmic axis.
-        text: how the median is written to the right of the line.
-        beside: a value that the text stands to the right of as well.
-        style: of the bar or the dot, such as its label in the legend.
+    Without a height, a share of a row, it is a dot, as on a logarithmic axis. The text stands to
+    the right of the line and of a value beside it.
     """
     if height is None:
         axis.plot(spread.median, row, "o", color=colour, **style)
     else:
         axis.barh(row, spread.median, height, color=colour, **style)
     axis.hlines(row, spread.minimum, spread.maximum, color=INK, linewidth=1)
-    axis.annotate(
-        text.format(spread.median),
-        (max(spread.maximum, beside), row),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-        color=INK,
-    )
+    place = (max(spread.maximum, beside), row)
+    annotate(axis, text.format(spread.median), place, (4, 0), va="center", fontsize=8, color=INK)
 
 
-def name_rows(axis: Any, names: Sequence[str], *, above: float = 0.6, margin: float) -> None:
-    """Name the rows of an axis, the first one on top.
+def annotate(axis: Any, text: str, place: Any, offset: tuple[int, int], **style: Any) -> None:
+    """Write beside a place, so many points away."""
+    axis.annotate(text, place, xytext=offset, textcoords="offset points", **style)
 
-    Args:
-        axis: of matplotlib.
-        names: of the rows.
-        above: the room above the middle of the first one.
-        margin: to the right, as a share of the axis.
-    """
+
+def draw_curve(
+    axis: Any, places: Sequence[float], spreads: Sequence[Spread], *, colour: str, **style: Any
+) -> None:
+    """Draw a line through medians, and at each place one from minimum to maximum."""
+    medians = [spread.median for spread in spreads]
+    axis.plot(places, medians, color=colour, linewidth=1.6, **style)
+    ends = [spread.minimum for spread in spreads], [spread.maximum for spread in spreads]
+    axis.vlines(places, *ends, color=colour, linewidth=1)
+
+
+def name_bars(
+    axis: Any,
+    names: Sequence[str],
+    *,
+    margin: float,
+    above: float = 0.6,
+    is_from_zero: bool = True,
+    **texts: str | None,
+) -> None:
+    """Name the rows, the first on top below some room, and the axis; the margin is to the right."""
     axis.set_yticks(range(len(names)), names, fontsize=9)
     axis.set_ylim(len(names) - 0.4, -above)
     axis.margins(x=margin)
+    if is_from_zero:
+        axis.set_xlim(left=0)
+    name_axis(axis, **texts)

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from tfps.bench.case import Case
 from tfps.bench.model_shapes import MODELS
-from tfps.bench.report import Bar
-from tfps.bench.results import Results
+from tfps.bench.picture import BETWEEN, BLUE, GREY, INK, legend_below, name_axis, picture
+from tfps.bench.results import Bar, Case, Results
 from tfps.bench.runner import Bench, Benchmark
 from tfps.bench.settings import REPETITIONS
-from tfps.bench.style import BETWEEN, BLUE, GREY, INK
-from tfps.bench.table import case_table
+from tfps.bench.table import Columns, case_table
 from tfps.launch.noise import install_noise_filter
 from tfps.partitioners import Balanced, MinSizePartitioner, Partitioner, Whole
 from tfps.placement.division import divided
@@ -36,14 +33,7 @@ PLANNED = "planned"  # the model that only its planning is measured of
 
 @dataclass(frozen=True)
 class Way:
-    """A partitioner and a placement.
-
-    Args:
-        title: what tables and plots call it.
-        partitioner: divides variables.
-        placement: places what comes of it.
-        colour: in plots.
-    """
+    """A partitioner that divides variables, and a placement of what comes of it."""
 
     title: str
     partitioner: Partitioner
@@ -67,18 +57,12 @@ class Placing(Benchmark):
 
     Bytes and traffic of the fullest server over the mean, against TensorFlow's round-robin, and the
     seconds that a plan takes: half a minute.
-
-    Args:
-        servers: numbers of parameter servers.
-        planned_variables: of the plan whose seconds are measured.
-        planned_servers: of that plan.
-        repetitions: of it.
     """
 
     name = "placement"
 
     servers: tuple[int, ...] = (1, 2, 4, 8, 64)
-    planned_variables: int = 10_000
+    planned_variables: int = 10_000  # of the plan whose seconds are measured
     planned_servers: int = 64
     repetitions: int = field(default=5, metadata=REPETITIONS)
 
@@ -120,17 +104,15 @@ class Placing(Benchmark):
             for number in numbers
             for slot in ("momentum", "velocity")
         ]
-        way = WAYS[BALANCED]
         begin = time.perf_counter()
-        shards = divided(wanted, way.partitioner, servers=self.planned_servers)
-        Forecast.of(shards, servers=self.planned_servers, placement=way.placement)
+        _forecast(wanted, servers=self.planned_servers, way=WAYS[BALANCED])
         return time.perf_counter() - begin
 
     def entries(self, results: Results) -> list[dict[str, Any]]:
         entries = [
             {
                 **case.axes,
-                **case.runs[0],
+                **case.run,
                 "bytes_imbalance": round(bytes_imbalance(case), 4),
                 "traffic_imbalance": round(traffic_imbalance(case), 4),
             }
@@ -141,49 +123,34 @@ class Placing(Benchmark):
 
     def bars(self, results: Results) -> list[Bar]:
         ours = [case for case in placed(results) if case["way"] == BALANCED]
-        even = [case for case in ours if least_imbalance(case) <= EVEN_AIM]
+        even = [bytes_imbalance(case) for case in ours if least_imbalance(case) <= EVEN_AIM]
+        over = [bytes_imbalance(case) / least_imbalance(case) for case in ours]
         pairs = [(case, results.find(case["model"], case["servers"], TENSORFLOW)) for case in ours]
-        gains = [
-            bytes_imbalance(theirs) / bytes_imbalance(case) for case, theirs in pairs if theirs
-        ]
-        timed = results.of(model=PLANNED)
-        title = WAYS[BALANCED].title
+        gains = [bytes_imbalance(tf) / bytes_imbalance(case) for case, tf in pairs if tf]
+        timed = [case.spread("planning_s").median for case in results.of(model=PLANNED)]
+        largest = f"{WAYS[BALANCED].title}: largest imbalance of bytes"
+        seconds = f"seconds to plan {self.planned_variables:,} variables"
         return [
-            Bar(
-                f"{title}: largest imbalance of bytes where the shapes allow {EVEN_AIM:g}",
-                max(map(bytes_imbalance, even), default=None),
-                EVEN_AIM,
-                is_cost=True,
-            ),
-            Bar(
-                f"{title}: largest imbalance of bytes over what the shapes allow",
-                max((bytes_imbalance(c) / least_imbalance(c) for c in ours), default=None),
-                1.1,
-                is_cost=True,
-            ),
+            _cost(f"{largest} where the shapes allow {EVEN_AIM:g}", even, EVEN_AIM),
+            _cost(f"{largest} over what the shapes allow", over, 1.1),
             Bar(
                 "TensorFlow's imbalance of bytes over ours, smallest of all cases",
                 min(gains, default=None),
                 1.0,
             ),
-            Bar(
-                f"seconds to plan {self.planned_variables:,} variables",
-                timed[0].spread("planning_s").median if timed else None,
-                PLANNING_AIM_S,
-                is_cost=True,
-            ),
+            _cost(seconds, timed, PLANNING_AIM_S),
         ]
 
     def tables(self, results: Results) -> list[Table]:
         tables = []
         for model in models(results):
-            first = results.of(model=model, way=TENSORFLOW)
-            rows: dict[str, Sequence[str]] = {
+            rows = {
                 way.title: [_cell(case) for case in results.of(model=model, way=name)]
                 for name, way in WAYS.items()
             }
+            first = results.of(model=model, way=TENSORFLOW)
             rows["shapes"] = [f"{least_imbalance(case):.2f}" for case in first]
-            columns: dict[str, Callable[[Sequence[str]], str]] = {
+            columns: Columns = {
                 f"{case['servers']} ps": operator.itemgetter(number)
                 for number, case in enumerate(first)
             }
@@ -199,18 +166,16 @@ class Placing(Benchmark):
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw the imbalance of bytes over the number of servers, a panel for each model."""
-        from tfps.bench.picture import legend_below, name_axis, picture
-
         names = models(results)
         with picture(path, 1, len(names), size=(12, 3.8), sharey=True) as (figure, axes):
             for axis, model in zip(axes[0], names, strict=True):
                 cases = results.of(model=model, way=TENSORFLOW)
                 ticks = range(len(cases))
                 for name, way in WAYS.items():
-                    imbalances = [bytes_imbalance(c) for c in results.of(model=model, way=name)]
+                    imbalances = list(map(bytes_imbalance, results.of(model=model, way=name)))
                     style = {"color": way.colour, "label": way.title, "markersize": 5}
                     axis.plot(ticks, imbalances, "o-", **style)
-                shapes = [least_imbalance(case) for case in cases]
+                shapes = list(map(least_imbalance, cases))
                 axis.plot(ticks, shapes, ":", color=INK, label="what the shapes allow")
                 axis.set_xticks(ticks, [str(case["servers"]) for case in cases])
                 axis.set_yscale("log", base=2)
@@ -220,10 +185,14 @@ class Placing(Benchmark):
             legend_below(figure, axes[0, 0], entries=len(WAYS) + 1, columns=3)
 
 
+def _forecast(wanted: list[Wanted], *, servers: int, way: Way) -> tuple[list[Any], Forecast]:
+    shards = divided(wanted, way.partitioner, servers=servers)
+    return shards, Forecast.of(shards, servers=servers, placement=way.placement)
+
+
 def _planned(wanted: list[Wanted], *, servers: int, way: Way) -> dict[str, Any]:
     """What lies on each server, and what a step of one worker moves."""
-    shards = divided(wanted, way.partitioner, servers=servers)
-    forecast = Forecast.of(shards, servers=servers, placement=way.placement)
+    shards, forecast = _forecast(wanted, servers=servers, way=way)
     return {
         "shards": sum(shard.is_trained for shard in shards),
         "bytes_per_server": forecast.bytes_per_server,
@@ -262,17 +231,21 @@ def placed(results: Results) -> list[Case]:
 
 def bytes_imbalance(case: Case) -> float:
     """The fullest server over the mean."""
-    return imbalance(case.runs[0]["bytes_per_server"])
+    return imbalance(case.run["bytes_per_server"])
 
 
 def traffic_imbalance(case: Case) -> float:
     """The busiest server over the mean."""
-    return imbalance(case.runs[0]["step_bytes_per_server"])
+    return imbalance(case.run["step_bytes_per_server"])
 
 
 def least_imbalance(case: Case) -> float:
     """Of bytes, that the shapes allow."""
-    return float(case.runs[0]["least_imbalance"])
+    return float(case.run["least_imbalance"])
+
+
+def _cost(name: str, values: list[float], aim: float) -> Bar:
+    return Bar(name, max(values, default=None), aim, is_cost=True)
 
 
 def _title(model: str) -> str:
@@ -281,8 +254,7 @@ def _title(model: str) -> str:
 
 
 def _cell(case: Case) -> str:
-    return f"{_digits(bytes_imbalance(case))}/{_digits(traffic_imbalance(case))}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.2f}" if value < 9.95 else f"{value:.0f}"
+    return "/".join(
+        f"{value:.2f}" if value < 9.95 else f"{value:.0f}"
+        for value in (bytes_imbalance(case), traffic_imbalance(case))
+    )

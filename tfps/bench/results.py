@@ -1,44 +1,131 @@
-"""The cases of one run of a benchmark, found by their axes."""
+"""What was measured: spreads, the cases of a run found by their axes, and bars with their aims."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
-from tfps.bench.case import Case
-from tfps.bench.report import Spread
+from tfps.bench.usage import Sample
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The middle and the ends of several measurements of one quantity."""
+
+    minimum: float
+    median: float
+    maximum: float
+
+    @classmethod
+    def of(cls, samples: Iterable[float]) -> Spread:
+        values = list(samples)
+        return cls(min(values), statistics.median(values), max(values))
+
+    def as_json(self) -> dict[str, float]:
+        """Give the form in the report; four digits are more than any machine repeats."""
+        named = {"min": self.minimum, "median": self.median, "max": self.maximum}
+        return {name: float(f"{value:.4g}") for name, value in named.items()}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A number that the benchmark is about, None if not measured, and what it should reach."""
+
+    name: str
+    value: float | None
+    aim: float
+    is_cost: bool = False  # less is better
+
+    @property
+    def holds(self) -> bool | None:
+        if self.value is None:
+            return None
+        return self.value <= self.aim if self.is_cost else self.value >= self.aim
+
+    @property
+    def limit(self) -> str:
+        return f"{'at most' if self.is_cost else 'at least'} {self.aim:g}"
+
+    def as_json(self) -> dict[str, Any]:
+        value = None if self.value is None else round(self.value, 3)
+        return asdict(self) | {"value": value, "holds": self.holds}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was measured at one place on the axes, such as an optimizer and a size."""
+
+    axes: Mapping[str, Any]
+    samples: list[Sample] = field(default_factory=list)  # one per measured epoch
+    runs: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by seed, or by number
+
+    def __getitem__(self, axis: str) -> Any:
+        return self.axes[axis]
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """What the first turn answered."""
+        return next(iter(self.runs.values()))
+
+    def by_seed(self, of_run: Callable[[Mapping[str, Any]], T]) -> dict[int, T]:
+        """What something of each turn's answer is."""
+        return {seed: of_run(run) for seed, run in self.runs.items()}
+
+    def spread(self, quantity: str) -> Spread:
+        """Of a number that every turn answered."""
+        return Spread.of(run[quantity] for run in self.runs.values())
+
+    def spread_of_samples(self, quantity: Callable[[Sample], float]) -> Spread:
+        return Spread.of(map(quantity, self.samples))
+
+    @property
+    def steps_per_s(self) -> Spread:
+        """Of all workers together."""
+        return self.spread_of_samples(lambda sample: sample.steps_per_s)
+
+    @property
+    def cpu_ms_per_step(self) -> Spread:
+        """Summed over all processes."""
+        return self.spread_of_samples(lambda sample: sample.cpu_ms_per_step)
+
+    @property
+    def other_cores(self) -> float:
+        """Cores that something else kept busy meanwhile, in the median."""
+        return self.spread_of_samples(lambda sample: sample.other_cores).median
+
+    def as_json(self, quantities: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the form in the report: axes, quantities, and the samples that they come from."""
+        written = {
+            name: value.as_json() if isinstance(value, Spread) else value
+            for name, value in quantities.items()
+        }
+        *_, last = self.runs.values()
+        details = {} if last.get("details") is None else {"details": last["details"]}
+        samples = [asdict(sample) for sample in self.samples]
+        return {**self.axes, **written, "samples": samples, **details}
 
 
 class Results:
-    """The cases of a run, in the order in which they came first.
-
-    Example:
-
-    >>> results = Results()
-    >>> results.add({"seconds": 3.0}, way="ours")
-    >>> results.add({"seconds": 2.0}, way="ours")
-    >>> [case.spread("seconds").median for case in results.of(way="ours")]
-    [2.5]
-    """
+    """The cases of a run, in the order in which they came first."""
 
     def __init__(self) -> None:
         self._cases: dict[tuple[Any, ...], Case] = {}
 
     def add(self, answer: Mapping[str, Any], *, seed: int | None = None, **axes: Any) -> None:
-        """Take what a turn answered about one case.
+        """Take what a turn answered about one case; turns without a seed are counted.
 
-        Args:
-            answer: ``samples`` and ``details``, where it has them, become those of the case.
-            seed: of the turn; None: turns are counted.
-            axes: which case; all cases of a benchmark have the same axes, in one order.
+        Its ``samples`` become those of the case. All cases have the same axes, in one order.
         """
-        case = self._cases.setdefault(tuple(axes.values()), Case(axes=axes))
-        case.add(answer.get("samples", ()), answer.get("details"))
+        case = self._cases.setdefault(tuple(axes.values()), Case(axes))
+        case.samples.extend(Sample(**sample) for sample in answer.get("samples", ()))
         case.runs[len(case.runs) if seed is None else seed] = answer
 
     @property
     def cases(self) -> list[Case]:
-        """All of them."""
         return list(self._cases.values())
 
     def find(self, *place: Any) -> Case | None:
@@ -47,15 +134,11 @@ class Results:
 
     def of(self, **axes: Any) -> list[Case]:
         """The cases that lie at a place on some axes."""
-        return [
-            case
-            for case in self._cases.values()
-            if all(case[name] == value for name, value in axes.items())
-        ]
+        return [c for c in self.cases if all(c[name] == value for name, value in axes.items())]
 
     def on(self, axis: str) -> list[Any]:
         """The places on an axis, in the order in which they came first."""
-        return list(dict.fromkeys(case[axis] for case in self._cases.values()))
+        return list(dict.fromkeys(case[axis] for case in self.cases))
 
     def ratio(
         self,

@@ -16,14 +16,12 @@ import numpy as np
 from rich.table import Table
 
 import tfps
-from tfps.bench.case import Case
-from tfps.bench.epochs import clock_callback, epochs_answer
-from tfps.bench.report import Bar
-from tfps.bench.results import Results
+from tfps.bench.picture import BLUE, GREY, draw_spread, legend_below, name_bars, picture
+from tfps.bench.results import Bar, Case, Results
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers
 from tfps.bench.settings import option
-from tfps.bench.style import BLUE, GREY
-from tfps.bench.table import case_table, spread_text
+from tfps.bench.table import Columns, case_table
+from tfps.bench.usage import measured_fit
 
 WIDTH = 64
 IDS_PER_EXAMPLE = 10
@@ -31,6 +29,11 @@ IDS_PER_EXAMPLE = 10
 AIMS = {("sgd", 64): 4.0, ("adam", 64): 10.0, ("sgd", 256): 15.0, ("adam", 256): 40.0}
 WAYS = ("all rows", "rows of the batch (RowUpdates)")
 LARGEST_OVER_SMALLEST_AIM = 0.8  # with updates of rows the table's size makes no difference
+COLUMNS: Columns = {
+    "steps/s,\nall rows": lambda pair: pair[0].steps_per_s,
+    "steps/s,\nrows of the batch": lambda pair: pair[1].steps_per_s,
+    "CPU ms per step,\nrows": lambda pair: pair[1].cpu_ms_per_step,
+}
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,6 @@ class Rows(Benchmark):
     """Updates of a batch's rows of an embedding table, against those of all rows.
 
     SGD and Adam on one worker and one server: about 5 minutes on two cores, and 3 GB of memory.
-
-    Args:
-        optimizers: names of Keras's.
-        mib: sizes of tables.
-        batch_size: examples in a step, each of ten ids.
-        repetitions: turns of each case; each is a fresh chief process.
-        epochs: measured epochs in a turn, after a warm-up epoch.
-        dense_steps: length of an epoch with dense gradients.
-        row_steps: length of an epoch with updates of rows.
     """
 
     name = "rows"
@@ -55,10 +49,10 @@ class Rows(Benchmark):
     mib: tuple[int, ...] = option(
         (64, 256), click.IntRange(min=1), "Size of a table; may be repeated."
     )
-    batch_size: int = 128
-    epochs: int = 1
-    dense_steps: int = 15
-    row_steps: int = 400
+    batch_size: int = 128  # examples in a step, each of ten ids
+    epochs: int = 1  # measured ones in a turn, after a warm-up epoch
+    dense_steps: int = 15  # length of an epoch with dense gradients
+    row_steps: int = 400  # length of an epoch with updates of rows
 
     def quick(self) -> Rows:
         return replace(self, mib=(1, 4), repetitions=1, row_steps=40)
@@ -68,16 +62,14 @@ class Rows(Benchmark):
         return 2 * len(self.optimizers) * len(self.mib) * self.repetitions
 
     def run(self, bench: Bench) -> None:
+        places = list(itertools.product(self.optimizers, self.mib, (False, True)))
         with bench.cluster(1, 1) as cluster:
-            for _ in range(self.repetitions):
-                for optimizer, mib, by_rows in itertools.product(
-                    self.optimizers, self.mib, (False, True)
-                ):
-                    way = "rows of the batch" if by_rows else "all rows"
-                    bench.progress(f"{optimizer}, {mib} MiB, {way}")
-                    case: dict[str, Any] = {"optimizer": optimizer, "mib": mib, "by_rows": by_rows}
-                    name = f"{optimizer}_{mib}_{'rows' if by_rows else 'all'}"
-                    bench.results.add(bench.turn(cluster, name=name, case=case), **case)
+            for optimizer, mib, by_rows in places * self.repetitions:
+                way = "rows of the batch" if by_rows else "all rows"
+                bench.progress(f"{optimizer}, {mib} MiB, {way}")
+                case: dict[str, Any] = {"optimizer": optimizer, "mib": mib, "by_rows": by_rows}
+                name = f"{optimizer}_{mib}_{'rows' if by_rows else 'all'}"
+                bench.results.add(bench.turn(cluster, name=name, case=case), **case)
 
     def measure(self, tasks: TaskNumbers, *, optimizer: str, mib: int, by_rows: bool) -> Any:
         """Train with one optimizer on one table."""
@@ -89,28 +81,26 @@ class Rows(Benchmark):
             chosen: Any = keras.optimizers.get(optimizer)
             if by_rows:
                 chosen = tfps.optimizers.RowUpdates(chosen)
-            model = keras.Sequential(
-                [
-                    keras.Input((IDS_PER_EXAMPLE,), dtype="int32"),
-                    keras.layers.Embedding(rows, WIDTH),
-                    keras.layers.GlobalAveragePooling1D(),
-                    keras.layers.Dense(1),
-                ]
-            )
+            layers = [
+                keras.Input((IDS_PER_EXAMPLE,), dtype="int32"),
+                keras.layers.Embedding(rows, WIDTH),
+                keras.layers.GlobalAveragePooling1D(),
+                keras.layers.Dense(1),
+            ]
+            model = keras.Sequential(layers)
             model.compile(chosen, "mse")
-        clock = tasks.clock()
         steps = self.row_steps if by_rows else self.dense_steps
         examples = steps * self.batch_size
         ids = np.random.default_rng(0).integers(0, rows, (examples, IDS_PER_EXAMPLE), np.int32)
-        model.fit(
+        return measured_fit(
+            model,
             ids,
             np.ones(examples, np.float32),
+            clock=tasks.clock(),
+            steps=steps,
             batch_size=self.batch_size,
-            epochs=1 + self.epochs,
-            verbose=0,
-            callbacks=[clock_callback(keras, clock, steps)],
+            epochs=self.epochs,
         )
-        return epochs_answer(strategy, clock.samples[1:])  # the first one traces
 
     def quantities(self, results: Results, case: Case) -> dict[str, Any]:
         return {
@@ -136,22 +126,15 @@ class Rows(Benchmark):
         return bars
 
     def tables(self, results: Results) -> list[Table]:
-        columns = {
-            "steps/s,\nall rows": lambda pair: spread_text(pair[0].steps_per_s),
-            "steps/s,\nrows of the batch": lambda pair: spread_text(pair[1].steps_per_s),
-            "CPU ms per step,\nrows": lambda pair: spread_text(pair[1].cpu_ms_per_step),
-        }
         names = [f"{dense['optimizer']}, {dense['mib']} MiB" for dense, _ in pairs(results)]
         title = "Updates of one embedding table on one server"
-        return [case_table(title, names, pairs(results), columns)]
+        return [case_table(title, names, pairs(results), COLUMNS)]
 
     def explanation(self, results: Results) -> str:
         return "Medians (minimum-maximum)."
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw steps/s with updates of all rows and of the batch's, on a logarithmic axis."""
-        from tfps.bench.picture import draw_spread, legend_below, name_axis, name_rows, picture
-
         found = pairs(results)
         with picture(path, 1, 1, size=(9, 1.8 + 0.6 * len(found))) as (figure, axes):
             axis = axes[0, 0]
@@ -159,9 +142,10 @@ class Rows(Benchmark):
                 for case, colour, label in zip(pair, (GREY[1], BLUE[1]), WAYS, strict=True):
                     style: dict[str, Any] = {"colour": colour, "label": label, "markersize": 8}
                     draw_spread(axis, row, case.steps_per_s, text="  {:.3g}", **style)
-            name_rows(axis, [f"{d['optimizer']}\n{d['mib']} MiB" for d, _ in found], margin=0.15)
             axis.set_xscale("log")
-            name_axis(axis, title="Steps per second", label="more is better; logarithmic")
+            names = [f"{dense['optimizer']}\n{dense['mib']} MiB" for dense, _ in found]
+            title, label = "Steps per second", "more is better; logarithmic"
+            name_bars(axis, names, margin=0.15, is_from_zero=False, title=title, label=label)
             legend_below(figure, axis, entries=2, columns=2)
 
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: turns, the report and the tables."""
+"""What all benchmarks share: turns in fresh chief processes, the report and the tables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tfps.bench.case import Case
 from tfps.bench.machine import describe_machine, package_versions
-from tfps.bench.report import Bar
-from tfps.bench.results import Results
+from tfps.bench.results import Bar, Case, Results
 from tfps.bench.settings import REPETITIONS
 from tfps.bench.table import bar_lines, note
 from tfps.bench.usage import EpochClock
@@ -38,16 +36,13 @@ class Benchmark(ABC):
     """A benchmark: its fields are its settings, its docstring is what `--help` says.
 
     A class is one file: what is measured, in a fresh chief process; in which order; what has an
-    aim; tables and a picture. Its module is imported to list its options, so it imports TensorFlow,
-    Keras and matplotlib only where it uses them.
-
-    Args:
-        repetitions: turns of each case, or seeds.
+    aim; tables and a picture. Its module is imported to list its options, so it imports TensorFlow
+    and Keras only where it uses them.
     """
 
     name: ClassVar[str]
 
-    repetitions: int = field(default=3, metadata=REPETITIONS)
+    repetitions: int = field(default=3, metadata=REPETITIONS)  # turns of each case, or seeds
 
     @property
     def seeds(self) -> list[int]:
@@ -65,21 +60,10 @@ class Benchmark(ABC):
 
     @abstractmethod
     def run(self, bench: Bench) -> None:
-        """Measure everything and add it to the results.
-
-        Raises:
-            DataError: images are missing.
-            TaskFailed: a chief process failed; the message has its last lines.
-        """
+        """Measure everything and add it to the results."""
 
     def measure(self, tasks: TaskNumbers, *args: Any, **case: Any) -> Any:
-        """Measure one case, in a chief process; the answer is JSON.
-
-        Args:
-            tasks: of the cluster.
-            args: none.
-            case: what the benchmark's `run` gives to `Bench.turn`.
-        """
+        """Measure one case, as `run` gives it to `Bench.turn`, in a chief; the answer is JSON."""
         raise NotImplementedError
 
     def cases(self, results: Results) -> list[Case]:
@@ -125,8 +109,7 @@ class Benchmark(ABC):
 
     def as_json(self) -> dict[str, Any]:
         """Give the settings in the form of the report."""
-        settings: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
-        return settings
+        return self._fields()
 
     def write(self, results: Results, folder: Path) -> Path:
         """Write `NAME.json`, in the form that all benchmarks share, and return its path."""
@@ -145,7 +128,6 @@ class Benchmark(ABC):
         return path
 
     def present(self, results: Results) -> Group:
-        """Tables, what they mean, and what has an aim."""
         return Group(
             *self.tables(results),
             note(self.explanation(results), other_cores=results.other_cores),
@@ -155,9 +137,7 @@ class Benchmark(ABC):
 
     def order(self, groups: Mapping[str, Sequence[int]], case: Mapping[str, Any]) -> dict[str, Any]:
         """Give what a chief process needs to measure a case; its form is JSON."""
-        # Not a benchmark's form in the report, which may hold more or less than its fields.
-        settings = TypeAdapter(type(self)).dump_python(self, mode="json")
-        return {"settings": settings, "groups": groups, "case": case}
+        return {"settings": self._fields(), "groups": groups, "case": case}
 
     @classmethod
     def answer(cls, order: Mapping[str, Any]) -> Any:
@@ -165,14 +145,14 @@ class Benchmark(ABC):
         settings: Benchmark = TypeAdapter(cls).validate_python(order["settings"])
         return settings.measure(TaskNumbers(order["groups"]), **order["case"])
 
+    def _fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        return fields
+
 
 @dataclass(frozen=True)
 class TaskNumbers:
-    """The process numbers of a cluster's tasks, as a chief process gets them.
-
-    Args:
-        groups: by role.
-    """
+    """The process numbers of a cluster's tasks by role, as a chief process gets them."""
 
     groups: Mapping[str, Sequence[int]]
 
@@ -184,17 +164,11 @@ class TaskNumbers:
 
 @dataclass(frozen=True)
 class Bench:
-    """One run of a benchmark.
-
-    Args:
-        benchmark: with its settings.
-        progress: is called with the name of each turn when it starts.
-        log_dir: where the chiefs and the servers write what they have to say.
-    """
+    """One run of a benchmark."""
 
     benchmark: Benchmark
-    progress: Callable[[str], None]
-    log_dir: Path
+    progress: Callable[[str], None]  # is called with the name of each turn when it starts
+    log_dir: Path  # where the chiefs and the servers write what they have to say
 
     @cached_property
     def results(self) -> Results:
@@ -219,13 +193,8 @@ class Bench:
     ) -> Any:
         """Measure a case in a fresh chief process on a cluster, and return what it answers.
 
-        Args:
-            cluster: that goes on.
-            name: of the process, in messages and of its log.
-            case: the arguments of `Benchmark.measure`.
-            needs_cluster: False for what trains in the chief alone.
-            environment: further variables; decides Keras's flavour, before TensorFlow is imported.
-            timeout_s: it fails when it takes longer.
+        The name is that of the process in messages, and of its log; the case the arguments of
+        `Benchmark.measure`. What trains in the chief alone needs no cluster.
 
         Raises:
             TaskFailed: the process failed; the message has its last lines.

@@ -17,10 +17,9 @@ from typing import Any
 import psutil
 
 import tfps
-from tfps.bench.memory import peak_mib
+from tfps.bench.usage import peak_mib
 
-TFPS, STREAMED, TENSORFLOW = "tfps", "streamed", "tensorflow"
-BESIDE = "beside"
+TFPS, STREAMED, TENSORFLOW, BESIDE = "tfps", "streamed", "tensorflow", "beside"
 SAVE, RESTORE = "save", "restore"
 
 VARIABLES, COLUMNS = 8, 256
@@ -31,84 +30,58 @@ STEPS_BEFORE = 50
 LOOK_EVERY_STEPS = 10
 
 
-class Memory:
-    """By how much the memory of processes grows at most.
-
-    Args:
-        processes: their numbers.
-    """
-
-    def __init__(self, processes: Sequence[int]) -> None:
-        self._processes = processes
-        self._before: dict[int, float] = {}
-
-    def begin(self) -> None:
-        """Forget earlier peaks."""
-        for process in self._processes:
-            Path(f"/proc/{process}/clear_refs").write_text("5")
-            self._before[process] = psutil.Process(process).memory_info().rss / 2**20
-
-    def growth_mib(self) -> float:
-        """The largest of all processes since then."""
-        return max(peak_mib(process) - self._before[process] for process in self._processes)
-
-
 class Measured:
-    """Takes samples.
-
-    Args:
-        servers: the process numbers of the servers.
-    """
+    """Takes samples of the chief and of the servers, whose process numbers it gets."""
 
     def __init__(self, servers: Sequence[int]) -> None:
-        self._chief, self._servers = Memory([os.getpid()]), Memory(servers)
+        self._groups = {"chief_mib": [os.getpid()], "server_mib": servers}
         self.samples: list[dict[str, Any]] = []
 
     @contextmanager
     def sample(self, way: str, what: str) -> Iterator[dict[str, Any]]:
         """Measure what is inside; training rests for all of it, unless it notes another pause."""
         os.sync()  # what was written before must not have to be waited for
-        self._chief.begin()
-        self._servers.begin()
+        before = {name: list(map(_forget_peak, group)) for name, group in self._groups.items()}
         noted: dict[str, Any] = {}
         begin = time.perf_counter()
         yield noted
         seconds = time.perf_counter() - begin
-        self.samples.append(
-            {
-                "way": way,
-                "what": what,
-                "seconds": seconds,
-                "pause_s": seconds,
-                "chief_mib": self._chief.growth_mib(),
-                "server_mib": self._servers.growth_mib(),
-                **noted,
-            }
-        )
+        growths_mib = {
+            name: max(
+                peak_mib(process) - mib for process, mib in zip(group, before[name], strict=True)
+            )
+            for name, group in self._groups.items()
+        }
+        found = {"way": way, "what": what, "seconds": seconds, "pause_s": seconds}
+        self.samples.append(found | growths_mib | noted)
+
+
+def _forget_peak(process: int) -> float:
+    """Forget the most memory that a process has had, and say how much it has now."""
+    Path(f"/proc/{process}/clear_refs").write_text("5")
+    return float(psutil.Process(process).memory_info().rss / 2**20)
 
 
 def measure_saving(
     mib: int, folder: Path, ways: Sequence[str], *, servers: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Save and restore, and answer a sample of each.
+    """Save and restore in some ways, in this order, and answer a sample of each.
 
-    Args:
-        mib: of the model's weights; Adam has twice that besides.
-        folder: of the checkpoint of tfps; it stays for other turns.
-        ways: to save and restore in, in this order; none: only restore.
-        servers: the process numbers of the servers.
+    Adam has twice the weights' MiB besides. Without a way it only restores: the checkpoint of tfps
+    stays in its folder for other turns.
     """
     strategy = tfps.ParameterServerStrategy(placement="round_robin")
     measured = Measured(servers)
+    rows = table_rows(mib)
     if BESIDE in ways:
-        _measure_beside(strategy, measured, mib=mib, folder=folder / "beside")
+        _measure_beside(strategy, measured, rows=rows, folder=folder / "beside")
         return measured.samples
-    model = _trained(strategy, mib, steps=2 if ways else 1)
+    model = _trained(strategy, rows, steps=2 if ways else 1)
     if not ways:
         manager = tfps.CheckpointManager(model, folder)
         with measured.sample(TFPS, RESTORE):
             manager.restore_latest()
-        _check(model, 2)
+        _check(model)
         return measured.samples
     for way in ways:
         to = folder if way == TFPS else folder / way
@@ -116,10 +89,15 @@ def measure_saving(
             _measure_tensorflow(model, measured, to)
         else:
             _measure_ours(model, measured, to, way)
-        _check(model, 2)
+        _check(model)
     for way in (STREAMED, TENSORFLOW):
         shutil.rmtree(folder / way)
     return measured.samples
+
+
+def table_rows(mib: int) -> int:
+    """Of each variable of a model of so many MiB."""
+    return max(1, mib * 2**20 // VARIABLES // COLUMNS // 4)
 
 
 def _measure_ours(model: Any, measured: Measured, folder: Path, way: str) -> None:
@@ -151,20 +129,16 @@ def _measure_tensorflow(model: Any, measured: Measured, folder: Path) -> None:
         checkpoint.read(path).assert_existing_objects_matched()
 
 
-def _trained(strategy: Any, mib: int, *, steps: int) -> Any:
+def _trained(strategy: Any, rows: int, *, steps: int) -> Any:
     """A model of some variables, with all of its slots, after some updates."""
     import keras
     import numpy as np
 
-    rows = max(1, mib * 2**20 // VARIABLES // COLUMNS // 4)
-
     class Weights(keras.layers.Layer):
         def build(self, input_shape: Any) -> None:
-            shape = (rows, COLUMNS)
-            self.parts = [
-                self.add_weight(shape=shape, initializer="ones", name=f"part_{number}")
-                for number in range(VARIABLES)
-            ]
+            options = {"shape": (rows, COLUMNS), "initializer": "ones"}
+            names = [f"part_{number}" for number in range(VARIABLES)]
+            self.parts = [self.add_weight(name=name, **options) for name in names]
 
         def call(self, inputs: Any) -> Any:
             return 0.0 * inputs + sum(keras.ops.mean(part[:1]) for part in self.parts)
@@ -177,20 +151,17 @@ def _trained(strategy: Any, mib: int, *, steps: int) -> Any:
     return model
 
 
-def _check(model: Any, updates: int) -> None:
+def _check(model: Any) -> None:
     found = int(model.optimizer.iterations)
-    if found != updates:
-        raise RuntimeError(f"restored {found} updates, expected {updates}")
+    if found != 2:
+        raise RuntimeError(f"restored {found} updates, expected 2")
 
 
-def _measure_beside(strategy: Any, measured: Measured, *, mib: int, folder: Path) -> None:
-    """Save while tables of so many MiB are trained."""
+def table_model(strategy: Any, rows: int, *, steps: int) -> tuple[Any, Any, Any]:
+    """A model of tables of so many rows that `RowUpdates` trains, and what to fit it to."""
     import keras
     import numpy as np
 
-    from tfps.checkpoint import KeepLatest
-
-    rows = max(1, mib * 2**20 // VARIABLES // COLUMNS // 4)
     inputs = keras.Input((VARIABLES,), dtype="int32")
     with strategy.scope():
         found = [
@@ -199,28 +170,32 @@ def _measure_beside(strategy: Any, measured: Measured, *, mib: int, folder: Path
         ]
         model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Add()(found)))
         model.compile(tfps.optimizers.RowUpdates(keras.optimizers.Adam(1e-3)), "mse")
-    ids = np.random.default_rng(0).integers(0, rows, size=(STEPS * BATCH, VARIABLES), dtype="int32")
-    targets = np.zeros([len(ids), 1], "float32")
+    ids = np.random.default_rng(0).integers(0, rows, size=(steps * BATCH, VARIABLES), dtype="int32")
+    return model, ids, np.zeros([len(ids), 1], "float32")
+
+
+def _measure_beside(strategy: Any, measured: Measured, *, rows: int, folder: Path) -> None:
+    """Save while tables of so many rows are trained."""
+    import keras
+    import numpy as np
+
+    from tfps.checkpoint import KeepLatest
+
+    model, ids, targets = table_model(strategy, rows, steps=STEPS)
     model.fit(ids[:BATCH], targets[:BATCH], batch_size=BATCH, verbose=0)
     manager = tfps.CheckpointManager(model, folder, keep=KeepLatest(1))
     manager.save(background=False)  # traces
 
     class Save(keras.callbacks.Callback):
-        """After some steps; notes how long each step takes."""
+        """After some steps; notes when each step ends."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.before_s: list[float] = []
-            self.after_s: list[float] = []
-            self._last_s: float | None = None
+            self.ends_s: list[float] = []
             self._first = manager.latest
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            now_s = time.perf_counter()
-            if self._last_s is not None:
-                durations = self.before_s if batch <= STEPS_BEFORE else self.after_s
-                durations.append(now_s - self._last_s)
-            self._last_s = now_s
+            self.ends_s.append(time.perf_counter())
             if batch == STEPS_BEFORE:
                 manager.save()
             elif batch % LOOK_EVERY_STEPS == 0 and batch > STEPS_BEFORE:
@@ -231,6 +206,8 @@ def _measure_beside(strategy: Any, measured: Measured, *, mib: int, folder: Path
     with measured.sample(BESIDE, SAVE) as noted:
         model.fit(ids, targets, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[save])
         manager.wait()
-        longer_s = max(save.after_s) - statistics.median(save.before_s)
+        durations_s = np.diff(save.ends_s).tolist()
+        usual_s = statistics.median(durations_s[:STEPS_BEFORE])
+        longer_s = max(durations_s[STEPS_BEFORE:]) - usual_s
         noted.update(seconds=manager.last_seconds, pause_s=max(0.0, longer_s))
     manager.close()

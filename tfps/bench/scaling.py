@@ -16,15 +16,13 @@ import click
 from rich.table import Table
 
 import tfps
-from tfps.bench.case import Case
-from tfps.bench.epochs import clock_callback, epochs_answer
-from tfps.bench.report import Bar, Spread
-from tfps.bench.results import Results
+from tfps.bench.picture import BLUE, GREY, annotate, draw_spread, legend_below, name_bars, picture
+from tfps.bench.results import Bar, Case, Results, Spread
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers
 from tfps.bench.settings import option
 from tfps.bench.slow_input import slept
-from tfps.bench.style import BLUE, GREY
-from tfps.bench.table import case_table, ratio_text, spread_text
+from tfps.bench.table import Columns, case_table, ratio_text
+from tfps.bench.usage import measured_fit
 from tfps.bench.workload import MODELS
 
 KEPT_AIM = 0.95  # of the sum of what the workers would do alone
@@ -37,25 +35,16 @@ class Scaling(Benchmark):
 
     A step sleeps 50 ms, so workers of one machine do not fight for its cores: about 6 minutes on
     two cores, with 21 processes of half a GB.
-
-    Args:
-        workers: the number whose rate is compared with one worker's.
-        ps: tasks that keep parameters.
-        sleep_ms: of each step.
-        batch_size: examples in one worker's step.
-        repetitions: turns of each cluster; each is a fresh chief process.
-        epochs: measured epochs in a turn, after a warm-up epoch.
-        steps_per_worker: length of an epoch.
     """
 
     name = "scaling"
 
     workers: int = option(16, click.IntRange(min=2), "How many.")
     ps: int = 2
-    sleep_ms: float = 50.0
-    batch_size: int = 64
-    epochs: int = 1
-    steps_per_worker: int = 200
+    sleep_ms: float = 50.0  # of each step
+    batch_size: int = 64  # examples in one worker's step
+    epochs: int = 1  # measured ones in a turn, after a warm-up epoch
+    steps_per_worker: int = 200  # length of an epoch
 
     def quick(self) -> Scaling:
         return replace(self, workers=3, repetitions=1, steps_per_worker=20)
@@ -69,32 +58,26 @@ class Scaling(Benchmark):
             bench.cluster(1, self.ps, name="cluster-1") as one,
             bench.cluster(self.workers, self.ps, name=f"cluster-{self.workers}") as many,
         ):
-            for _ in range(self.repetitions):
-                for workers, cluster in ((1, one), (self.workers, many)):
-                    bench.progress(f"{_workers(workers)} + {self.ps} ps")
-                    answer = bench.turn(
-                        cluster, name=f"scaling_{workers}", case={"at_once": workers}
-                    )
-                    bench.results.add(answer, workers=workers, ps=self.ps)
+            for workers, cluster in ((1, one), (self.workers, many)) * self.repetitions:
+                bench.progress(f"{_workers(workers)} + {self.ps} ps")
+                answer = bench.turn(cluster, name=f"scaling_{workers}", case={"at_once": workers})
+                bench.results.add(answer, workers=workers, ps=self.ps)
 
     def measure(self, tasks: TaskNumbers, *, at_once: int) -> Any:
         """Train with so many workers."""
         import keras
 
-        strategy = tfps.ParameterServerStrategy()
-        with strategy.scope():
-            model = MODELS["mlp"].build(keras)
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile("adam", loss, metrics=["accuracy"])
-        clock, steps = tasks.clock(), at_once * self.steps_per_worker
-        model.fit(
+        with tfps.ParameterServerStrategy().scope():
+            model = MODELS["mlp"].compiled(keras, "adam", metrics=["accuracy"])
+        steps = at_once * self.steps_per_worker
+        return measured_fit(
+            model,
             self._slow(),
-            epochs=1 + self.epochs,
+            clock=tasks.clock(),
+            steps=steps,
             steps_per_epoch=steps,
-            verbose=0,
-            callbacks=[clock_callback(keras, clock, steps)],
+            epochs=self.epochs,
         )
-        return epochs_answer(strategy, clock.samples[1:])  # the first one traces
 
     def _slow(self) -> Any:
         """A dataset function whose every batch takes a while without using a processor.
@@ -143,11 +126,11 @@ class Scaling(Benchmark):
 
     def tables(self, results: Results) -> list[Table]:
         cases = by_workers(results)
-        columns = {
-            "steps/s": lambda case: spread_text(case.steps_per_s),
+        columns: Columns = {
+            "steps/s": lambda case: case.steps_per_s,
             "share\nkept": lambda case: ratio_text(share_kept(results, case)),
-            "CPU ms\nper step": lambda case: spread_text(case.cpu_ms_per_step),
-            "server CPU ms\nper push": lambda case: spread_text(server_cpu_ms_per_push(case)),
+            "CPU ms\nper step": lambda case: case.cpu_ms_per_step,
+            "server CPU ms\nper push": server_cpu_ms_per_push,
         }
         title = f"Steps that sleep, {cases[-1]['ps']} parameter servers"
         return [case_table(title, [_workers(c["workers"]) for c in cases], cases, columns)]
@@ -157,8 +140,6 @@ class Scaling(Benchmark):
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw steps/s beside what the workers would do alone; CPU of a server per push."""
-        from tfps.bench.picture import draw_spread, legend_below, name_axis, name_rows, picture
-
         cases = by_workers(results)
         alone = cases[0].steps_per_s.median / cases[0]["workers"]
         size = (11, 1.8 + 0.9 * len(cases))
@@ -174,23 +155,14 @@ class Scaling(Benchmark):
                 draw_spread(rates, row, rate, text=text, beside=ideal, label="measured", **style)
                 draw_spread(costs, row, server_cpu_ms_per_push(case), **style)
             costs.axvline(SERVER_CPU_AIM_MS, color=GREY[1], linestyle="--", linewidth=1.2)
-            costs.annotate(
-                f"aim: at most {SERVER_CPU_AIM_MS:g}",
-                (SERVER_CPU_AIM_MS, -0.62),
-                xytext=(4, -2),
-                textcoords="offset points",
-                va="top",
-                fontsize=8.5,
-                color=GREY[1],
-            )
+            aim, place = f"aim: at most {SERVER_CPU_AIM_MS:g}", (SERVER_CPU_AIM_MS, -0.62)
+            annotate(costs, aim, place, (4, -2), va="top", fontsize=8.5, color=GREY[1])
             names = [f"{_workers(case['workers'])}\n{cases[0]['ps']} ps" for case in cases]
             for axis, title, label in (
                 (rates, "Steps per second", "more is better"),
                 (costs, "CPU of a server per push, ms", "less is better"),
             ):
-                name_rows(axis, names, above=0.65, margin=0.25)
-                axis.set_xlim(left=0)
-                name_axis(axis, title=title, label=label)
+                name_bars(axis, names, above=0.65, margin=0.25, title=title, label=label)
             legend_below(figure, rates, entries=2, columns=3, has_spreads=True)
 
 

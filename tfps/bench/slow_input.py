@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tfps.bench.delay import Delay
-
 PATTERN_STEPS = 4096  # drawn ahead; a worker that goes on longer meets the same ones again
 # Of the images as numbers from 0 to 1; centred ones are learnt in half the steps.
 MEAN, DEVIATION = 0.286, 0.353
@@ -21,6 +19,33 @@ def centred(pixels: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class Delay:
+    """Steps of a stated length, some of which take longer.
+
+    Stragglers come in two kinds: a machine that is slow all the time, and moments in which any of
+    them is. Both are drawn ahead from a seed, so that every mode of training meets the same ones.
+
+    Source: Chen et al., "Revisiting Distributed Synchronous SGD", 2016; Ho et al., "More Effective
+    Distributed ML via a Stale Synchronous Parallel Parameter Server", NeurIPS 2013.
+    """
+
+    step_s: float  # length of a step that nothing slows down
+    slow_worker: int | None = None  # the one whose steps all take longer; None: nobody
+    slow_factor: float = 1.0  # how many times as long
+    transient_share: float = 0.0  # of each worker's steps, which take longer
+    transient_factor: float = 1.0
+    spread: float = 0.0  # lengths are spread evenly by so much around their own, as a share of it
+
+    def durations_s(self, *, seed: int, worker: int, steps: int) -> np.ndarray:
+        """The lengths of a worker's first steps; those of more steps begin with the same."""
+        # A row per step, so that a step's draws do not depend on how many steps are asked for.
+        chance, position = np.random.default_rng([seed, worker]).random([steps, 2]).T
+        own = self.slow_factor if worker == self.slow_worker else 1.0
+        moment = np.where(chance < self.transient_share, self.transient_factor, 1.0)
+        return self.step_s * own * moment * (1 + self.spread * (2 * position - 1))
+
+
+@dataclass(frozen=True)
 class SlowInput:
     """Endless shuffled batches, each of which comes as late as a `Delay` says.
 
@@ -28,21 +53,15 @@ class SlowInput:
     ahead: it comes after one step and before the next, on a thread of the worker that runs no
     Python. It lies between the moment in which a worker got its parameters and its next gradient,
     as computation would, so whoever waits for a worker waits for it.
-
-    Args:
-        pixels_path: a file that `LabelledImages.write_pixels` wrote; every worker reads it. In the
-            graph of a dataset function the images would go to every worker for every training.
-        labels: of its images, or of as many of the first ones as are to be used.
-        batch_size: examples in one worker's step.
-        delay: how long the steps take; None: nothing waits, and batches are fetched ahead.
-        seed: of the order of the images and of the delays.
     """
 
+    # A file that `LabelledImages.write_pixels` wrote; every worker reads it. In the graph of a
+    # dataset function the images would go to every worker for every training.
     pixels_path: str
-    labels: np.ndarray
+    labels: np.ndarray  # of its images, or of as many of the first ones as are to be used
     batch_size: int
-    delay: Delay | None
-    seed: int
+    delay: Delay | None  # None: nothing waits, and batches are fetched ahead
+    seed: int  # of the order of the images and of the delays
 
     def function(self) -> Callable[[Any], Any]:
         """The function for `fit`, which each worker calls with its context."""
@@ -56,12 +75,12 @@ class SlowInput:
         """The pipeline of one worker."""
         import tensorflow as tf
 
+        batches = self._batches(worker)
         if self.delay is None:
-            return self._batches(worker).prefetch(2)
+            return batches.prefetch(2)
         durations_s = self.delay.durations_s(seed=self.seed, worker=worker, steps=PATTERN_STEPS)
         waits_us = tf.constant((1e6 * durations_s).astype(np.int64))
         waits = tf.data.Dataset.from_tensor_slices(waits_us).repeat()
-        batches = self._batches(worker)
         slow = tf.data.Dataset.zip((batches, waits)).flat_map(_after_wait)
         options = tf.data.Options()
         # TensorFlow would fetch ahead by itself, and the wait would pass beside the step.

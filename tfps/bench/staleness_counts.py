@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 
-def staleness_between(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
-    """Staleness in updates -> number of gradients, of what lies between two counts.
-
-    Example:
-
-    >>> staleness_between({0: 2, 1: 1}, {0: 2, 1: 4, 3: 1})
-    {1: 3, 3: 1}
-    """
-    counts = Counter(after)
-    counts.subtract(before)
+def staleness_between(before: Any, after: Any) -> dict[int, int]:
+    """Staleness in updates -> number of gradients, of what lies between two of `stats()`."""
+    counts = Counter(after.gradient_staleness_updates)
+    counts.subtract(before.gradient_staleness_updates)
     return {staleness: counts[staleness] for staleness in sorted(counts) if counts[staleness]}
 
 
@@ -30,14 +25,9 @@ def share_between(counts: Mapping[int, int], low: int, high: int) -> float:
     return inside / max(1, sum(counts.values()))
 
 
-def added_up(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """Those of several trainings together."""
+def staleness_of(runs: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """Of several trainings together, of whose keys JSON has made words."""
     total: Counter[int] = Counter()
-    for each in counts:
-        total.update(each)
+    for run in runs:
+        total.update({int(value): count for value, count in run["staleness_updates"].items()})
     return dict(sorted(total.items()))
-
-
-def from_json(counts: Mapping[str, int]) -> dict[int, int]:
-    """JSON makes words of the keys."""
-    return {int(value): count for value, count in counts.items()}

@@ -13,8 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.bench.epochs import clock_callback
-from tfps.bench.usage import EpochClock
+from tfps.bench.usage import EpochClock, clock_callback
 
 
 class StillModel(keras.Model):
@@ -45,20 +44,12 @@ class KeepsWeights(keras.optimizers.Optimizer):
 
 
 def still_fit(
-    strategy: Any,
-    shapes: Sequence[tuple[int, ...]],
-    *,
-    updates: bool,
-    steps_per_execution: int,
+    strategy: Any, shapes: Sequence[tuple[int, ...]], *, updates: bool, steps_per_execution: int
 ) -> Callable[[int, EpochClock], None]:
     """What fits about so many steps, whole executions, and lets a clock see them.
 
-    Args:
-        strategy: a `tfps.ParameterServerStrategy`.
-        shapes: of the weights.
-        updates: the server runs Adam; else it keeps its weights.
-        steps_per_execution: the chief's part of a step, Keras's progress and callbacks, is not
-            what is asked for.
+    The server runs Adam, or keeps its weights. In an execution of several steps the chief's part of
+    each, Keras's progress and callbacks, is small: it is not what is asked for.
     """
     with strategy.scope():
         model = StillModel(shapes)
@@ -76,23 +67,15 @@ def still_fit(
 def adam_pass(parameters: int) -> Callable[[int, EpochClock], None]:
     """What runs TensorFlow's own kernel of Adam in this process, on all of its cores."""
     value, first, second = (tf.Variable(tf.zeros([parameters])) for _ in range(3))
+    handles = {"var": value.handle, "m": first.handle, "v": second.handle}
+    numbers = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-7}
+    numbers |= {"beta1_power": 0.9, "beta2_power": 0.999}
     gradient = tf.fill([parameters], 1e-3)
 
     def run(count: int, clock: EpochClock) -> None:
         clock.begin()
         for _ in range(count):
-            tf.raw_ops.ResourceApplyAdam(
-                var=value.handle,
-                m=first.handle,
-                v=second.handle,
-                grad=gradient,
-                beta1_power=0.9,
-                beta2_power=0.999,
-                lr=1e-3,
-                beta1=0.9,
-                beta2=0.999,
-                epsilon=1e-7,
-            )
+            tf.raw_ops.ResourceApplyAdam(grad=gradient, **handles, **numbers)
         clock.end(count)
 
     return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,14 +10,15 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from tfps.bench.goal import NEVER_S
-from tfps.bench.report import Bar, Spread
+from tfps.bench.results import Bar, Spread
 
 QUIET_CORES = 0.25  # what a system does by itself; more takes time from the processes measured
+# Of a row's case, by the heading: a text, a spread, a number, or None where there is none.
+Columns = Mapping[str, Callable[[Any], str | Spread | float | None]]
 
 
-def plain_table(title: str, columns: Sequence[str]) -> Table:
-    """A table whose first column names the row, for a terminal of 80 columns."""
+def case_table(title: str, names: Sequence[str], cases: Sequence[Any], columns: Columns) -> Table:
+    """A row for each case, or for several as the columns want them; 80 columns are enough."""
     table = Table(
         title=title,
         title_justify="left",
@@ -31,27 +31,18 @@ def plain_table(title: str, columns: Sequence[str]) -> Table:
     table.add_column("", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
-def case_table(
-    title: str,
-    names: Sequence[str],
-    cases: Sequence[Any],
-    columns: Mapping[str, Callable[[Any], str]],
-) -> Table:
-    """A row for each case, whose cells its columns say.
-
-    Args:
-        title: of the table.
-        names: of the rows.
-        cases: one or several for a row, as the columns want them.
-        columns: by their headings.
-    """
-    table = plain_table(title, list(columns))
     for name, case in zip(names, cases, strict=True):
-        table.add_row(name, *(cell(case) for cell in columns.values()))
+        table.add_row(name, *(cell_text(cell(case)) for cell in columns.values()))
     return table
+
+
+def cell_text(value: str | Spread | float | None) -> str:
+    """What stands in a cell of a table."""
+    if isinstance(value, Spread):
+        return spread_text(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else number_text(value)
 
 
 def spread_text(spread: Spread) -> str:
@@ -62,8 +53,6 @@ def spread_text(spread: Spread) -> str:
 
 def number_text(value: float) -> str:
     """Three digits, and all those before the decimal point.
-
-    Example:
 
     >>> number_text(0.01234), number_text(1234.5)
     ('0.0123', '1234')
@@ -76,33 +65,13 @@ def ratio_text(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def goal_text(times_s: Sequence[float], ends_s: Sequence[float]) -> str:
-    """The median time to the goal; who has not arrived is later than who has.
-
-    Args:
-        times_s: of each training, `NEVER_S` of those that did not arrive.
-        ends_s: when they ended.
-
-    Example:
-
-    >>> goal_text([2.0, 3.0, NEVER_S], [4.0, 4.0, 9.0]), goal_text([NEVER_S], [9.0])
-    ('3.00', '> 9')
-    """
-    median_s = statistics.median(times_s)
-    if median_s < NEVER_S:
-        return number_text(median_s)
-    pairs = zip(times_s, ends_s, strict=True)
-    return f"> {min(end_s for time_s, end_s in pairs if time_s == NEVER_S):.0f}"
-
-
 def bar_lines(bars: Sequence[Bar]) -> list[Text]:
     """A line for each comparison that was measured."""
     return [_line(bar, bar.value) for bar in bars if bar.value is not None]
 
 
 def _line(bar: Bar, value: float) -> Text:
-    style = "green" if bar.holds else "yellow"
-    verdict = "reached" if bar.holds else "not reached"
+    style, verdict = ("green", "reached") if bar.holds else ("yellow", "not reached")
     return Text(f"{bar.name}: {value:.2f} (aim {bar.limit}, {verdict})", style=style)
 
 

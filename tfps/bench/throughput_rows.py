@@ -17,29 +17,14 @@ from functools import partial
 from typing import Any
 
 import tfps
-from tfps.bench.epochs import clock_callback
-from tfps.bench.usage import EpochClock
-from tfps.bench.workload import Images, Model, split
+from tfps.bench.images import Images
+from tfps.bench.usage import EpochClock, clock_callback
+from tfps.bench.workload import Model, split
 
 LEARNING_RATE = 1e-3
 LEGEND = (
     "Single process and tfps: Keras 3. Stock: TensorFlow's own ParameterServerStrategy, tf_keras."
 )
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a row is asked to train.
-
-    Args:
-        model: which one.
-        images: the input.
-        steps_per_execution: steps between two returns to the training loop's Python.
-    """
-
-    model: Model
-    images: Images
-    steps_per_execution: int
 
 
 # Runs so many epochs of about so many steps and lets the clock see each of them.
@@ -60,42 +45,41 @@ def _strategy(*, transport: str = "auto", pipeline_steps: int = 0) -> Any:
 
 @dataclass(frozen=True)
 class Row:
-    """A way to train.
-
-    Args:
-        title: in tables and plots.
-        strategy: makes it, once in a process of its own; None: without a cluster.
-        keras: TensorFlow's own strategy trains with no other Keras than tf_keras.
-        has_loop: a loop of one's own, after TensorFlow's tutorial, instead of `fit`.
-        longest_only: it is measured at the longest execution alone, where it is compared with
-            another row of ours at its best.
-    """
+    """A way to train."""
 
     title: str
-    strategy: Callable[[], Any] | None = None
-    keras: str = "keras"
-    has_loop: bool = False
+    strategy: Callable[[], Any] | None = None  # makes it, once in a process; None: no cluster
+    keras: str = "keras"  # TensorFlow's own strategy trains with no other Keras than tf_keras
+    has_loop: bool = False  # of one's own, after TensorFlow's tutorial, instead of `fit`
+    # Measured at the longest execution alone, where another row of ours is at its best.
     longest_only: bool = False
 
     @property
     def needs_tf_keras(self) -> bool:
-        """Whether it trains with tf_keras."""
         return self.keras == "tf_keras"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the process: Keras's flavour is decided before TensorFlow is imported."""
+        return {"TF_USE_LEGACY_KERAS": "1"} if self.needs_tf_keras else {}
 
     def begin(self) -> Any:
         """Import Keras, which takes seconds that no step shall have, and make the strategy."""
         importlib.import_module(self.keras)
         return None if self.strategy is None else self.strategy()
 
-    def prepare(self, strategy: Any, setting: Setting) -> Epochs:
+    def prepare(
+        self, strategy: Any, model: Model, images: Images, steps_per_execution: int
+    ) -> Epochs:
         """Make a model in the strategy's scope, where there is one, and return what trains it."""
         keras = importlib.import_module(self.keras)
         if self.has_loop:
-            return _loop(keras, strategy, setting)
+            return _loop(keras, strategy, model, images, steps_per_execution)
         with nullcontext() if strategy is None else strategy.scope():
-            model = setting.model.build(keras)
-            _compile(keras, model, setting)
-        return _fit(keras, model, setting.images, names_steps=self.needs_tf_keras)
+            adam = keras.optimizers.Adam(LEARNING_RATE)
+            options = {"metrics": ["accuracy"], "steps_per_execution": steps_per_execution}
+            built = model.compiled(keras, adam, **options)
+        return _fit(keras, built, images, names_steps=self.needs_tf_keras)
 
 
 # In the order of tables and plots. "Stock" is TensorFlow's own strategy; tables and plots say so.
@@ -112,29 +96,15 @@ ROWS = {
 }
 
 
-def _compile(keras: Any, model: Any, setting: Setting) -> None:
-    model.compile(
-        optimizer=keras.optimizers.Adam(LEARNING_RATE),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-        steps_per_execution=setting.steps_per_execution,
-    )
-
-
 def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool) -> Epochs:
     """Train on arrays; an epoch of the clock is one or several of Keras's.
 
-    Args:
-        keras: `keras` or `tf_keras`.
-        model: compiled.
-        images: the input.
-        names_steps: the strategy cannot count the batches of arrays, and wants to be told.
+    Where the strategy cannot count the batches of arrays, it wants to be told.
     """
 
     def run(epochs: int, steps: int, clock: EpochClock) -> None:
         rounds, epoch_steps = split(steps)
         x, y = images.arrays(epoch_steps)
-
         model.fit(
             x,
             y,
@@ -148,44 +118,46 @@ def _fit(keras: Any, model: Any, images: Images, *, names_steps: bool) -> Epochs
     return run
 
 
-def _loop(keras: Any, strategy: Any, setting: Setting) -> Epochs:
+def _loop(
+    keras: Any, strategy: Any, model: Model, images: Images, steps_per_execution: int
+) -> Epochs:
     """The loop of TensorFlow's tutorial; for tfps the coordinator is tfps's by the same name."""
     import tensorflow as tf
 
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
-        model = setting.model.build(keras)
+        built = model.build(keras)
         optimizer = keras.optimizers.Adam(LEARNING_RATE)
-        optimizer.build(model.trainable_variables)
+        optimizer.build(built.trainable_variables)
         accuracy = keras.metrics.SparseCategoricalAccuracy()
         # TensorFlow's strategy wants to be told how losses of replicas are reduced: not at all.
         loss_function = keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction="none"
         )
 
-    def replica_step(images: Any, labels: Any) -> Any:
+    def replica_step(inputs: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
-            logits = model(images, training=True)
+            logits = built(inputs, training=True)
             loss = tf.reduce_mean(loss_function(labels, logits))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        gradients = tape.gradient(loss, built.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, built.trainable_variables, strict=True))
         accuracy.update_state(labels, logits)
         return loss
 
     @tf.function
     def step(iterator: Any) -> Any:
-        for _ in tf.range(setting.steps_per_execution - 1):
+        for _ in tf.range(steps_per_execution - 1):
             strategy.run(replica_step, args=next(iterator))
         return strategy.run(replica_step, args=next(iterator))
 
-    dataset = coordinator.create_per_worker_dataset(setting.images.dataset_function())
+    dataset = coordinator.create_per_worker_dataset(images.dataset_function())
     iterator = iter(dataset)
 
     def run(epochs: int, steps: int, clock: EpochClock) -> None:
         for _ in range(epochs):
             clock.begin()
             accuracy.reset_state()
-            for _ in range(steps // setting.steps_per_execution):
+            for _ in range(steps // steps_per_execution):
                 coordinator.schedule(step, args=(iterator,))
             coordinator.join()
             float(accuracy.result())

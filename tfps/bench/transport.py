@@ -24,16 +24,22 @@ from typing import Any
 from rich.table import Table
 
 import tfps
-from tfps.bench.case import Case
 from tfps.bench.certificates import can_make_certificates, make_certificates
-from tfps.bench.report import Bar, Spread
-from tfps.bench.results import Results
+from tfps.bench.picture import (
+    BLUE,
+    GREY,
+    INK,
+    draw_curve,
+    draw_spread,
+    name_axis,
+    name_bars,
+    picture,
+)
+from tfps.bench.results import Bar, Case, Results, Spread
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers
-from tfps.bench.style import BLUE, GREY, INK
-from tfps.bench.table import case_table, number_text, spread_text
+from tfps.bench.table import Columns, case_table
 from tfps.bench.usage import EpochClock, Sample
 from tfps.bench.workload import MODELS
-from tfps.launch import LocalCluster
 from tfps.transport.direct.secret import SECRET_VARIABLE
 
 MLP_BYTES, LARGE_BYTES = MODELS["mlp"].size_bytes, MODELS["large"].size_bytes
@@ -47,19 +53,12 @@ WARM_UPS = 3
 
 @dataclass(frozen=True)
 class CarrierKind:
-    """A way of a message.
-
-    Args:
-        title: in tables and plots.
-        colour: ours is blue, darkest where it is fastest; TensorFlow's is grey.
-        marker: in plots.
-        encrypts: the tasks have certificates.
-    """
+    """A way of a message; ours is blue, darkest where it is fastest; TensorFlow's is grey."""
 
     title: str
     colour: str
     marker: str
-    encrypts: bool = False
+    encrypts: bool = False  # the tasks have certificates
 
 
 CARRIERS = {
@@ -73,11 +72,23 @@ WORK: Mapping[int, Mapping[str, str]] = {
     MLP_BYTES: {"echo": "echo", "ledger": "+ ledger", "adam": "+ Adam update"},
     LARGE_BYTES: {"echo": "echo", "pass": "a pass of Adam", "adam": "push with Adam"},
 }
-NUMBERS: Mapping[str, Callable[[Case], str]] = {
-    "ms per\nexchange": lambda case: spread_text(ms(case)),
-    "CPU ms": lambda case: spread_text(case.cpu_ms_per_step),
-    "worker's": lambda case: number_text(group_cpu_ms(case, "worker").median),
-    "ps's": lambda case: number_text(group_cpu_ms(case, "ps").median),
+
+
+def ms(case: Case) -> Spread:
+    """Of one exchange."""
+    return case.spread_of_samples(lambda sample: 1e3 / sample.steps_per_s)
+
+
+def group_cpu_ms(case: Case, group: str) -> Spread:
+    """Of one exchange, the processes of one role: ``"worker"`` or ``"ps"``."""
+    return case.spread_of_samples(lambda sample: sample.group_cpu_ms_per_step(group))
+
+
+NUMBERS: Columns = {
+    "ms per\nexchange": ms,
+    "CPU ms": lambda case: case.cpu_ms_per_step,
+    "worker's": lambda case: group_cpu_ms(case, "worker").median,
+    "ps's": lambda case: group_cpu_ms(case, "ps").median,
 }
 Run = Callable[[int, EpochClock], None]
 
@@ -88,55 +99,50 @@ class Transport(Benchmark):
 
     Says too what a server's ledger and its optimizer add to an exchange: about 6 minutes on two
     cores. With the `openssl` command there are rows for encrypted connections.
-
-    Args:
-        sizes_bytes: of the payload, up and down.
-        repetitions: turns of each cluster; each is a fresh chief process.
-        rounds: measurements of each case in a turn.
-        measured_s: how long a measurement takes, about.
-        large_pushes: of 100 MB in a measurement, at least: an epoch's beginning takes fresh memory
-            for its messages, which is not what is asked for.
     """
 
     name = "transport"
 
+    # Of the payload, up and down.
     sizes_bytes: Sequence[int] = (4_000, 64_000, MLP_BYTES, 4_000_000, 16_000_000, 64_000_000)
-    rounds: int = 2
-    measured_s: float = 0.5
+    rounds: int = 2  # measurements of each case in a turn
+    measured_s: float = 0.5  # how long a measurement takes, about
+    # Of 100 MB in a measurement, at least: an epoch's beginning takes fresh memory for its
+    # messages, which is not what is asked for.
     large_pushes: int = 32
 
     def quick(self) -> Transport:
-        sizes_bytes = (4_000, MLP_BYTES)
-        return replace(
-            self, sizes_bytes=sizes_bytes, repetitions=1, rounds=1, measured_s=0.05, large_pushes=4
-        )
+        few = replace(self, sizes_bytes=(4_000, MLP_BYTES), large_pushes=4)
+        return replace(few, repetitions=1, rounds=1, measured_s=0.05)
 
     @property
     def turns(self) -> int:
         return self.repetitions * (1 + can_make_certificates())
 
     def run(self, bench: Bench) -> None:
-        """Measure on a cluster for each of encrypted and plain connections.
-
-        Without the `openssl` command there are no rows with TLS.
-        """
+        """Measure on a cluster for each of plain and, with `openssl`, encrypted connections."""
+        # The chief takes it from there too, and need not ask the strategy for the one that it made.
+        plain = {SECRET_VARIABLE: secrets.token_hex(32)}
         with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder, ExitStack() as stack:
-            sites = [
-                (encrypts, environment, stack.enter_context(_cluster(bench, environment)))
-                for encrypts, environment in _environments(Path(folder)).items()
-            ]
-            for _ in range(self.repetitions):
-                for encrypts, environment, cluster in sites:
-                    carriers = [name for name, c in CARRIERS.items() if c.encrypts == encrypts]
-                    bench.progress(", ".join(CARRIERS[name].title for name in carriers))
-                    entries = bench.turn(
-                        cluster,
-                        name="transport_tls" if encrypts else "transport",
-                        case={"carriers": carriers, "has_work": not encrypts},
-                        environment=environment,
-                    )
-                    for entry in entries:
-                        bench.results.add({"samples": [entry.pop("sample")]}, **entry)
+            environments = {"": plain}
+            if can_make_certificates():
+                environments["tls"] = plain | make_certificates(Path(folder))
+            clusters = {}
+            for kind, environment in environments.items():
+                name = "cluster-tls" if kind else "cluster"
+                cluster = bench.cluster(1, 1, name=name, environment=environment)
+                clusters[kind] = stack.enter_context(cluster)
+            for kind in [*environments] * self.repetitions:
+                carriers = [name for name, c in CARRIERS.items() if c.encrypts == bool(kind)]
+                bench.progress(", ".join(CARRIERS[name].title for name in carriers))
+                entries = bench.turn(
+                    clusters[kind],
+                    name="transport_tls" if kind else "transport",
+                    case={"carriers": carriers, "has_work": not kind},
+                    environment=environments[kind],
+                )
+                for entry in entries:
+                    bench.results.add({"samples": [entry.pop("sample")]}, **entry)
 
     def measure(self, tasks: TaskNumbers, *, carriers: Sequence[str], has_work: bool) -> Any:
         """Exchange by some carriers, with whole steps that compute nothing too if wanted."""
@@ -146,34 +152,36 @@ class Transport(Benchmark):
         strategy = tfps.ParameterServerStrategy(transport="direct")
         echo = Echo(strategy.runtime)
         found: list[dict[str, Any]] = []
+
+        def take_turns(runs: Mapping[tuple[str, str], Run], size_bytes: int, trial: int) -> None:
+            for (row, carrier), samples in self._samples(runs, tasks, trial=trial).items():
+                place = {"row": row, "carrier": carrier, "size_bytes": size_bytes}
+                found.extend({**place, "sample": asdict(sample)} for sample in samples)
+
         for size_bytes in self.sizes_bytes:
-            runs = {name: echo.loop(name, size_bytes) for name in carriers}
-            for name, samples in self._take_turns(runs, tasks, trial=TRIAL_EXCHANGES).items():
-                found += [_entry("echo", name, size_bytes, sample) for sample in samples]
+            echoes = {("echo", name): echo.loop(name, size_bytes) for name in carriers}
+            take_turns(echoes, size_bytes, TRIAL_EXCHANGES)
             echo.forget()
         if has_work:
             mlp, large = MODELS["mlp"].shapes, MODELS["large"].shapes
             steps = {"steps_per_execution": STEPS_PER_EXECUTION}
             small_runs = {
-                "ledger": still_fit(strategy, mlp, updates=False, **steps),
-                "adam": still_fit(strategy, mlp, updates=True, **steps),
+                ("ledger", "unix"): still_fit(strategy, mlp, updates=False, **steps),
+                ("adam", "unix"): still_fit(strategy, mlp, updates=True, **steps),
             }
             large_runs = {
-                "echo": echo.loop("unix", LARGE_BYTES),
-                "pass": adam_pass(LARGE_BYTES // 4),
-                "adam": still_fit(strategy, large, updates=True, steps_per_execution=4),
+                ("echo", "unix"): echo.loop("unix", LARGE_BYTES),
+                ("pass", "unix"): adam_pass(LARGE_BYTES // 4),
+                ("adam", "unix"): still_fit(strategy, large, updates=True, steps_per_execution=4),
             }
-            for runs, size_bytes, trial in (
-                (small_runs, MLP_BYTES, TRIAL_STEPS),
-                (large_runs, LARGE_BYTES, self.large_pushes),
-            ):
-                for row, samples in self._take_turns(runs, tasks, trial=trial).items():
-                    found += [_entry(row, "unix", size_bytes, sample) for sample in samples]
+            take_turns(small_runs, MLP_BYTES, TRIAL_STEPS)
+            take_turns(large_runs, LARGE_BYTES, self.large_pushes)
         return found
 
-    def _take_turns(
-        self, runs: Mapping[str, Run], tasks: TaskNumbers, *, trial: int
-    ) -> dict[str, list[Sample]]:
+    def _samples(
+        self, runs: Mapping[tuple[str, str], Run], tasks: TaskNumbers, *, trial: int
+    ) -> dict[tuple[str, str], list[Sample]]:
+        """What was measured of each, which take turns after a warm-up."""
         counts = {}
         for name, run in runs.items():
             clock = tasks.clock()
@@ -183,9 +191,8 @@ class Transport(Benchmark):
                 wanted = clock.samples[-1].steps_per_s * self.measured_s
                 counts[name] = max(trial, math.ceil(wanted))
         clocks = {name: tasks.clock() for name in runs}
-        for _ in range(self.rounds):
-            for name, run in runs.items():
-                run(counts[name], clocks[name])
+        for name, run in [*runs.items()] * self.rounds:
+            run(counts[name], clocks[name])
         return {name: clock.samples for name, clock in clocks.items()}
 
     def cases(self, results: Results) -> list[Case]:
@@ -212,21 +219,18 @@ class Transport(Benchmark):
     def tables(self, results: Results) -> list[Table]:
         cases = echoes(results)
         first = {case["size_bytes"]: case for case in reversed(cases)}
-        columns: dict[str, Callable[[Case], str]] = {
+        size: Columns = {
             "size": lambda case: (
                 size_text(case["size_bytes"]) if case is first[case["size_bytes"]] else ""
-            ),
-            **NUMBERS,
+            )
         }
         title = "One exchange with one parameter server"
         names = [CARRIERS[case["carrier"]].title for case in cases]
-        by_size = case_table(title, names, cases, columns)
-        tables = [by_size]
-        for size, titles in WORK.items():
-            title = f"What a server does with {size_text(size)}, direct over a unix socket"
-            cases = work(results, size)
-            names = [titles[case["row"]] for case in cases]
-            tables.append(case_table(title, names, cases, NUMBERS))
+        tables = [case_table(title, names, cases, {**size, **NUMBERS})]
+        for size_bytes, titles in WORK.items():
+            title = f"What a server does with {size_text(size_bytes)}, direct over a unix socket"
+            cases = work(results, size_bytes)
+            tables.append(case_table(title, [titles[c["row"]] for c in cases], cases, NUMBERS))
         return tables
 
     def explanation(self, results: Results) -> str:
@@ -240,67 +244,27 @@ class Transport(Benchmark):
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw time and CPU of an exchange over its size, and what a server's work adds."""
-        from tfps.bench.picture import picture
-
         with picture(path, 1, 4, size=(17.5, 5.0)) as (_, axes):
             times, costs, *works = axes[0]
-            _by_size(times, echoes(results), ms, title="Time of an exchange, ms")
+            _draw_by_size(times, echoes(results), ms, title="Time of an exchange, ms")
             title = "CPU of an exchange, ms, all processes"
-            _by_size(costs, echoes(results), lambda case: case.cpu_ms_per_step, title=title)
+            _draw_by_size(costs, echoes(results), lambda case: case.cpu_ms_per_step, title=title)
             for axis, size in zip(works, WORK, strict=True):
-                _by_work(axis, work(results, size), size)
+                _draw_by_work(axis, work(results, size), size)
             for axis in (times, works[0]):
                 # Below the axis: curves and bars may be anywhere inside.
-                axis.legend(
-                    frameon=False,
-                    fontsize=8.5,
-                    labelcolor=INK,
-                    loc="upper left",
-                    bbox_to_anchor=(0.0, -0.15),
-                    ncols=2,
-                )
+                style: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
+                axis.legend(loc="upper left", bbox_to_anchor=(0.0, -0.15), ncols=2, **style)
 
 
-def _environments(folder: Path) -> dict[bool, dict[str, str]]:
-    """The variables of each cluster's tasks, by whether it encrypts."""
-    # The chief takes it from there too, and need not ask the strategy for the one that it made.
-    plain = {SECRET_VARIABLE: secrets.token_hex(32)}
-    if not can_make_certificates():
-        return {False: plain}
-    return {False: plain, True: plain | make_certificates(folder)}
-
-
-def _cluster(bench: Bench, environment: Mapping[str, str]) -> LocalCluster:
-    name = "cluster-tls" if len(environment) > 1 else "cluster"
-    return bench.cluster(1, 1, name=name, environment=environment)
-
-
-def _entry(row: str, carrier: str, size_bytes: int, sample: Sample) -> dict[str, Any]:
-    return {"row": row, "carrier": carrier, "size_bytes": size_bytes, "sample": asdict(sample)}
-
-
-def _by_size(
+def _draw_by_size(
     axis: Any, cases: Sequence[Case], quantity: Callable[[Case], Spread], *, title: str
 ) -> None:
-    from tfps.bench.picture import name_axis
-
     for name, carrier in CARRIERS.items():
-        own = [case for case in cases if case["carrier"] == name]
-        if not own:
-            continue
-        sizes = [case["size_bytes"] for case in own]
-        spreads = [quantity(case) for case in own]
-        axis.plot(
-            sizes,
-            [spread.median for spread in spreads],
-            color=carrier.colour,
-            marker=carrier.marker,
-            markersize=5,
-            linewidth=1.6,
-            label=carrier.title,
-        )
-        ends = [s.minimum for s in spreads], [s.maximum for s in spreads]
-        axis.vlines(sizes, *ends, color=carrier.colour, linewidth=1)
+        own = {case["size_bytes"]: quantity(case) for case in cases if case["carrier"] == name}
+        if own:
+            style = {"marker": carrier.marker, "markersize": 5, "label": carrier.title}
+            draw_curve(axis, list(own), list(own.values()), colour=carrier.colour, **style)
     axis.set_xscale("log")
     axis.set_yscale("log")
     ticks = sorted({case["size_bytes"] for case in cases})
@@ -312,10 +276,8 @@ def _by_size(
     name_axis(axis, title=title, label="payload, up and down: below is better")
 
 
-def _by_work(axis: Any, cases: Sequence[Case], size_bytes: int) -> None:
+def _draw_by_work(axis: Any, cases: Sequence[Case], size_bytes: int) -> None:
     """Two bars a row: the clock, and the CPU with the server's part of it."""
-    from tfps.bench.picture import draw_spread, name_axis, name_rows
-
     for row, case in enumerate(cases):
         # One row is enough for the legend.
         labels = ("time", "CPU, all processes", "CPU, parameter server")
@@ -325,20 +287,9 @@ def _by_work(axis: Any, cases: Sequence[Case], size_bytes: int) -> None:
         draw_spread(axis, row + 0.2, cpu_ms, colour=GREY[0], height=0.36, label=cpu)
         server_ms = group_cpu_ms(case, "ps").median
         axis.barh(row + 0.2, server_ms, 0.36, color=GREY[1], label=server)
-    name_rows(axis, [WORK[size_bytes][case["row"]] for case in cases], margin=0.18)
-    axis.set_xlim(left=0)
+    names = [WORK[size_bytes][case["row"]] for case in cases]
     title = f"A push of {size_text(size_bytes)}, direct over unix: ms"
-    name_axis(axis, title=title, label="less is better")
-
-
-def ms(case: Case) -> Spread:
-    """Of one exchange."""
-    return case.spread_of_samples(lambda sample: 1e3 / sample.steps_per_s)
-
-
-def group_cpu_ms(case: Case, group: str) -> Spread:
-    """Of one exchange, the processes of one role: ``"worker"`` or ``"ps"``."""
-    return case.spread_of_samples(lambda sample: sample.group_cpu_ms_per_step(group))
+    name_bars(axis, names, margin=0.18, title=title, label="less is better")
 
 
 def echoes(results: Results) -> list[Case]:
@@ -358,8 +309,6 @@ def work(results: Results, size_bytes: int) -> list[Case]:
 
 def size_text(size_bytes: int) -> str:
     """A size with its unit, powers of ten.
-
-    Example:
 
     >>> size_text(407_080), size_text(64_000_000)
     ('407 KB', '64 MB')

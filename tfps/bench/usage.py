@@ -1,36 +1,34 @@
-"""Seconds of wall clock and of CPU, over all processes that take part in a case."""
+"""Wall clock, CPU and memory of the processes that take part in a case."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import psutil
+
+# The system's own count of the most memory, so that no moment is missed between two looks.
+PEAK = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
+EVERY = ""  # all processes, whatever their role
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured epoch.
+    """One measured epoch."""
 
-    Args:
-        steps: of all workers together.
-        seconds: on the wall clock.
-        cpu_seconds: of all processes that took part.
-        other_cpu_seconds: of everything else on the machine: how quiet it was.
-        group_cpu_seconds: of the processes by role, where that was asked for.
-    """
-
-    steps: int
+    steps: int  # of all workers together
     seconds: float
-    cpu_seconds: float
-    other_cpu_seconds: float
-    group_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    cpu_seconds: float  # of all processes that took part
+    other_cpu_seconds: float  # of everything else on the machine: how quiet it was
+    group_cpu_seconds: Mapping[str, float] = field(default_factory=dict)  # by role, if asked for
 
     @property
     def steps_per_s(self) -> float:
-        """How fast all workers together took steps."""
         return self.steps / self.seconds
 
     @property
@@ -48,60 +46,94 @@ class Sample:
         return self.other_cpu_seconds / self.seconds
 
 
-class CpuMeter:
-    """CPU seconds that processes and their children have taken since they started.
-
-    Args:
-        processes: their numbers.
-    """
-
-    def __init__(self, processes: Sequence[int]) -> None:
-        self._processes = [psutil.Process(number) for number in processes]
-
-    def seconds(self) -> float:
-        """The sum up to now; the system counts in steps of 10 ms."""
-        total = 0.0
-        for process in self._processes:
-            for member in [process, *process.children(recursive=True)]:
-                times = member.cpu_times()
-                total += times.user + times.system
-        return total
-
-
 class EpochClock:
-    """Measures epochs: wall clock, and CPU of this process, the cluster's and their children.
+    """Measures epochs: wall clock, and CPU of this process, the given ones and their children.
 
-    Args:
-        processes: the numbers of the cluster's processes; this process is always counted.
-        groups: the numbers of the processes of each role that is to be told apart.
+    The groups are the processes of each role that is to be told apart.
     """
 
     def __init__(
         self, processes: Sequence[int], groups: Mapping[str, Sequence[int]] | None = None
     ) -> None:
-        self._cpu = CpuMeter([os.getpid(), *processes])
-        self._groups = {name: CpuMeter(numbers) for name, numbers in (groups or {}).items()}
-        self._started_groups_s: dict[str, float] = {}
-        self._started_s = 0.0
-        self._started_cpu_s = self._started_machine_s = 0.0
+        counted = {EVERY: [os.getpid(), *processes], **(groups or {})}
+        self._groups = {name: list(map(psutil.Process, each)) for name, each in counted.items()}
+        self._begun: tuple[float, dict[str, float], float] = (0.0, {}, 0.0)
         self.samples: list[Sample] = []
 
     def begin(self) -> None:
-        """Start an epoch."""
-        self._started_machine_s = _machine_cpu_s()
-        self._started_groups_s = {name: cpu.seconds() for name, cpu in self._groups.items()}
-        self._started_cpu_s = self._cpu.seconds()
-        self._started_s = time.perf_counter()
+        self._begun = (_machine_cpu_s(), self._cpu_s(), time.perf_counter())
 
     def end(self, steps: int) -> None:
         """End an epoch of so many steps."""
-        seconds = time.perf_counter() - self._started_s
-        ours_s = self._cpu.seconds() - self._started_cpu_s
-        groups_s = {
-            name: cpu.seconds() - self._started_groups_s[name] for name, cpu in self._groups.items()
-        }
-        others_s = max(0.0, _machine_cpu_s() - self._started_machine_s - ours_s)
-        self.samples.append(Sample(steps, seconds, ours_s, others_s, groups_s))
+        now_s = time.perf_counter()
+        begun_machine_s, begun_cpu_s, begun_s = self._begun
+        groups_s = {name: cpu_s - begun_cpu_s[name] for name, cpu_s in self._cpu_s().items()}
+        ours_s = groups_s.pop(EVERY)
+        others_s = max(0.0, _machine_cpu_s() - begun_machine_s - ours_s)
+        self.samples.append(Sample(steps, now_s - begun_s, ours_s, others_s, groups_s))
+
+    def _cpu_s(self) -> dict[str, float]:
+        """The sums up to now; the system counts in steps of 10 ms."""
+        return {name: sum(map(_cpu_s, group)) for name, group in self._groups.items()}
+
+
+def clock_callback(keras: Any, clock: EpochClock, steps: int, *, rounds: int = 1) -> Any:
+    """Make a callback of `keras` or `tf_keras` that lets a clock see epochs of so many steps.
+
+    So many rounds, which are epochs of Keras, are one of the clock's.
+    """
+
+    class ClockCallback(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch % rounds == 0:
+                clock.begin()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch % rounds == rounds - 1:
+                clock.end(rounds * steps)
+
+    return ClockCallback()
+
+
+def steps_way(strategy: Any) -> dict[str, Any]:
+    """Say which way the steps took: every report has it."""
+    stats = strategy.stats()
+    return {"fallback_steps": stats.fallback_steps, "carriers": stats.carriers}
+
+
+def epochs_answer(strategy: Any, samples: list[Sample]) -> dict[str, Any]:
+    """Answer what was measured, in the form that `Results` take."""
+    return {"samples": [asdict(sample) for sample in samples], "details": steps_way(strategy)}
+
+
+def measured_fit(
+    model: Any, *data: Any, clock: EpochClock, steps: int, epochs: int, **options: Any
+) -> dict[str, Any]:
+    """Fit for so many epochs after one that traces; answer in the form that `Results` take."""
+    import keras
+
+    callbacks = [clock_callback(keras, clock, steps)]
+    model.fit(*data, epochs=1 + epochs, verbose=0, callbacks=callbacks, **options)
+    return epochs_answer(model.distribute_strategy, clock.samples[1:])
+
+
+def peak_mib(process: int) -> float:
+    """The largest resident set of a process since it began; shared pages count in full."""
+    return peak_of(Path(f"/proc/{process}/status").read_text())
+
+
+def peak_of(status: str) -> float:
+    """The same of what the system says of a process."""
+    found = PEAK.search(status)
+    if found is None:
+        raise ValueError(f"expected a line with VmHWM, received {status!r}")
+    return int(found[1]) / 1024
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    """Of a process and its children since they started."""
+    times = [member.cpu_times() for member in (process, *process.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 def _machine_cpu_s() -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -12,36 +13,23 @@ import keras
 from tfps.bench.usage import EpochClock
 
 
+@dataclass(eq=False, kw_only=True)
 class Watch(keras.callbacks.Callback):
-    """Measures one epoch.
+    """Measures one epoch of a strategy with ``batch_callbacks="sampled"``.
 
-    Its hooks are sampled: workers go on while it looks, and a pull does not stop them either.
-
-    Args:
-        strategy: with ``batch_callbacks="sampled"``.
-        clock: of the epoch.
-        accuracy: of the parameters at this moment.
-        train_s: after which the epoch ends, if it has not by itself.
-        look_every_s: between two looks at the accuracy; the last one is at the end.
-        goal: an accuracy that ends the epoch too.
-        least_s: but not before this, so that there is something to measure.
+    Workers go on while it looks, and a pull does not stop them either.
     """
 
-    def __init__(
-        self,
-        strategy: Any,
-        *,
-        clock: EpochClock,
-        accuracy: Callable[[], float],
-        train_s: float,
-        look_every_s: float,
-        goal: float = math.inf,
-        least_s: float = 0.0,
-    ) -> None:
+    strategy: Any
+    clock: EpochClock
+    accuracy: Callable[[], float]  # of the parameters at this moment
+    train_s: float  # after which the epoch ends, if it has not by itself
+    look_every_s: float  # between two looks at the accuracy; the last one is at the end
+    goal: float = math.inf  # an accuracy that ends the epoch too
+    least_s: float = 0.0  # but not before this, so that there is something to measure
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self._strategy, self.clock, self._accuracy = strategy, clock, accuracy
-        self._train_s, self._look_every_s = train_s, look_every_s
-        self._goal, self._least_s = goal, least_s
         self._begun_s = self._next_look_s = 0.0  # the first look is at once
         self._is_measured = False
         self.before: Any = None
@@ -51,15 +39,19 @@ class Watch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Begin with the first step that is done; look when it is time to, and stop at the end."""
         if self.before is None:
-            self._begin()
+            # Not with the epoch: the workers' pipelines are only being made then.
+            self.before = self.strategy.stats()
+            self._is_measured = True
+            self.clock.begin()
+            self._begun_s = time.perf_counter()
         passed_s = time.perf_counter() - self._begun_s
-        if not self._is_measured or passed_s < min(self._next_look_s, self._train_s):
+        if not self._is_measured or passed_s < min(self._next_look_s, self.train_s):
             return
-        if passed_s >= self._train_s:
+        if passed_s >= self.train_s:
             self._end()
         self._look(passed_s)
-        is_reached = any(accuracy >= self._goal for _, accuracy in self.curve)
-        if self._is_measured and is_reached and passed_s >= self._least_s:
+        is_reached = any(accuracy >= self.goal for _, accuracy in self.curve)
+        if self._is_measured and is_reached and passed_s >= self.least_s:
             self._end()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -70,18 +62,11 @@ class Watch(keras.callbacks.Callback):
             self._look(passed_s)
 
     def _look(self, passed_s: float) -> None:
-        self.curve.append((passed_s, self._accuracy()))
-        self._next_look_s += self._look_every_s
+        self.curve.append((passed_s, self.accuracy()))
+        self._next_look_s += self.look_every_s
 
     def _end(self) -> None:
-        self.after = self._strategy.stats()
+        self.after = self.strategy.stats()
         self.clock.end(sum(self.after.worker_steps) - sum(self.before.worker_steps))
         self._is_measured = False
         self.model.stop_training = True
-
-    def _begin(self) -> None:
-        # Not with the epoch: the workers' pipelines are only being made then.
-        self.before = self._strategy.stats()
-        self._is_measured = True
-        self.clock.begin()
-        self._begun_s = time.perf_counter()

@@ -1,15 +1,11 @@
-"""What is trained: some models and one set of images, the same for every row."""
+"""What is trained: some models, the same for every row."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 # An epoch of Fashion-MNIST's 60,000 images has 938 steps; this is the next number below that is
 # divisible by the longest execution and by two workers. As float32 the images are 181 MB.
@@ -18,18 +14,11 @@ EPOCH_STEPS = 900
 
 @dataclass(frozen=True)
 class Model:
-    """A model of the benchmark.
-
-    Args:
-        title: what tables and plots call it.
-        layers: widths of the dense layers with ReLU, before the output of 10.
-        filters: of the convolutions before them, each of which halves the image.
-        dropout: the share of the last layer's outputs that is dropped.
-    """
+    """A model of the benchmarks."""
 
     title: str
-    layers: tuple[int, ...]
-    filters: tuple[int, ...] = ()
+    layers: tuple[int, ...]  # widths of the dense layers with ReLU, before the output of 10
+    filters: tuple[int, ...] = ()  # of the convolutions before them; each halves the image
     dropout: float = 0.0
 
     def build(self, keras: Any) -> Any:
@@ -47,6 +36,13 @@ class Model:
         if self.dropout:
             outputs = layers.Dropout(self.dropout)(outputs)
         return keras.Model(inputs, layers.Dense(10)(outputs))
+
+    def compiled(self, keras: Any, optimizer: Any, **options: Any) -> Any:
+        """As `build`, for labels."""
+        model = self.build(keras)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer, loss, **options)
+        return model
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -68,62 +64,8 @@ MODELS = {
 }
 
 
-@dataclass(frozen=True)
-class Images:
-    """Fashion-MNIST's subset, repeated to the size of the whole set.
-
-    Args:
-        images: float32 of shape (number, 28, 28), from 0 to 1.
-        labels: int32.
-        batch_size: examples in one worker's step.
-    """
-
-    images: np.ndarray[Any, Any]
-    labels: np.ndarray[Any, Any]
-    batch_size: int
-
-    @classmethod
-    def load(cls, path: Path, *, batch_size: int) -> Images:
-        """Read what `tfps.bench.images` wrote."""
-        with np.load(path) as arrays:
-            images = (arrays["images"] / 255.0).astype("float32")
-            return cls(images, arrays["labels"].astype("int32"), batch_size)
-
-    def arrays(self, steps: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The examples of one epoch of so many steps."""
-        positions = np.arange(steps * self.batch_size) % len(self.images)
-        return self.images[positions], self.labels[positions]
-
-    def dataset_function(self) -> Callable[..., Any]:
-        """Return a function that makes an endless dataset; it runs on each worker.
-
-        Keras feeds arrays the same way: a permutation per epoch, and one gather per batch.
-        """
-        batches = len(self.images) // self.batch_size
-
-        def dataset(context: Any = None) -> Any:
-            del context  # endless and shuffled: the workers need no parts of their own
-            import tensorflow as tf
-
-            arrays = tf.constant(self.images), tf.constant(self.labels)
-
-            def permuted(_: Any) -> Any:
-                order = tf.random.shuffle(tf.range(len(self.labels)))[: batches * self.batch_size]
-                return tf.data.Dataset.from_tensor_slices(tf.reshape(order, [batches, -1]))
-
-            def gather(positions: Any) -> Any:
-                return tuple(tf.gather(array, positions) for array in arrays)
-
-            epochs = tf.data.Dataset.range(1).repeat().flat_map(permuted)
-            return epochs.map(gather, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
-
-        return dataset
-
-
 def split(steps: int) -> tuple[int, int]:
     """Divide a stretch of steps into Keras's epochs: how many, and the steps of each.
-
-    Example:
 
     >>> split(400), split(2600)
     ((1, 400), (3, 900))

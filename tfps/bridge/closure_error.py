@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_numbers import running
 
 # With this a Python function in a worker's process says that it cannot reach a server.
 LOST_SERVER = "tfps lost the parameter server"
@@ -81,8 +82,9 @@ def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
     all of its text, up to two times for each worker; those lines are left out.
 
     A closure of which a request did not arrive whole is run again, as after a broken connection.
-    What that request asked for has not begun. What the closure did before it is done once more, as
-    it is when TensorFlow runs the closure of a lost worker again; in `fit` tickets prevent that.
+    What that request asked for has not begun. What the closure did before it is asked for once
+    more, as it is when TensorFlow runs the closure of a lost worker again: servers know the tickets
+    of `fit`, and the numbers of closures.
 
     Args:
         coordinator: whose closures are watched from now on.
@@ -100,17 +102,18 @@ def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
             return
         private.work_apart()
         execute = functools.partial(_execute, self, worker, watch, original)
-        for attempt in range(2, ATTEMPTS + 1):
-            if execute(may_repeat=True):
-                return
-            logger.warning(
-                "a request of worker %d did not arrive whole; it runs its function again "
-                "(attempt %d of %d)",
-                worker.worker_index,
-                attempt,
-                ATTEMPTS,
-            )
-        execute(may_repeat=False)
+        with running(self):
+            for attempt in range(2, ATTEMPTS + 1):
+                if execute(may_repeat=True):
+                    return
+                logger.warning(
+                    "a request of worker %d did not arrive whole; it runs its function again "
+                    "(attempt %d of %d)",
+                    worker.worker_index,
+                    attempt,
+                    ATTEMPTS,
+                )
+            execute(may_repeat=False)
 
     private.Closure.execute_on = execute_on
     private.Closure._tfps_patched = True

@@ -55,6 +55,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._asking: set[Any] = set()  # the workers whose threads are in `get`
         self._joining = 0  # how many threads wait for all closures
         self._lives = Lives()
+        self.begun = 0  # how many closures workers have taken so far
         self.on_failure: Callable[[int], None] = lambda _worker: None
 
     def watch(self, membership: ClosureMembership) -> None:
@@ -119,6 +120,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         closure = self._queue.get(block=False)
         self._queue_free_slot_condition.notify()
         self.inflight_closure_count += 1
+        self.begun += 1
         self._runs[worker] = _Run(closure)
         self._own.worker = worker
         return closure

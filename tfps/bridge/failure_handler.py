@@ -53,6 +53,9 @@ class LostServers(Protocol):
         The closure shall end, and run again after that.
         """
 
+    def settle(self) -> None:
+        """Wait while servers are being brought back."""
+
     def interrupt(self) -> None:
         """Closures that wait for a server shall end with an error."""
 
@@ -68,6 +71,9 @@ class NoReturn:
 
     def excuses(self, error: BaseException | None = None) -> bool:
         return False
+
+    def settle(self) -> None:
+        """Nothing is waited for."""
 
     def interrupt(self) -> None:
         """Nobody waits."""
@@ -94,6 +100,8 @@ class FailureHandler(private.WorkerPreemptionHandler):
         servers: brings servers back.
     """
 
+    _server_def: Any  # TensorFlow's: the cluster as it is connected
+
     def __init__(self, server_def: Any, cluster: Any) -> None:
         self.away: frozenset[int] = frozenset()
         self.left_out: frozenset[int] = frozenset()
@@ -101,7 +109,6 @@ class FailureHandler(private.WorkerPreemptionHandler):
         self.health: WorkerHealth = UnknownHealth()
         self.servers: LostServers = NoReturn()
         self._addresses = _addresses(server_def, "worker")
-        self._servers = _addresses(server_def, "ps")
         super().__init__(server_def, cluster)  # starts the thread
 
     def stop(self) -> None:
@@ -200,7 +207,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         there = self._there(self._addresses)
         if not all(map(self.health.answers, there)):
             return False
-        if not all(map(accepts_connections, self._servers.values())):
+        if not all(map(accepts_connections, _addresses(self._server_def, "ps").values())):
             return False  # TensorFlow would wait for that one
         gone = frozenset(self._addresses) - there
         with self._cluster_update_lock:
@@ -223,24 +230,40 @@ class FailureHandler(private.WorkerPreemptionHandler):
     def reconnect(self) -> bool:
         """Connect the cluster anew for a server that was started anew, while no closure runs.
 
-        Answers False where a worker hangs, for which TensorFlow would wait.
+        A worker that is gone with it need not be known: its closure has ended as that of any other,
+        by the loss of the server. Answers False where a worker hangs, for which TensorFlow would
+        wait.
         """
         there = self._there(self._addresses)
         if not all(map(self.health.answers, there)):
             return False
         with self._cluster_update_lock:
-            gone = self.away | self.left_out
-            if not frozenset(self._addresses) - gone <= there:
-                return False  # another worker was lost: it has to be known first
-            private.current_context().update_server_def(self._without(gone))
+            gone = frozenset(self._addresses) - there - self.away
+            if left_out := frozenset(worker for worker in gone if self.health.lose(worker)):
+                self.left_out |= left_out
+                self._cluster_due_for_update_or_finish.set()  # they are taken in when they return
+            outside = self.away | self.left_out
+            if not gone <= outside:
+                return False  # no work was handed out yet
+            private.current_context().update_server_def(self._without(outside))
         # TensorFlow counts them for the life of a process, and takes the third for the end.
         with self._cluster._potential_ps_failures_lock:
             self._cluster._potential_ps_failures_count = [0] * self._cluster._num_ps
         return True
 
+    def move_server(self, index: int, address: str) -> None:
+        """A server is somewhere else; every task is told when the cluster is connected anew."""
+        definition = copy.deepcopy(self._server_def)
+        for job in definition.cluster.job:
+            if job.name == "ps":
+                job.tasks[index] = address
+        self._server_def = definition
+
     def _judge(self, error: Exception) -> None:
-        """Try again after the loss of another worker; let one thread raise anything else."""
+        """Try again after the loss of another task that returns; let a thread raise all else."""
         logger.info("the cluster could not be connected anew: %s", error)
+        if self.servers.excuses(error):
+            return
         try:
             self._validate_preemption_failure(error)
         except Exception as final:  # noqa: BLE001 - raised by a worker's thread

@@ -88,53 +88,60 @@ def register_without_lock() -> None:
     Context._tfps_registers = True
 
 
-_held_back: collections.deque[tuple[Any, str]] = collections.deque()
-# Those of before the connection: no task knows them, and would complain of their removal.
-_unknown_to_tasks: set[str] = set()
-_kept: list[tuple[Any, str]] = []
+_collected: collections.deque[tuple[Any, str]] = collections.deque()
+_forgotten: list[tuple[Any, str]] = []  # by the tasks; still registered here
 
 
 def hold_back_removals() -> None:
-    """Keep functions that are collected registered until `remove_held_back`.
+    """Keep functions that are collected registered as long as this process has tasks.
 
     TensorFlow tells every task of a removal, without a deadline and holding the interpreter's lock:
-    with one task stopped, a collection at any moment would freeze this process.
+    with one task stopped, a collection at any moment would freeze this process. The removal cannot
+    be made without that lock either: it holds the lock of the kernel cache while it frees the
+    function's stack traces, which takes the interpreter's lock, for whose owner the cache may be
+    locked (TensorFlow 2.21, `EagerContext::RemoveFunction` and `StackTrace::Clear`).
     """
     if getattr(Context, "_tfps_holds_back", False):
         return
 
     def remove_function(self: Any, name: str) -> None:
-        _held_back.append((self, name))
+        if _has_tasks(self):
+            _collected.append((self, name))
+        else:
+            self._tfps_remove_function(name)
 
     Context._tfps_remove_function = Context.remove_function
     Context.remove_function = remove_function
     Context._tfps_holds_back = True
 
 
-def remove_held_back() -> None:
-    """Remove the functions that were collected; call it when all tasks answer."""
-    while _held_back:
-        where, name = _held_back.popleft()
-        if (where.function_scope_id, name) in RUNTIME_FUNCTION_REFS:
-            continue
-        if name in _unknown_to_tasks:
-            _kept.append((where, name))
-        else:
-            where._tfps_remove_function(name)
+def collected_functions() -> list[str]:
+    """What tasks may forget: the functions that were collected since the last call.
 
-
-def connect_begins() -> None:
-    """Note what is registered before this process connects to the tasks of another cluster."""
-    _unknown_to_tasks.update(name for _, name in list(RUNTIME_FUNCTION_REFS))
-    _unknown_to_tasks.update(name for _, name in list(_held_back))
+    Here they stay registered until `disconnected`; a name never comes back for something else.
+    """
+    names = []
+    while _collected:
+        where, name = _collected.popleft()
+        # The entry goes only after the removal, with a count of 0 until then.
+        if not RUNTIME_FUNCTION_REFS.get((where.function_scope_id, name)):
+            _forgotten.append((where, name))
+            names.append(tf.compat.as_str(name))
+    return names
 
 
 def disconnected() -> None:
     """Remove what was collected, now that no task has to be told."""
-    _unknown_to_tasks.clear()
-    _held_back.extend(_kept)
-    _kept.clear()
-    remove_held_back()
+    collected_functions()
+    while _forgotten:
+        where, name = _forgotten.pop()
+        where._tfps_remove_function(name)
+
+
+def _has_tasks(context: Any) -> bool:
+    """Whether TensorFlow tells other tasks of what is registered and removed."""
+    definition = context._server_def
+    return definition is not None and sum(len(job.tasks) for job in definition.cluster.job) > 1
 
 
 def _aside(call: Callable[[int], None]) -> None:

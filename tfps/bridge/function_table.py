@@ -6,13 +6,14 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.table_room import TableRoom
+from tfps.bridge.traced_graph import operations_below
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +94,36 @@ class FunctionTables:
         self._rooms_of([device])[0].use(calls)
         known.add(function)
 
+    def find_again(
+        self, servers: Sequence[str], *, without: Collection[int], patience_s: float
+    ) -> None:
+        """Let workers find servers that were started anew, while no function runs.
+
+        A worker's connection with such a server rests for a while after it was refused. TensorFlow
+        remembers a function that it could not bring to the server meanwhile as one that is there,
+        for good (TensorFlow 2.21, `ProcessFunctionLibraryRuntime::InstantiateRemote`): each later
+        call ends with "Could not find function library for registered component function". So
+        functions that nobody else calls go first.
+
+        Args:
+            servers: their devices.
+            without: the workers that are away.
+            patience_s: how long all of it may take; what a worker has not found then, it may find
+                later.
+        """
+        end_s = time.monotonic() + patience_s
+        for worker, device in self._workers.items():
+            if worker not in without:
+                for server in servers:
+                    self._find(device, server, end_s=end_s)
+
+    def _find(self, device: str, server: str, *, end_s: float) -> None:
+        found = False
+        while not found and time.monotonic() < end_s:
+            with tf.device(device):
+                found = fill([device], server, entries=1)
+            self._rooms_of([device])[0].use(ATTEMPTS)
+
     def _known_on(self, worker: int) -> weakref.WeakSet[Any]:
         """The functions that have their entries.
 
@@ -106,7 +137,7 @@ class FunctionTables:
 
     def _calls_of(self, function: Any) -> int:
         """At most so many entries a function takes: TensorFlow's own path calls every server."""
-        operations = private.operations_below(function.graph)
+        operations = operations_below(function.graph)
         return self._servers + sum(operation.type == "RemoteCall" for operation in operations)
 
     def _fill(self, devices: Sequence[str], calls: int) -> None:

@@ -139,6 +139,7 @@ def install(hooks: TrainerHooks) -> None:
     _patch_callbacks(hooks)
     _patch_tracebacks()
     private.give_traces_their_own_functions(current_step)
+    private.tell_traces_of_ends(current_step)
     bring_all_slices()
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource
-from tfps.errors import ConfigError
+from tfps.bridge.server_access import repeat_accesses, watch_of
 
 _trace = threading.local()
 
@@ -102,12 +102,15 @@ class ServerVariable(private.BaseResourceVariable):
             the workers there, so that a value read in a callback is one version.
         there: shape and dtype of what the server has below that name; it is opened, and the
             initial value only has to be of the same kind.
+        on_misfit: called with a sentence where it is not; the variable has no value then.
         options: of a variable; ``chunk_bytes``, 256 MiB by default, is the size above which the
             coordinator reads and writes the value in parts.
     """
 
     slab: Any = None  # the vector that it is a segment of, where it is one
+    was_there = False  # it was opened, with the value that the server had
     stays_alone = False  # it is to become no segment of any: its rows are asked for one by one
+    writes = 0  # how often this process has written the value by itself
     _tfps_chunk_bytes = CHUNK_BYTES
 
     def __init__(
@@ -119,6 +122,7 @@ class ServerVariable(private.BaseResourceVariable):
         shared_name: str,
         on_access: Callable[[], None] | None = None,
         there: tuple[tf.TensorShape, tf.DType] | None = None,
+        on_misfit: Callable[[str], None] | None = None,
         **options: Any,
     ) -> None:
         with tf.init_scope(), private.placed_on(device):
@@ -132,7 +136,18 @@ class ServerVariable(private.BaseResourceVariable):
             if there is None:
                 handle = NamedResource(container, shared_name, device).write(value)
             else:
-                handle, large = _opened(container, shared_name, value, there), None
+                large = None
+                misfit = _misfit(shared_name, value, there)
+                if misfit is not None and on_misfit is not None:
+                    on_misfit(misfit)
+                handle = private.variable_handle(
+                    shape=value.shape,
+                    dtype=value.dtype,
+                    # What is there stays what it is; below the other name there is nothing.
+                    shared_name=shared_name if misfit is None else f"{shared_name}>misfit",
+                    container=container,
+                )
+        self.was_there = there is not None
         self._tfps_chunk_bytes = chunk_bytes
         self._tfps_container = container
         self._tfps_device = device
@@ -154,6 +169,10 @@ class ServerVariable(private.BaseResourceVariable):
         if large is not None:
             with tf.init_scope():
                 self._write_rows(handle, large)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        repeat_accesses(cls)
 
     @classmethod
     def attach(cls, variable: Any) -> ServerVariable:
@@ -231,8 +250,11 @@ class ServerVariable(private.BaseResourceVariable):
     def take_from_mirror(self, device: str) -> None:
         """Take over the value of a mirror, after the server of the variable was started anew."""
         resource = NamedResource(self.container, self.shared_name, device)
-        with tf.init_scope(), private.placed_on(device):
-            value = tf.raw_ops.ReadVariableOp(resource=resource.handle(), dtype=self._dtype)
+        with tf.init_scope():
+            with private.placed_on(device):
+                value = tf.raw_ops.ReadVariableOp(resource=resource.handle(), dtype=self._dtype)
+            # Through the chief: a server does not hear where another one is now.
+            value = tf.identity(value)
         NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
 
     def refresh_mirrors(self) -> None:
@@ -287,6 +309,7 @@ class ServerVariable(private.BaseResourceVariable):
     def assign(
         self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
     ) -> Any:
+        self.writes += tf.executing_eagerly()
         if tf.executing_eagerly() and self._is_large and self._is_elsewhere(value):
             self._shape.assert_is_compatible_with(value.shape)
             self._write_rows(self.handle, value)
@@ -300,13 +323,15 @@ class ServerVariable(private.BaseResourceVariable):
         return result
 
     def assign_add(self, delta: Any, *arguments: Any, **options: Any) -> Any:
-        if _mask() is not None:
+        if _mask() is not None or watch_of(self.container) is not None:
             return self.assign(self.read_value() + delta, *arguments, **options)
+        self.writes += tf.executing_eagerly()
         return super().assign_add(delta, *arguments, **options)
 
     def assign_sub(self, delta: Any, *arguments: Any, **options: Any) -> Any:
-        if _mask() is not None:
+        if _mask() is not None or watch_of(self.container) is not None:
             return self.assign(self.read_value() - delta, *arguments, **options)
+        self.writes += tf.executing_eagerly()
         return super().assign_sub(delta, *arguments, **options)
 
     @property
@@ -319,18 +344,18 @@ class ServerVariable(private.BaseResourceVariable):
         return tuple(self._tfps_devices)
 
 
-def _opened(
-    container: str, shared_name: str, value: tf.Tensor, there: tuple[tf.TensorShape, tf.DType]
-) -> tf.Tensor:
+repeat_accesses(ServerVariable, inherited=True)
+
+
+def _misfit(
+    shared_name: str, value: tf.Tensor, there: tuple[tf.TensorShape, tf.DType]
+) -> str | None:
     shape, dtype = there
-    if not shape.is_compatible_with(value.shape) or dtype != value.dtype:
-        raise ConfigError(
-            f"job: the servers hold {shared_name} as {dtype.name} {shape}, and this program makes "
-            f"it as {value.dtype.name} {value.shape}; nothing was changed. Go on with the same "
-            "model, discard what is there with fresh=True, or give this job another name"
-        )
-    return private.variable_handle(
-        shape=value.shape, dtype=dtype, shared_name=shared_name, container=container
+    if shape.is_compatible_with(value.shape) and dtype == value.dtype:
+        return None
+    return (
+        f"the servers hold {shared_name} as {dtype.name} {shape}, and this program makes it as "
+        f"{value.dtype.name} {value.shape}"
     )
 
 

@@ -35,6 +35,9 @@ class StepTrace(Protocol):
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         """Rows of a table that a worker has no copy of; None: it has, and looks them up there."""
 
+    def graph_ends(self, graph: Any) -> None:
+        """The graph of a function, a branch or a loop inside the step is complete."""
+
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         """Call a function once for the whole batch, with the rows of all devices."""
 

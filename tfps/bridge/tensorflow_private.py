@@ -19,7 +19,7 @@ from tensorflow.python.distribute import parameter_server_strategy_v2 as strateg
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
 from tensorflow.python.eager import context, executor, record
 from tensorflow.python.eager.polymorphic_function import atomic_function, polymorphic_function
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import auto_control_deps, ops
 from tensorflow.python.ops import control_flow_util_v2, resource_variable_ops, script_ops
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.training.saving import saveable_object_util
@@ -190,35 +190,6 @@ def captures_from(devices: Collection[str]) -> bool:
     return any(tensor.device in devices for tensor, _ in ops.get_default_graph().captures)
 
 
-def graph_of_call(operation: Any) -> Any:
-    """The graph of the function that a call in a traced function runs."""
-    return operation.graph._get_function(operation.get_attr("f").name).graph
-
-
-def operations_below(graph: Any) -> Iterator[Any]:
-    """The operations of a traced function and of all functions that were traced inside it."""
-    graphs, known = [graph], {id(graph)}
-    while graphs:
-        graph = graphs.pop()
-        yield from graph.get_operations()
-        for function in graph._functions.values():
-            # A function that was not traced here has a graph when asked for, but no traceback.
-            below = getattr(function, "_cached_graph", None)
-            if below is not None and id(below) not in known:
-                known.add(id(below))
-                graphs.append(below)
-
-
-def graphs_of_dataset(dataset: Any) -> list[Any]:
-    """The graphs of the functions that a dataset, and those before it, call."""
-    graphs, datasets = [], [dataset]
-    while datasets:
-        dataset = datasets.pop()
-        graphs += [wrapper.function.graph for wrapper in dataset._functions()]
-        datasets += dataset._inputs()
-    return graphs
-
-
 def keep_with_graph(thing: Any) -> None:
     """Keep an object alive as long as the function that is being traced."""
     ops.get_default_graph().add_to_collection("tfps_kept", thing)
@@ -376,6 +347,28 @@ def give_traces_their_own_functions(current_trace: Callable[[], Any]) -> None:
 
     polymorphic_function.Function.__call__ = call
     polymorphic_function.Function._tfps_patched = True
+
+
+def tell_traces_of_ends(current_trace: Callable[[], Any]) -> None:
+    """While a step is traced, tell it when the graph of a function, a branch or a loop is complete.
+
+    Args:
+        current_trace: answers the object of the trace under way, or None; its ``graph_ends`` is
+            called with the graph, which is still the current one.
+    """
+    manager = auto_control_deps.AutomaticControlDependencies
+    if getattr(manager, "_tfps_patched", False):
+        return
+    original = manager.__exit__
+
+    def leave(self: Any, *exception: Any) -> Any:
+        trace = current_trace()
+        if trace is not None and exception[0] is None:
+            trace.graph_ends(self._graph)
+        return original(self, *exception)
+
+    manager.__exit__ = leave
+    manager._tfps_patched = True
 
 
 _registered_functions: dict[str, Callable[..., Any]] = {}

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.composed_variable import ComposedVariable
+from tfps.bridge.server_access import watch_of
 from tfps.bridge.server_variable import ServerVariable, in_server_function
 from tfps.placement.slab import Member, SlabLayout
 
@@ -119,7 +120,8 @@ class ViewVariable(ComposedVariable):
 
     def _accumulate(self, operation: Callable[..., Any], delta: Any, read_value: bool) -> Any:
         delta = tf.convert_to_tensor(delta, dtype=self.dtype)
-        if in_server_function():  # under the server's mutex: nobody comes between
+        # Under the server's mutex nobody comes between; eagerly it must not be done twice.
+        if in_server_function() or watch_of(self.container) is not None:
             is_sum = operation is tf.raw_ops.ResourceScatterAdd
             new = self._compose() + delta if is_sum else self._compose() - delta
             return self.assign(new, read_value=read_value)
@@ -137,6 +139,7 @@ class ViewVariable(ComposedVariable):
 
     def _written(self, handle: tf.Tensor, read_value: bool) -> Any:
         """End a write; answers what assignments of TensorFlow's variables answer."""
+        self.slab.writes += tf.executing_eagerly()
         with private.placed_on(self.device):
             # A write to a part makes every later read copy the whole vector, until this is said.
             done = tf.raw_ops.DisableCopyOnRead(resource=handle)

@@ -63,16 +63,20 @@ class Checkpoint(keras.callbacks.Callback):
         self._manager, self._every_steps = manager, every_steps
         self._every_epochs = every_epochs or (None if every_steps else 1)
         self._epoch = self._steps = 0
+        self._batch = -1  # the last one of this epoch that was done
         self._attempts = Attempts()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._epoch = epoch
+        self._epoch, self._batch = epoch, -1
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        self._steps += 1
+        before = self._steps
+        self._steps += batch - self._batch  # more than one with `steps_per_execution`
+        self._batch = batch
         if self._every_steps is not None:
             self._look(self._manager.check)
-            self._save_if(self._steps % self._every_steps == 0, logs)
+            is_due = self._steps // self._every_steps > before // self._every_steps
+            self._save_if(is_due, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._look(self._manager.check)

@@ -7,15 +7,20 @@ What was not committed is never looked at, and goes when somebody saves here aga
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import re
 import secrets
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from tfps.checkpoint.checksum import checksum_of, damage
 from tfps.checkpoint.manifest import Manifest
+from tfps.checkpoint.retention import Saved
 from tfps.errors import CheckpointDamaged, CheckpointError, ConfigError
+
+logger = logging.getLogger(__name__)
 
 MARKER = "manifest.json"
 PREFIX, WRITING, DELETED = "checkpoint-", "writing-", "deleted-"
@@ -49,6 +54,7 @@ class Folder:
         self.path = Path(os.path.abspath(text))
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"directory: {self.path} is a file, expected a folder")
+        self._passed_over: set[int] = set()
 
     def numbers(self) -> list[int]:
         """The numbers of the committed checkpoints, the oldest first."""
@@ -96,6 +102,33 @@ class Folder:
         problems = damage(folder, manifest.checksums)
         if problems:
             raise CheckpointDamaged(f"{folder}: {', '.join(problems)}")
+
+    def pass_over(self, lines: Mapping[int, str]) -> None:
+        """Warn of checkpoints that were found damaged, and count them no more.
+
+        Args:
+            lines: what to say of each, by its number.
+        """
+        for line in lines.values():
+            logger.warning("%s", line)
+        self._passed_over |= lines.keys()
+
+    def sound(self) -> list[Saved]:
+        """The checkpoints that nobody has found damaged, the oldest first.
+
+        Nobody knows what the others are, so they are left alone.
+        """
+        sound = []
+        for number in self.numbers():
+            if number not in self._passed_over:
+                try:
+                    manifest = self.manifest(number)
+                    self.verify(manifest)
+                except CheckpointError as error:
+                    self.pass_over({number: str(error)})
+                else:
+                    sound.append(manifest.saved)
+        return sound
 
     def begin(self, number: int) -> Path:
         """Make the temporary folder of a checkpoint."""

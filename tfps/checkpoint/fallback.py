@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 def newest_sound(
     numbers: Sequence[int], restore: Callable[[int], Result], *, source: str
-) -> tuple[Result, list[str]]:
+) -> tuple[Result, dict[int, str]]:
     """Restore the newest checkpoint that is not damaged.
 
     Args:
@@ -21,7 +21,7 @@ def newest_sound(
         source: the folder of all.
 
     Returns:
-        What ``restore`` answers, and a line for each damaged one.
+        What ``restore`` answers, and a line for each damaged one, by its number.
 
     Raises:
         CheckpointDamaged: each of them is, with the reasons.
@@ -33,19 +33,21 @@ def newest_sound(
     ...         raise CheckpointDamaged("checkpoint-000003: a.index is missing")
     ...     return f"restored {number}"
     >>> newest_sound([1, 2, 3], restore, source="saved")
-    ('restored 2', ['checkpoint-000003: a.index is missing; checkpoint 2 is used instead'])
+    ('restored 2', {3: 'checkpoint-000003: a.index is missing; checkpoint 2 is used instead'})
     """
-    reasons: list[str] = []
+    reasons: dict[int, str] = {}
     for number in reversed(numbers):
         try:
             restored = restore(number)
         except CheckpointDamaged as error:
-            reasons.append(str(error))
+            reasons[number] = str(error)
         else:
             instead = f"checkpoint {number} is used instead"
-            return restored, [f"{reason}; {instead}" for reason in reasons]
+            return restored, {
+                damaged: f"{reason}; {instead}" for damaged, reason in reasons.items()
+            }
     raise CheckpointDamaged(
         f"every checkpoint in {source} is damaged, so none can be restored, and the values of the "
         "model are not to be used any more. Copy one of them back from elsewhere, or begin anew in "
-        "another folder:\n" + "\n".join(f"  - {reason}" for reason in reasons)
+        "another folder:\n" + "\n".join(f"  - {reason}" for reason in reasons.values())
     )

@@ -12,27 +12,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, Scattered
+from tfps.partitioners.row_rule import RowRule
 
-RULES: dict[str, type[Any]] = {
-    "contiguous": Contiguous,
-    "modulo": Modulo,
-    "scattered": Scattered,
-}
 Rows = range | np.ndarray[Any, Any]
 Item = TypeVar("Item")
-
-
-def rule_name(rule: RowRule) -> str:
-    """What a manifest calls a rule.
-
-    Raises:
-        ValueError: it is none of `tfps.partitioners.row_rule`.
-    """
-    for name, kind in RULES.items():
-        if type(rule) is kind:
-            return name
-    raise ValueError(f"received the row rule {rule!r}, expected one of {', '.join(RULES)}")
 
 
 @dataclass(frozen=True)

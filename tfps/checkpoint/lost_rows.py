@@ -1,4 +1,4 @@
-"""The rows of one server that was started anew, from the newest checkpoint of this job."""
+"""The rows of one server, from a checkpoint of this job: of one that was started anew, or not."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from tfps.checkpoint.servers import devices_of, strategy_of
 from tfps.errors import CheckpointError
 
 
-def restore_lost_rows(manager: CheckpointManager, server: Any) -> Manifest:
+def restore_lost_rows(
+    manager: CheckpointManager, server: Any, *, checkpoint: int | None = None
+) -> Manifest:
     """Fill a server, whose variables are there again without their values; reads its rows only.
 
     Args:
         manager: has checkpoints of the model.
         server: `tfps.runtime.coordinator.server.Server`.
+        checkpoint: its number; None: the newest of this job that is sound.
 
     Returns:
         The manifest of the checkpoint.
@@ -31,16 +34,43 @@ def restore_lost_rows(manager: CheckpointManager, server: Any) -> Manifest:
         CheckpointError: this job has no checkpoint, or the server held what none of them holds.
         tf.errors.UnavailableError: the server is lost again.
     """
-    manifest = manager.newest_of_this_job()
+    if checkpoint is not None:
+        manifest: Manifest | None = manager.newest_of([checkpoint])
+    else:
+        manifest = manager.newest_of_this_job()
     if manifest is None:
         raise CheckpointError(
             f"this job has saved or restored no checkpoint in {manager.directory} before ps "
             f"{server.index} was lost; save one when training begins (tfps.Recovery with "
             "every_steps does)"
         )
+    contents = contents_in(manager)
+    check_held(server, contents, others=strategy_of(manager.model).runtime.contents)
+    restore_rows(manager, server, manifest=manifest, contents=contents)
+    return manifest
+
+
+def contents_in(manager: CheckpointManager) -> Contents:
+    """What lies where of the model that a manager has checkpoints of."""
     strategy = strategy_of(manager.model)
-    contents = contents_of(named_variables(manager.model), servers=devices_of(strategy))
-    _check_held(server, contents, others=strategy.runtime.contents)
+    return contents_of(named_variables(manager.model), servers=devices_of(strategy))
+
+
+def restore_rows(
+    manager: CheckpointManager, server: Any, *, manifest: Manifest, contents: Contents
+) -> None:
+    """Write the rows of a server as a checkpoint has them.
+
+    Args:
+        manager: has the checkpoint.
+        server: `tfps.runtime.coordinator.server.Server`.
+        manifest: of the checkpoint.
+        contents: of the model.
+
+    Raises:
+        CheckpointError: the checkpoint does not fit the model.
+        tf.errors.UnavailableError: the server is lost.
+    """
     folder = manager.directory_of(manifest.number)
     check_fit(manifest.tensors, contents.tensors, source=str(folder))
     rules = {name: tensor.rule for name, tensor in contents.tensors.items()}
@@ -49,13 +79,12 @@ def restore_lost_rows(manager: CheckpointManager, server: Any) -> Manifest:
         is_shared = manager.is_shared
         if is_shared is None:
             is_shared = line.sees(folder / MARKER, (folder / MARKER).read_bytes())
-        part = ServerRestore(line, server.ledger, is_shared=is_shared)
+        part = ServerRestore(line, server, is_shared=is_shared)
         part.begin()
         part.fill(folder, manifest, list(fillings(manifest, contents.on(server.index), rules)))
         part.end()
     finally:
         line.close()
-    return manifest
 
 
 def mirrors_on(device: str, contents: Any) -> list[ServerVariable]:
@@ -74,15 +103,19 @@ def mirrors_on(device: str, contents: Any) -> list[ServerVariable]:
     ]
 
 
-def _check_held(server: Any, contents: Contents, *, others: Any) -> None:
-    """Refuse to go on with zeros where training had made something else."""
+def check_held(server: Any, contents: Contents, *, others: Any) -> None:
+    """Refuse to go on with zeros where training had made something else.
+
+    Raises:
+        CheckpointError: the server held what no checkpoint of the model holds.
+    """
     natives = [shard.native for shard in contents.on(server.index)]
     held = {native.shared_name for native in natives}
     held |= {native.slab.shared_name for native in natives if native.slab is not None}
     held |= {variable.shared_name for variable in mirrors_on(server.device, others)}
     missing = sorted(
         resource.shared_name
-        for resource, record in server.contents.records.items()
+        for resource, record in list(server.contents.records.items())
         if record is not None and record.initial_value is None
         if resource.shared_name not in held
     )

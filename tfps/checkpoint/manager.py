@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import logging
 import math
 import os
-import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +21,14 @@ from tfps.checkpoint.file_error import writing_into
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
+from tfps.checkpoint.next_start import note_look
+from tfps.checkpoint.package_versions import package_versions
 from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.restore import fill, restoring
 from tfps.checkpoint.retention import KeepLatest, Retention
 from tfps.checkpoint.saving import Saving
 from tfps.checkpoint.servers import (
+    agreed,
     build_optimizer,
     devices_of,
     lines_to,
@@ -36,12 +36,8 @@ from tfps.checkpoint.servers import (
     who_sees,
     who_shares,
 )
-from tfps.checkpoint.snapshot import Snapshot
+from tfps.checkpoint.snapshot import Snapshot, take_drained
 from tfps.errors import ConfigError
-
-logger = logging.getLogger(__name__)
-
-PACKAGES = ("tfps", "tensorflow", "keras", "numpy")
 
 
 class CheckpointManager:
@@ -66,8 +62,10 @@ class CheckpointManager:
     Args:
         model: a Keras model, made under a `tfps.ParameterServerStrategy` or not.
         directory: of the checkpoints, on this machine or mounted there.
-        keep: which stay, of `tfps.checkpoint`; the newest stays in any case.
-        shared: whether the servers see the directory; None finds out.
+        keep: which stay, of `tfps.checkpoint`; the newest stays in any case. One that was found
+            damaged stays as well, and counts for none of these.
+        shared: whether the servers see the directory; None finds out. Where it is True and one of
+            them does not, saving and restoring raise a `ConfigError`.
 
     Raises:
         ConfigError: arguments that cannot work; every mistake, at once.
@@ -94,6 +92,8 @@ class CheckpointManager:
         self._folder = _check(model, directory, keep=keep, shared=shared)
         self.model, self.is_shared = model, shared
         self.outlives_servers = False  # a server that is lost while it saves ends that save only
+        # Called with the number of a checkpoint while nobody changes what it has.
+        self.taken: Callable[[int], None] = lambda _: None
         self._of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: Retention = KeepLatest() if keep is None else keep
         self._saving: Saving | None = None
@@ -143,9 +143,16 @@ class CheckpointManager:
         numbers = sorted(self._of_this_job.intersection(self._folder.numbers()))
         if not numbers:
             return None
+        return self.newest_of(numbers)
+
+    def newest_of(self, numbers: Sequence[int]) -> Manifest:
+        """The newest of some checkpoints whose files are what was written.
+
+        Raises:
+            CheckpointDamaged: none of them is, with the reason of each.
+        """
         manifest, passed_over = newest_sound(numbers, self._verified, source=str(self.directory))
-        for line in passed_over:
-            logger.warning("%s", line)
+        self._folder.pass_over(passed_over)
         return manifest
 
     def _verified(self, number: int) -> Manifest:
@@ -188,10 +195,8 @@ class CheckpointManager:
         strategy = strategy_of(self.model)
         counters = None
         began_s = time.monotonic()
-        if strategy is not None:
-            strategy._drain_all()
         try:
-            all_cells = snapshot.take()
+            all_cells = take_drained(snapshot, strategy)
         except BaseException:
             snapshot.free()  # on the servers that have taken it
             raise
@@ -207,10 +212,11 @@ class CheckpointManager:
             metrics=_numbers(metrics or {}),
             consistency=None if strategy is None else str(strategy.consistency),
             counters=counters,
-            package_versions=_versions(),
+            package_versions=package_versions(),
             tensors=contents.tensors,
         )
         self._of_this_job.add(manifest.number)
+        self.taken(manifest.number)
         self._saving = Saving(snapshot, manifest, folder=self._folder, keep=self._keep)
         if not background:
             self.wait()
@@ -266,6 +272,7 @@ class CheckpointManager:
             Exception: what `restore` raises else.
         """
         self.wait()
+        note_look(self)
         numbers = self._folder.numbers()
         if not numbers:
             return None
@@ -274,8 +281,7 @@ class CheckpointManager:
             partial(self.restore, weights_only=weights_only),
             source=str(self.directory),
         )
-        for line in passed_over:
-            logger.warning("%s", line)
+        self._folder.pass_over(passed_over)
         return manifest
 
     def restore(self, number: int, *, weights_only: bool = False) -> Manifest:
@@ -324,8 +330,8 @@ class CheckpointManager:
             runtime.warm_up.end()
         runtime.membership.evict_all()  # who comes back reads everything anew
         with lines_to(runtime.servers) as lines:
-            shared = self._asked(len(lines)) or who_sees(
-                folder / MARKER, (folder / MARKER).read_bytes(), lines=lines
+            shared = self._not_asked(len(lines)) or self._agreed(
+                who_sees(folder / MARKER, (folder / MARKER).read_bytes(), lines=lines)
             )
             with restoring(runtime.servers, lines=lines, shared=shared) as parts:
                 fill(contents, manifest, folder, servers=parts)
@@ -342,8 +348,12 @@ class CheckpointManager:
             runtime.local_slots.free()
         return manifest
 
-    def _asked(self, servers: int) -> list[bool] | None:
-        return None if self.is_shared is None else [self.is_shared] * servers
+    def _not_asked(self, servers: int) -> list[bool] | None:
+        """No server, where nobody is to find out."""
+        return [False] * servers if self.is_shared is False else None
+
+    def _agreed(self, seen: list[bool]) -> list[bool]:
+        return agreed(seen, is_shared=self.is_shared, folder=self._folder.path)
 
     def _ready(self) -> tuple[Contents, Snapshot]:
         """What was traced, as long as no variable has moved."""
@@ -353,7 +363,7 @@ class CheckpointManager:
         if self._snapshot is None or self._snapshot[0] != key:
             servers = [] if strategy is None else strategy.runtime.servers
             if self._sharing is None or len(self._sharing) != len(servers):
-                self._sharing = self._asked(len(servers)) or self._find_out(servers)
+                self._sharing = self._not_asked(len(servers)) or self._find_out(servers)
             if self._snapshot is not None:
                 self._snapshot[2].close()
             if strategy is not None:
@@ -364,7 +374,7 @@ class CheckpointManager:
 
     def _find_out(self, servers: list[Any]) -> list[bool]:
         with lines_to(servers) as lines:
-            return who_shares(self._folder.path, lines=lines)
+            return self._agreed(who_shares(self._folder.path, lines=lines))
 
 
 def _check(model: Any, directory: Any, *, keep: Any, shared: Any) -> Folder:
@@ -388,10 +398,3 @@ def _check(model: Any, directory: Any, *, keep: Any, shared: Any) -> Folder:
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     numbers = {name: float(value) for name, value in metrics.items()}
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        found[name] = importlib.metadata.version(name)
-    return found

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfps.checkpoint.checksum import Checksum, text_checksum
-from tfps.checkpoint.layout import RULES, RowBlock, rule_name
+from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.retention import Saved
 from tfps.errors import CheckpointDamaged, CheckpointError
-from tfps.partitioners.row_rule import RowRule
+from tfps.partitioners.row_rule import RULES, RowRule, rule_name
 
 FORMAT = 2
 WITHOUT_CHECKSUMS = 1  # of before

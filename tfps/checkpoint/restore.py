@@ -76,7 +76,7 @@ def restoring(
         shared: for each server whether it sees the folder.
     """
     parts = [
-        ServerRestore(line, server.ledger, is_shared=is_shared)
+        ServerRestore(line, server, is_shared=is_shared)
         for server, line, is_shared in zip(servers, lines, shared, strict=True)
     ]
     in_parallel([part.begin for part in parts])

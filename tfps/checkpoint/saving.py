@@ -17,7 +17,7 @@ from tfps.checkpoint.file_error import writing_into
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.retention import Retention, superfluous
 from tfps.checkpoint.snapshot import Snapshot
-from tfps.errors import CheckpointError, CheckpointNotSaved
+from tfps.errors import CheckpointNotSaved
 
 logger = logging.getLogger(__name__)
 
@@ -109,13 +109,7 @@ class Saving:
             )
 
     def _delete_superfluous(self) -> None:
-        saved = []
-        for number in self._folder.numbers():
-            try:
-                saved.append(self._folder.manifest(number).saved)
-            except CheckpointError as error:  # nobody knows what it is: it is left alone
-                logger.warning("%s", error)
-        for number in superfluous(saved, self._keep):
+        for number in superfluous(self._folder.sound(), self._keep):
             self._folder.delete(number)
 
 

@@ -19,6 +19,7 @@ from tfps.checkpoint.file_error import file_error, reason_of
 from tfps.checkpoint.layout import Move, RowBlock, moves
 from tfps.checkpoint.line import PATIENCE_S, Line
 from tfps.checkpoint.manifest import Manifest, Tensor
+from tfps.consistency.ledger import REPLACED
 from tfps.errors import CheckpointDamaged
 from tfps.partitioners.row_rule import RowRule
 
@@ -72,24 +73,29 @@ class ServerRestore:
 
     Args:
         line: to the server.
-        ledger: of the server.
+        server: `tfps.runtime.coordinator.server.Server`; it is filled for its own chief only.
         is_shared: whether it sees the folder.
     """
 
-    def __init__(self, line: Line, ledger: Any, *, is_shared: bool) -> None:
-        self._line, self._ledger, self._is_shared = line, ledger, is_shared
+    def __init__(self, line: Line, server: Any, *, is_shared: bool) -> None:
+        self._line, self._server, self._is_shared = line, server, is_shared
+        self._ledger = server.ledger
         # Larger than any before: an attempt that arrives late, when training goes on, must not
         # write any more.
         self._number = time.time_ns()
-        self._fence = line.function(self._trace_fence, arguments=1)
+        self._fence = line.function(self._trace_fence, arguments=2)
 
     def begin(self) -> None:
-        """What older ones have left does nothing from now on."""
-        self._fence(self._number)
+        """What older ones have left does nothing from now on.
+
+        Raises:
+            ChiefReplaced: another chief has the job; nothing was changed.
+        """
+        self._server.obeyed(self._fence(self._number, self._server.term))
 
     def end(self) -> None:
         """What this one has left does nothing from now on."""
-        self._fence(self._number + 1)
+        self._server.obeyed(self._fence(self._number + 1, self._server.term))
 
     def write_cells(self, cells: Mapping[int, int]) -> None:
         """Write cells of the server's ledger."""
@@ -106,16 +112,20 @@ class ServerRestore:
         arrays = [np.array(list(part), np.int64) for part in (cells.keys(), cells.values())]
         self._line.function(trace, arguments=arguments)(self._number, *arrays)
 
-    def _trace_fence(self, number: tf.Tensor) -> list[tf.Tensor]:
-        with self._ledger.locked():
-            self._ledger.raise_to(self._ledger.layout.FENCE, number)
-        return [tf.identity(number)]
+    def _trace_fence(self, number: tf.Tensor, term: tf.Tensor) -> list[tf.Tensor]:
+        ledger = self._ledger
+        with ledger.locked():
+            answer = tf.where(ledger.cells()[ledger.layout.TERM] == term, number, REPLACED)
+            ledger.raise_to(ledger.layout.FENCE, answer)
+        return [answer]
 
     def _if_current(self, number: tf.Tensor, write: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Trace writes under the server's mutex, unless something newer has begun."""
         ledger = self._ledger
         with ledger.locked():
-            is_current = tf.equal(ledger.cells()[ledger.layout.FENCE], number)
+            cells = ledger.cells()
+            is_current = tf.equal(cells[ledger.layout.FENCE], number)
+            is_current &= tf.equal(cells[ledger.layout.TERM], self._server.term)
             return tf.cond(is_current, write, lambda: tf.constant(False))
 
     def fill(self, folder: Path, manifest: Manifest, parts: Iterable[Filling]) -> None:

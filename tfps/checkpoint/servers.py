@@ -13,7 +13,7 @@ from tfps.checkpoint.commit import WRITING
 from tfps.checkpoint.line import Line
 from tfps.checkpoint.names import optimizer_of
 from tfps.checkpoint.parallel import in_parallel
-from tfps.errors import CheckpointError
+from tfps.errors import CheckpointError, ConfigError
 
 
 def strategy_of(model: Any) -> Any:
@@ -80,3 +80,25 @@ def who_shares(folder: Path, *, lines: Sequence[Line]) -> list[bool]:
         return who_sees(probe, token.encode(), lines=lines)
     finally:
         probe.unlink()
+
+
+def agreed(seen: list[bool], *, is_shared: bool | None, folder: Path) -> list[bool]:
+    """Which servers see the chief's files, unless all of them must and some do not.
+
+    Args:
+        seen: by server.
+        is_shared: True where all of them must.
+        folder: of the files.
+
+    Raises:
+        ConfigError: a server that must see them does not.
+    """
+    strangers = [f"ps {index}" for index, sees in enumerate(seen) if not sees]
+    if is_shared and strangers:
+        raise ConfigError(
+            f"shared: received True, but {', '.join(strangers)} cannot find what this process "
+            f"writes into {folder}. Give a folder that is mounted there on all machines, or leave "
+            "`shared` out: their parts then come through this process",
+            source="tfps.CheckpointManager",
+        )
+    return seen

@@ -78,6 +78,25 @@ class Snapshot:
                 part.close()
 
 
+def take_drained(snapshot: Snapshot, strategy: Any) -> list[np.ndarray[Any, Any]]:
+    """Drain the workers and take a snapshot; answers the ledgers of all servers.
+
+    Taken again where a server was started anew and filled meanwhile, so it is of one moment.
+
+    Args:
+        snapshot: of a model.
+        strategy: that it was made under, or None.
+    """
+    if strategy is None:
+        return snapshot.take()
+    while True:
+        starts = [server.starts for server in strategy.runtime.servers]
+        strategy._drain_all()
+        all_cells = snapshot.take()
+        if [server.starts for server in strategy.runtime.servers] == starts:
+            return all_cells
+
+
 def _free(part: ServerSnapshot) -> None:
     try:
         part.free()

@@ -14,6 +14,7 @@ from tfps.bench.batch import Batch
 from tfps.bench.checkpoint import SavingBenchmark
 from tfps.bench.consistency import Consistency
 from tfps.bench.placement import Placing
+from tfps.bench.recovery import RecoveryBenchmark
 from tfps.bench.results import Results
 from tfps.bench.rows import Rows
 from tfps.bench.runner import Benchmark, run
@@ -21,12 +22,14 @@ from tfps.bench.scaling import Scaling
 from tfps.bench.staleness import Staleness
 from tfps.bench.throughput import Throughput
 from tfps.bench.transport import Transport
-from tfps.errors import TfpsError
+from tfps.errors import ConfigError, TfpsError
+from tfps.launch.folder import make_folder
 
 BENCHMARKS: tuple[type[Benchmark], ...] = (
     Batch,
     Consistency,
     Placing,
+    RecoveryBenchmark,
     Rows,
     SavingBenchmark,
     Scaling,
@@ -53,6 +56,10 @@ def command_of(kind: type[Benchmark]) -> click.Command:
             if value not in (None, ())
         }
         benchmark = replace(benchmark, **named)
+        try:
+            make_folder(output, name="--output")
+        except ConfigError as error:
+            raise click.ClickException(str(error)) from error
         results = _followed(benchmark, log_dir=output / "logs")
         report = benchmark.write(results, output)
         picture = output / f"{report.stem}.png"
@@ -63,14 +70,11 @@ def command_of(kind: type[Benchmark]) -> click.Command:
 
     own = [
         click.Option(
-            [choice.flag or f"--{field.name}", field.name],
-            type=choice.kind,
-            multiple=choice.is_repeated,
-            help=choice.text,
+            [field.metadata.get("flag") or f"--{field.name}", field.name],
+            **field.metadata["option"],
         )
         for field in fields(kind)
-        for choice in (field.metadata.get("option"),)
-        if choice is not None
+        if "option" in field.metadata
     ]
     return click.Command(
         kind.name, callback=call, params=[*_shared_options(), *own], help=kind.help()

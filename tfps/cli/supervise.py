@@ -37,10 +37,13 @@ def supervise(restarts: int, events: Path | None, command: tuple[str, ...]) -> N
     SIGSEGV, ...) and after status 75 it is started again; after its end in order, an error or
     Ctrl-C it is not. The exit status is the command's last one.
     """
+    from tfps.launch.folder import make_folder
     from tfps.launch.lone_task import keep_command
     from tfps.recovery.restarts import Restarts
 
     try:
+        if events is not None:
+            make_folder(events.parent, name="--events")
         status = keep_command(command, restarts=Restarts(budget=restarts), events=events)
     except ConfigError as error:
         raise click.ClickException(str(error)) from error

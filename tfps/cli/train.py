@@ -27,18 +27,21 @@ def train(config: str | None, overrides: tuple[str, ...]) -> None:
     """
     from tfps.job.train import train as train_job
     from tfps.launch.exit import end_process
+    from tfps.launch.stop_signals import status_of_signal
 
     try:
         status = train_job(config, overrides)
     except TfpsError as error:
         click.ClickException(str(error)).show()
-        status = 1
+        status = error.exit_status
     except KeyboardInterrupt:
         status = 130  # it was said when the signal came
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
     except Exception:  # noqa: BLE001 - it is printed, as Python would
-        # Leaving in the usual way would end in TensorFlow's own complaints about the lost tasks.
-        sys.excepthook(*sys.exc_info())
-        status = 1
+        signalled = status_of_signal()
+        if signalled is None:
+            # Leaving in the usual way would end in TensorFlow's own complaints about lost tasks.
+            sys.excepthook(*sys.exc_info())
+        status = 1 if signalled is None else signalled
     end_process(status)

@@ -7,6 +7,8 @@ from tfps.cluster.announcement import (
     announce_finished,
 )
 from tfps.cluster.clients import Client, close_clients, register_client
+from tfps.cluster.cluster_file import cluster_of_file
+from tfps.cluster.moves import note_move
 from tfps.cluster.ports import PortLease, lease_ports
 from tfps.cluster.process_environment import prepare_process
 from tfps.cluster.spec import JOB_ORDER, TASK_TYPES, ClusterSpec
@@ -27,12 +29,14 @@ __all__ = [
     "announce_at_exit",
     "announce_finished",
     "close_clients",
+    "cluster_of_file",
     "data_connections",
     "devices_of_workers",
     "inter_op_threads",
     "lease_ports",
     "logical_cpus",
     "missing_tasks",
+    "note_move",
     "prepare_process",
     "register_client",
     "timeout_from_environment",

@@ -7,6 +7,7 @@ import logging
 import os
 
 from tfps.cluster.exit_status import exit_status, watch_exit
+from tfps.cluster.moves import cluster_now
 from tfps.cluster.spec import ClusterSpec
 from tfps.cluster.waiting import connection_problem
 
@@ -23,12 +24,12 @@ _registered_by: int | None = None  # the process, because a fork inherits the re
 def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
     """Tell all workers and parameter servers that the job ended; they end with it.
 
-    A task that tfps serves ends with status 0 if the job's status is 0, else with 1. A plain
-    `tf.distribute.Server` does not know the message and goes on. The message needs no connected
-    strategy; send it after the last use of the servers.
+    A task that tfps serves ends with the job's status if that is 0, or 75 (all shall start
+    again), else with 1. A plain `tf.distribute.Server` does not know the message and goes on. The
+    message needs no connected strategy; send it after the last use of the servers.
 
     Args:
-        spec: the cluster.
+        spec: the cluster; tasks that have moved since are told where they are now.
         status: the exit status of the chief's script.
 
     Returns:
@@ -36,7 +37,7 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
     """
     told = []
     # One after the other: no thread can be started any more when the interpreter ends.
-    for task_type, index, address in spec.tasks("worker", "ps"):
+    for task_type, index, address in cluster_now(spec).tasks("worker", "ps"):
         name = f"{task_type} {index}"
         problem = connection_problem(address, timeout_s=REACH_TIMEOUT_S)
         problem = problem or _tell(task_type, index, address, status)

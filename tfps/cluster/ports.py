@@ -45,6 +45,12 @@ class PortLease:
         """Let a server that TensorFlow starts in this process listen on a leased port."""
         os.environ[self.REUSE_PORT_VARIABLE] = "true"
 
+    def take_over(self, other: PortLease) -> None:
+        """Hold what another lease holds as well; that one holds nothing any more."""
+        self._reservations |= other._reservations
+        self.ports = tuple(self._reservations)
+        other._reservations, other.ports = {}, ()
+
     def release(self, port: int) -> None:
         """Give up one port; releasing it again does nothing."""
         reservation = self._reservations.pop(port, None)

@@ -181,6 +181,22 @@ class ClusterSpec:
             raise ConfigError(problems or f"task.type: the cluster lists no {task_type}")
         return self.jobs[task_type][task_index]
 
+    def with_address(self, task_type: str, task_index: int, address: str) -> ClusterSpec:
+        """Return the same cluster with a task somewhere else.
+
+        Raises:
+            ConfigError: the cluster has no such task, or the address cannot be one of its own.
+        """
+        self.address(task_type, task_index)
+        addresses = list(self.jobs[task_type])
+        addresses[task_index] = address
+        return ClusterSpec(
+            jobs={**self.jobs, task_type: tuple(addresses)},
+            task_type=self.task_type,
+            task_index=self.task_index,
+            source=self.source,
+        )
+
     def for_task(self, task_type: str, task_index: int) -> ClusterSpec:
         """Return the same cluster as another of its tasks sees it."""
         return ClusterSpec(jobs=self.jobs, task_type=task_type, task_index=task_index)

@@ -10,9 +10,10 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
+from tfps.config.bundle import example
 from tfps.config.mistakes import contradictions, describe
 from tfps.config.overrides import apply_overrides, source_of
-from tfps.config.schema import JobConfig
+from tfps.config.schema import DEFAULT_EXAMPLE, JobConfig
 from tfps.errors import ConfigError
 
 
@@ -71,13 +72,14 @@ def parse(values: Mapping[str, Any], *, source: str = "") -> JobConfig:
     >>> parse({"cluster": {"wrokers": 4}}, source="job.toml")
     Traceback (most recent call last):
     tfps.errors.ConfigError: job.toml: cluster.wrokers: unknown key; did you mean workers? \
-allowed: workers, ps, connect_timeout_s
+allowed: workers, ps, max_workers, connect_timeout_s
     """
-    problems = contradictions(values)
+    schema, problems = _schema_of(values)
+    problems += [*schema.contradictions(values), *contradictions(values)]
     try:
-        config = JobConfig.model_validate(values)
+        config = schema.model_validate(values)
     except ValidationError as error:
-        raise ConfigError([*describe(error, schema=JobConfig), *problems], source=source) from None
+        raise ConfigError([*describe(error, schema=schema), *problems], source=source) from None
     if problems:
         raise ConfigError(problems, source=source)
     return config
@@ -98,10 +100,11 @@ def salvage(path: Path, overrides: Sequence[str] = ()) -> tuple[JobConfig, froze
         values, _ = apply_overrides(_read(path), overrides)
     except ConfigError:
         return JobConfig(), frozenset({""})
-    wrong: set[str] = set()
+    schema, problems = _schema_of(values)
+    wrong = {"example"} if problems else set()
     while True:
         try:
-            return JobConfig.model_validate(values), frozenset(wrong)
+            return schema.model_validate(values), frozenset(wrong)
         except ValidationError as error:
             for item in error.errors():
                 # A mistake inside an array is the array's.
@@ -115,10 +118,21 @@ def to_toml(config: JobConfig) -> str:
 
     Example:
 
-    >>> parse(tomllib.loads(to_toml(JobConfig()))) == JobConfig()
+    >>> parse(tomllib.loads(to_toml(parse({})))) == parse({})
     True
     """
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _schema_of(values: Mapping[str, Any]) -> tuple[type[JobConfig], list[str]]:
+    """What a file of its example may say, and why that is not known."""
+    name = values.get("example", DEFAULT_EXAMPLE)
+    if not isinstance(name, str) or not name:
+        name = DEFAULT_EXAMPLE  # validation describes what is wrong
+    try:
+        return example(name).job(), []
+    except ConfigError as error:
+        return JobConfig, list(error.problems)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -51,19 +51,14 @@ def contradictions(values: Mapping[str, Any]) -> list[str]:
         values: the job file as parsed; it may have other mistakes.
     """
     problems = []
-    data, optimizer = _table(values, "data"), _table(values, "training", "optimizer")
-    if data.get("source") == "subset" and "path" in data:
-        problems.append(
-            f"data.path: received {_shown(data['path'])}, but data.source = 'subset' reads the "
-            "files that ship with tfps; remove one of the two"
-        )
+    optimizer = table(values, "training", "optimizer")
     if "learning_rate" in optimizer:
         problems.append(
-            f"training.optimizer.learning_rate: received {_shown(optimizer['learning_rate'])}; it "
+            f"training.optimizer.learning_rate: received {shown(optimizer['learning_rate'])}; it "
             "belongs to the section above: set training.learning_rate"
         )
     problems += [
-        f"training.optimizer.{name}: received {_shown(value)}; expected a text, a finite "
+        f"training.optimizer.{name}: received {shown(value)}; expected a text, a finite "
         "number, true or false, or an array or table of these. Leave an argument out to keep "
         "Keras's default"
         for name, value in optimizer.items()
@@ -81,11 +76,18 @@ def _is_argument(value: Any) -> bool:
     return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
-def _table(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    table: Any = values
+def table(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return a section of a job file that may have any mistake; empty where there is none.
+
+    Example:
+
+    >>> table({"data": {"path": "x"}}, "data"), table({"data": 3}, "data")
+    ({'path': 'x'}, {})
+    """
+    found: Any = values
     for part in path:
-        table = table.get(part, {}) if isinstance(table, Mapping) else {}
-    return table if isinstance(table, Mapping) else {}
+        found = found.get(part, {}) if isinstance(found, Mapping) else {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def _sentence(item: Any, *, schema: type[BaseModel]) -> str:
@@ -94,7 +96,7 @@ def _sentence(item: Any, *, schema: type[BaseModel]) -> str:
         return _unknown_key(path, schema=schema)
     key = ".".join(str(part) for part in path)
     expected = _allowed(_node(path, schema=schema))
-    return f"{key}: received {_shown(item['input'])}; expected {expected}"
+    return f"{key}: received {shown(item['input'])}; expected {expected}"
 
 
 def _unknown_key(path: Sequence[int | str], *, schema: type[BaseModel]) -> str:
@@ -146,12 +148,16 @@ def _allowed(node: dict[str, Any]) -> str:
     >>> _allowed({"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1}})
     'an array with at least 1 item, each a whole number, at least 1'
     """
+    if "const" in node:  # an example allows one of several
+        return repr(node["const"])
     if "enum" in node:
         return f"one of {', '.join(node['enum'])}"
     if "anyOf" in node:  # a setting that may be left out; TOML has no way to write nothing
         return _allowed(node["anyOf"][0])
     if node["type"] == "array":
-        return f"an array with at least {node['minItems']} item, each {_allowed(node['items'])}"
+        least, most = node["minItems"], node.get("maxItems")
+        number = f"{least} items" if least == most else f"at least {least} item"
+        return f"an array with {number}, each {_allowed(node['items'])}"
     kind = KINDS[node["type"]]
     limits = [text.format(node[name]) for name, text in LIMITS.items() if name in node]
     if node.get("minLength"):
@@ -159,6 +165,7 @@ def _allowed(node: dict[str, Any]) -> str:
     return ", ".join([kind, " and ".join(limits)]) if limits else kind
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as a message shows it."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,6 +27,12 @@ OPTIMIZERS = (
 )
 # Those of tfps.optimizers that wrap no other one.
 OWN_OPTIMIZERS = ("adaptive_revision", "dana")
+if TYPE_CHECKING:  # mypy knows no computed literal
+    OptimizerName = str
+else:
+    OptimizerName = Literal[OPTIMIZERS + OWN_OPTIMIZERS]
+
+DEFAULT_EXAMPLE = "fashion_mnist"  # of job files that name none
 
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -40,42 +47,22 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class CnnSizes(Section):
-    """``[model.cnn]``: the sizes of the convolutional network."""
-
-    filters: Counts = (32, 64)
-    kernel_size: Count = 3
-    dense_units: Count = 64
-    dropout: Fraction = 0.25
-
-
-class MlpSizes(Section):
-    """``[model.mlp]``: the sizes of the multi-layer perceptron."""
-
-    hidden_units: Counts = (256, 128)
-    dropout: Fraction = 0.2
-
-
 class ModelSection(Section):
-    """``[model]``: which model; each has its sizes in a table of its own name."""
+    """``[model]``: each example says what it may hold."""
 
-    name: Literal["cnn", "mlp"] = "cnn"
-    cnn: CnnSizes = CnnSizes()
-    mlp: MlpSizes = MlpSizes()
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
-    def sizes(self) -> dict[str, Any]:
-        """Return the sizes of the chosen model."""
-        sizes: Section = {"cnn": self.cnn, "mlp": self.mlp}[self.name]
-        return sizes.model_dump()
+    name: Text = "model"
 
 
 class DataSection(Section):
-    """``[data]``: where the examples come from and how they are cut into batches."""
+    """``[data]``: what every example has; each says what more it may hold."""
 
-    source: Literal["auto", "tensorflow-datasets", "idx", "subset"] = "auto"
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    source: Text = "auto"
     path: Text | None = None
     batch_size: Count = 64
-    validation_fraction: Fraction = 0.05
 
 
 class ClusterSection(Section):
@@ -83,6 +70,7 @@ class ClusterSection(Section):
 
     workers: Count = 2
     ps: Count = 1
+    max_workers: Count | None = None  # for how many servers have room; as many as there are
     connect_timeout_s: Annotated[float, Field(gt=0)] = 300.0
 
 
@@ -91,7 +79,7 @@ class OptimizerSection(Section):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
-    name: Literal[OPTIMIZERS + OWN_OPTIMIZERS] = "adam"  # type: ignore[valid-type]
+    name: OptimizerName = "adam"
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the optimizer without its learning rate."""
@@ -116,9 +104,13 @@ class TrainingSection(Section):
     learning_rate: Annotated[float, Field(gt=0)] = 0.002
     learning_rate_schedule: Literal["constant", "cosine"] = "cosine"
     steps_per_execution: Count = 50
+    row_updates: bool = False  # of embedding tables only the rows of a batch are updated
+    batch_callbacks: Literal["auto", "sampled", "lock_step"] = "auto"
     # Keras hands the seed to numpy, which takes 32 bits.
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
-    output: Text = "runs/fashion_mnist"
+    output: Text = "runs/job"
+    # As one file through the chief, or by the servers, side by side, with the optimizer's state.
+    saved: Literal["keras", "checkpoint"] = "keras"
     optimizer: OptimizerSection = OptimizerSection()
     staleness: StalenessSection = StalenessSection()
 
@@ -184,16 +176,35 @@ class TransportSection(Section):
     data_port: Annotated[int, Field(ge=0, le=65_535)] = 0
 
 
+class JobSection(Section):
+    """``[job]``: what the servers call what they hold, for the next chief and for readers."""
+
+    name: Text | None = None  # none: of this chief alone
+    fresh: bool = False
+
+
 class RestartsSection(Section):
     """``[restarts]``: how often tasks that died are started again (`tfps.Restarts`)."""
 
     budget: Annotated[int, Field(ge=0)] = 3
     min_workers: Count = 1
     no_worker_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    hang_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+
+
+class RecoverySection(Section):
+    """``[recovery]``: what happens when a parameter server is lost (`tfps.Recovery`)."""
+
+    every_steps: Count | None = None  # none: a lost server ends the job
+    checkpoints: Text | None = None  # below training.output
+    on_lost_server: Literal["wait", "stop"] = "wait"
 
 
 class JobConfig(Section):
     """One job: what to train, on what, how and on how many machines.
+
+    An example has a class of its own, with its fields of ``[model]`` and ``[data]``, and with its
+    defaults.
 
     Example:
 
@@ -201,7 +212,8 @@ class JobConfig(Section):
     2
     """
 
-    example: Text = "fashion_mnist"
+    example: Text = DEFAULT_EXAMPLE
+    job: JobSection = JobSection()
     model: ModelSection = ModelSection()
     data: DataSection = DataSection()
     cluster: ClusterSection = ClusterSection()
@@ -211,3 +223,13 @@ class JobConfig(Section):
     placement: PlacementSection = PlacementSection()
     transport: TransportSection = TransportSection()
     restarts: RestartsSection = RestartsSection()
+    recovery: RecoverySection = RecoverySection()
+
+    @classmethod
+    def contradictions(cls, values: Mapping[str, Any]) -> list[str]:  # noqa: ARG003 - of examples
+        """Return one sentence for every setting of the example that cannot count.
+
+        Args:
+            values: the job file as parsed; it may have other mistakes.
+        """
+        return []

@@ -63,7 +63,7 @@ class LedgerLayout:
     RETURNED = 4  # how many tickets came back from lost workers
     COMPLETED = 5  # steps of closed tickets
     EXAMPLES = 6  # training examples of closed tickets
-    EXCHANGES = 7  # joins and pushes answered
+    EXCHANGES = 7  # joins, pulls, pushes and look-ups answered
     DUPLICATES = 8  # pushes of a ticket that was applied already
     DROPPED = 9  # gradients refused: late, or of an evicted worker
     ACTIVE_WORKERS = 10

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import MAX_CALLS, Ledger, LedgerLayout
+from tfps.consistency.applied_window import Window, blank_window, cell_of_ticket
+from tfps.consistency.ledger import MAX_CALLS, NEVER, NOTHING, Ledger, LedgerLayout
 from tfps.consistency.logic import PlainLogic
 
 
@@ -34,7 +35,7 @@ def returned_ledger(
         incarnations: of each worker, the newest; an older one is refused.
         limit: of tickets, as it was set last; below 0: none is handed out.
     """
-    cells = layout.blank() if seen is None else _without_workers(layout, seen)
+    cells = layout.blank() if seen is None else without_workers(layout, seen)
     if seen is not None:
         cells[layout.LIMIT] = limit if limit >= 0 else cells[layout.NEXT]
     for worker in range(layout.workers):
@@ -43,29 +44,33 @@ def returned_ledger(
             known.append(living[layout.incarnation(worker)])
             cells[layout.clock(worker)] = living[layout.clock(worker)]
         cells[layout.incarnation(worker)] = max(known)
-        cells[layout.waiting(worker)] = 0
+        cells[layout.waiting(worker)] = cells[layout.contributed(worker)] = 0
+        cells[layout.begins(worker)], cells[layout.wanted(worker)] = NEVER, NOTHING
     if living is not None:
         for cell in (layout.VERSION, layout.POSITION, layout.LARGEST_GAP):
             cells[cell] = living[cell]
     return cells
 
 
-def applied_by_the_lost(
-    layout: LedgerLayout, seen: Sequence[int], *, window: int
-) -> dict[int, int]:
-    """Where no server lived: the tickets that are open and were applied, as cells of the window.
+def applied_by_the_lost(layout: LedgerLayout, seen: Sequence[int] | None) -> Window:
+    """Where no server lived: the window, with the tickets that are open and were applied.
+
+    What scheduled functions had pushed is lost with the rows, and comes again.
 
     Args:
         layout: of the ledger.
-        seen: of the lost server as the chief saw it last.
-        window: how many tickets are remembered.
+        seen: of the lost server as the chief saw it last, if it hands out tickets.
     """
-    tickets = [seen[layout.unclosed(worker)] for worker in range(layout.workers)]
-    return {t % window: decide.key_of(t, MAX_CALLS - 1) for t in tickets if t >= 0}
+    window = blank_window()
+    workers = range(layout.workers)
+    for ticket in [] if seen is None else [seen[layout.unclosed(w)] for w in workers]:
+        if ticket >= 0:
+            window[cell_of_ticket(ticket)] = decide.key_of(ticket, MAX_CALLS - 1)
+    return window
 
 
-def _without_workers(layout: LedgerLayout, seen: Sequence[int]) -> list[int]:
-    """The ledger after all workers were let out: their tickets are back."""
+def without_workers(layout: LedgerLayout, seen: Sequence[int]) -> list[int]:
+    """Return the ledger after all workers were let out: their tickets are back."""
     cells = [int(cell) for cell in seen]
     for worker in range(layout.workers):
         ledger = Ledger(layout=layout, read=cells.__getitem__, logic=PlainLogic())

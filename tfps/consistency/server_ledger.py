@@ -14,12 +14,12 @@ from tfps.bridge.named_resource import NamedResource, open_mutex
 from tfps.bridge.resource_holder import ResourceHolder
 from tfps.bridge.server_function import stateful_operations
 from tfps.bridge.server_variable import ServerVariable, number
+from tfps.consistency.applied_window import blank_window
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Ledger, LedgerLayout
 
-# Tickets are remembered in a window of this many. One that is still open when so many later ones
-# have been applied counts as applied: it is dropped rather than ever applied twice.
-APPLIED_WINDOW_TICKETS = 1 << 16
+# What servers call them.
+MUTEX, LEDGER, APPLIED = "mutex", "ledger", "applied_pushes"
 
 
 Cells: TypeAlias = np.ndarray[Any, Any]
@@ -69,19 +69,6 @@ def _bins(bounds: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(tf.expand_dims(durations, 1) >= bounds, tf.int64), 1)
 
 
-class LedgerMember:
-    """A worker, with the places of all its cells computed at once.
-
-    `ledger.LedgerLayout` adds the worker to the place of worker 0; here that sum is known already.
-    """
-
-    def __init__(self, places: Mapping[int, tf.Tensor]) -> None:
-        self._places = places
-
-    def __radd__(self, first: int) -> tf.Tensor:
-        return self._places[first]
-
-
 class GraphLedger(Ledger):
     """`ledger.Ledger` on the cells of a server.
 
@@ -91,15 +78,10 @@ class GraphLedger(Ledger):
     """
 
     def __init__(self, layout: LedgerLayout, cells: tf.Tensor) -> None:
-        self._cells, self._known = cells, dict[Any, tf.Tensor]()
-        self._totals = tf.unstack(tf.slice(cells, [0], [layout.GLOBALS]))
-        super().__init__(layout=layout, read=self._value, logic=GraphLogic())
-
-    def _value(self, cell: Any) -> tf.Tensor:
-        if isinstance(cell, int) and cell < self.layout.GLOBALS:
-            return self._totals[cell]
-        known = self._known.get(cell.ref()) if tf.is_tensor(cell) else None
-        return tf.gather(self._cells, cell) if known is None else known
+        self._cells = cells
+        super().__init__(
+            layout=layout, read=lambda cell: tf.gather(cells, cell), logic=GraphLogic()
+        )
 
     def applied(self) -> tf.Tensor:
         """All cells after the changes."""
@@ -111,16 +93,6 @@ class GraphLedger(Ledger):
             added, amounts = additions(self)
             cells = tf.tensor_scatter_nd_add(cells, added[:, None], amounts)
         return cells
-
-    def member(self, worker: tf.Tensor) -> LedgerMember:
-        """A worker whose cells are read together."""
-        layout = self.layout
-        first = range(layout.GLOBALS, layout.histograms, layout.workers)
-        places = tf.constant(list(first), tf.int64) + worker
-        singly = tf.unstack(places)
-        values = tf.unstack(tf.gather(self._cells, places))
-        self._known.update(zip((place.ref() for place in singly), values, strict=True))
-        return LedgerMember(dict(zip(first, singly, strict=True)))
 
 
 @contextlib.contextmanager
@@ -142,14 +114,14 @@ def under_mutex(mutex: tf.Tensor) -> Iterator[None]:
 
 
 class LedgerValues(NamedTuple):
-    """A ledger, and its window of applied tickets."""
+    """A ledger, and its window of applied pushes."""
 
     cells: Cells
     applied: Cells
 
 
 class ServerLedger:
-    """One server's ledger, its window of applied tickets and its mutex.
+    """One server's ledger, its window of applied pushes and its mutex.
 
     Args:
         contents: of the server.
@@ -158,21 +130,21 @@ class ServerLedger:
 
     def __init__(self, contents: ResourceHolder, *, workers: int) -> None:
         self.contents, self.layout = contents, LedgerLayout(workers)
-        self._mutex = NamedResource(contents.container, "mutex", contents.device, open_mutex)
+        self._mutex = NamedResource(contents.container, MUTEX, contents.device, open_mutex)
         contents.add([self._mutex])
         self._cells = contents.create(
             ServerVariable,
             np.array(self.layout.blank(), np.int64),
-            shared_name="ledger",
+            shared_name=LEDGER,
             trainable=False,
-            name="ledger",
+            name=LEDGER,
         )
         self._applied = contents.create(
             ServerVariable,
-            np.full([APPLIED_WINDOW_TICKETS], -1, np.int64),
-            shared_name="applied_tickets",
+            blank_window(),
+            shared_name=APPLIED,
             trainable=False,
-            name="applied_tickets",
+            name=APPLIED,
         )
 
     def values(self) -> LedgerValues:
@@ -264,10 +236,6 @@ class ServerLedger:
         """A copy of the whole vector."""
         return tf.identity(self._cells.read_value())
 
-    def window_cell(self, ticket: tf.Tensor) -> tf.Tensor:
-        """Where a ticket is remembered."""
-        return ticket % APPLIED_WINDOW_TICKETS
-
     def applied_key(self, cell: tf.Tensor) -> tf.Tensor:
         """The largest key applied in a cell of the window."""
         return tf.raw_ops.ResourceGather(
@@ -279,6 +247,16 @@ class ServerLedger:
         return tf.raw_ops.ResourceScatterUpdate(
             resource=self._applied.handle, indices=cell, updates=key
         )
+
+    def let_come_again(self, *, cells: tf.Tensor, keys: tf.Tensor) -> None:
+        """Forget that some keys were applied, where they are the largest of their cells.
+
+        Args:
+            cells: of the window.
+            keys: as many. All that were applied before them stay so.
+        """
+        known = self.applied_key(cells)
+        self.remember(cell=cells, key=tf.where(known == keys, keys - 1, known))
 
     def count_durations(self, ledger: Ledger, kind: int, microseconds: tf.Tensor) -> None:
         """Add durations to their histograms, each unless it is -1 (not measured).

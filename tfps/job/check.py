@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfps.cluster import ClusterSpec, timeout_from_environment
-from tfps.config import JobConfig, blamed, load, salvage
+from tfps.config import JobConfig, blamed, bundle, load, salvage
+from tfps.config.schema import OptimizerSection
 from tfps.errors import ConfigError, DataError
-from tfps.job import bundle
+from tfps.job import optimizer
 from tfps.job.consistency import consistency_problems, mode_of
 from tfps.job.forecast import forecast_of
-from tfps.job.optimizer import argument_problems, staleness_problems
+from tfps.job.named_job import naming_problems, room_problems
+from tfps.job.optimizer import staleness_problems
 from tfps.job.partitioner import partitioner_problems
 from tfps.job.placement import placement_of, rule_problems
+from tfps.job.recovery import folder_problems, recovery_problems
 from tfps.job.restarts import restarts_problems
+from tfps.job.workload import workload_of
 from tfps.launch.data_plane import data_port
 from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.folder import folder_problem
@@ -28,6 +32,7 @@ from tfps.strategy.environment import environment_errors
 from tfps.transport.setting import wanted_transport
 
 T = TypeVar("T")
+FindProblems = Callable[[OptimizerSection], list[str]]
 # Those of the job's tasks, beside what the strategy reads.
 READERS: tuple[Callable[[], Any], ...] = (
     data_port,
@@ -71,12 +76,22 @@ def check_settings(config_argument: str | None, overrides: Sequence[str] = ()) -
     return _Check(config_argument, overrides).result()
 
 
-def check_start(config_argument: str | None, overrides: Sequence[str] = ()) -> Checked:
+def check_start(
+    config_argument: str | None,
+    overrides: Sequence[str] = (),
+    *,
+    argument_problems: FindProblems = optimizer.argument_problems,
+) -> Checked:
     """Check what `check_settings` does, the data files and the output folder.
 
-    What a chief does before it starts anything; arguments and errors are the same.
+    What a chief does before it starts anything; the other arguments and the errors are the same.
+
+    Args:
+        config_argument: path of the file, or name of a shipped one; None is the reference job.
+        overrides: ``key=value`` each.
+        argument_problems: says what is wrong with the optimizer's arguments, which Keras knows.
     """
-    check = _Check(config_argument, overrides)
+    check = _Check(config_argument, overrides, argument_problems=argument_problems)
     check.look_at_data()
     check.look_at_output()
     return check.result()
@@ -108,7 +123,14 @@ def cluster_of_environment() -> ClusterSpec | None:
 class _Check:
     """Collects mistakes; what is right is checked further, whatever else is wrong."""
 
-    def __init__(self, config_argument: str | None, overrides: Sequence[str]) -> None:
+    def __init__(
+        self,
+        config_argument: str | None,
+        overrides: Sequence[str],
+        *,
+        argument_problems: FindProblems = optimizer.argument_problems,
+    ) -> None:
+        self._argument_problems = argument_problems
         self._errors: list[ConfigError] = []
         self._overrides = overrides
         self._data = ""
@@ -136,8 +158,7 @@ class _Check:
         if self._is_wrong("example", "data.source", "data.path"):
             return
         try:
-            data = bundle.example(config.example).data
-            self._data = data.check(source=config.data.source, path=config.data.path)
+            self._data = workload_of(config.example).check_data(config)
         except ConfigError as error:
             self._add(error.problems)
         except DataError as error:
@@ -148,6 +169,8 @@ class _Check:
         if not self._is_wrong("training.output"):
             problem = folder_problem(Path(self._config.training.output), name="training.output")
             self._add([problem] if problem else [])
+        if not self._is_wrong("recovery"):
+            self._add(folder_problems(self._config))
 
     def make_model(self) -> None:
         """Only of right values: what a wrong one stands for is not known."""
@@ -175,7 +198,7 @@ class _Check:
         config, problems = self._config, []
         mode = placement = None
         if not self._is_wrong("training.optimizer"):
-            problems += argument_problems(config.training.optimizer)
+            problems += self._argument_problems(config.training.optimizer)
             problems += staleness_problems(config.training)
         if not self._is_wrong("consistency", "training.loop", "training.optimizer"):
             found = consistency_problems(config)
@@ -187,6 +210,12 @@ class _Check:
             found = rule_problems(config.placement)
             placement = None if found else placement_of(config.placement)
             problems += found
+        if not self._is_wrong("recovery", "training.loop"):
+            problems += recovery_problems(config)
+        if not self._is_wrong("job", "training.loop"):
+            problems += naming_problems(config)
+        if self._size is not None and not self._is_wrong("cluster"):
+            problems += room_problems(config, workers=self._size.workers)
         if self._size is not None and not self._is_wrong("cluster", "restarts"):
             problems += restarts_problems(config.restarts, workers=self._size.workers)
         if self._size is not None and not self._is_wrong("cluster"):

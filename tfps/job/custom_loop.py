@@ -1,4 +1,4 @@
-"""`training.loop = "custom"`: the same job through `ClusterCoordinator.schedule`.
+"""`training.loop = "custom"`: a classifier's job through `ClusterCoordinator.schedule`.
 
 The coordinator draws one permutation per epoch and schedules executions; each names the positions
 of its examples, and every worker has the arrays. So each example is used once per epoch, whichever
@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tfps.bridge.remote_value import is_done
 from tfps.config import JobConfig
+from tfps.job.array_inputs import ArrayInputs
 from tfps.job.epochs import Epoch, TrainingRecord
-from tfps.job.inputs import Inputs
 from tfps.strategy.coordinator import ClusterCoordinator
 from tfps.training.progress import ClusterProgbar
 
@@ -25,7 +25,7 @@ LOOK_EVERY_S = 0.02
 
 
 def train_with_custom_loop(
-    strategy: Any, model: Any, inputs: Inputs, config: JobConfig
+    strategy: Any, model: Any, inputs: ArrayInputs, config: JobConfig
 ) -> TrainingRecord:
     """Train a compiled model step by step; answers what its epochs measured.
 
@@ -124,7 +124,7 @@ def cut(order: np.ndarray, *, batch_size: int, steps_per_execution: int) -> Iter
         yield order[np.newaxis, full * batch_size :]
 
 
-def _arrays(inputs: Inputs) -> Callable[[], Any]:
+def _arrays(inputs: ArrayInputs) -> Callable[[], Any]:
     def dataset() -> Any:
         arrays = (inputs.x_train, inputs.y_train.astype(np.int64))
         return tf.data.Dataset.from_tensors(arrays).repeat()
@@ -162,7 +162,7 @@ def follow(totals: list[Any], progress: Any, *, workers: int) -> tuple[float, fl
     return float(loss / examples), float(hits / examples), int(examples)
 
 
-def _validate(model: Any, inputs: Inputs) -> dict[str, float]:
+def _validate(model: Any, inputs: ArrayInputs) -> dict[str, float]:
     if inputs.validation_data is None:
         return {}
     results = model.evaluate(*inputs.validation_data, verbose=0, return_dict=True)

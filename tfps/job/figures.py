@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from tfps.config.schema import DEFAULT_EXAMPLE
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.job.epochs import series
+from tfps.job.workload import Draw, Workload, workload_of
 from tfps.units import counted
 
 TRAINING, VALIDATION, INK, PALE, GRID = "#1f6fb4", "#e07b22", "#333333", "#666666", "#e3e3e3"
 DOTS_PER_INCH = 150
-LIGHT_TEXT_FROM = 0.35  # share of a row from which a cell is too dark for dark text
 MOST_UPRIGHT_NUMBERS = 14  # more bars than that are too narrow for upright numbers
 FEWEST_PLACES = 4  # for bars: a single one would be as wide as the picture
 CHARACTERS_PER_INCH = 11  # of the line below the title
@@ -38,57 +38,32 @@ def draw_all(result: Mapping[str, Any], folder: Path) -> None:
     draw_all(json.loads(Path("runs/fashion_mnist/result.json").read_text()), Path("pictures"))
     ```
     """
-    for name, draw in PICTURES.items():
+    workload = workload_of(result.get("example", DEFAULT_EXAMPLE))
+    for name, draw in pictures_of(workload).items():
         figure = draw(result)
         # Agg by hand: no window system is looked for, and pyplot's global state stays the user's.
         FigureCanvasAgg(figure)
         figure.savefig(folder / name, dpi=DOTS_PER_INCH)
 
 
-def curves(result: Mapping[str, Any]) -> Figure:
-    """Loss and accuracy over the epochs."""
-    figure = _figure(10, 4.5)
-    plots = figure.subplot_mosaic([["how", "how"], ["loss", "accuracy"]], height_ratios=[0.001, 1])
+def curves(result: Mapping[str, Any], *, metric: str) -> Figure:
+    """Loss and a metric over the epochs.
+
+    Args:
+        result: what `result.json` holds.
+        metric: by the name that Keras gives it.
+    """
+    figure = new_figure(10, 4.5)
+    plots = figure.subplot_mosaic([["how", "how"], ["loss", metric]], height_ratios=[0.001, 1])
     plots["how"].set_axis_off()
-    _entitle(figure, result, _reached(result), above=plots["how"])
-    loss, accuracy = plots["loss"], plots["accuracy"]
+    entitle(figure, result, above=plots["how"])
+    loss, beside = plots["loss"], plots[metric]
     _draw_pair(loss, result["history"], "loss")
-    _draw_pair(accuracy, result["history"], "accuracy")
+    _draw_pair(beside, result["history"], metric)
     loss.set_ylim(0, 1.02 * loss.get_ylim()[1])
-    accuracy.yaxis.set_major_formatter(PERCENT)
+    if metric == "accuracy":
+        beside.yaxis.set_major_formatter(PERCENT)
     loss.legend(frameon=False, labelcolor=INK)
-    return figure
-
-
-def confusion(result: Mapping[str, Any]) -> Figure:
-    """A confusion matrix: rows are true classes, each cell its share of the row."""
-    matrix, classes = np.asarray(result["confusion_matrix"]), result["classes"]
-    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    figure = _figure(8, 7.9)
-    axes = figure.subplots()
-    _entitle(figure, result, _reached(result), above=axes)
-    # The square root makes the confusions visible beside the diagonal.
-    axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1))
-    axes.set_xlabel("predicted", color=INK)
-    axes.set_ylabel("true", color=INK)
-    axes.set_xticks(range(len(classes)), classes, rotation=40, ha="right")
-    axes.set_yticks(range(len(classes)), classes)
-    axes.set_xticks(np.arange(len(classes) + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(len(classes) + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.5)
-    axes.tick_params(which="both", length=0, labelcolor=INK)
-    axes.spines[:].set_visible(False)
-    for row, column in np.argwhere(matrix):
-        share = shares[row, column]
-        axes.text(
-            column,
-            row,
-            percent(share),
-            ha="center",
-            va="center",
-            fontsize=9,
-            color="white" if share > LIGHT_TEXT_FROM else INK,
-        )
     return figure
 
 
@@ -98,10 +73,10 @@ def staleness(result: Mapping[str, Any]) -> Figure:
     total = max(1, sum(counts.values()))
     shares = {lacked: count / total for lacked, count in counts.items()}
     mean = sum(lacked * share for lacked, share in shares.items())
-    title = f"{result['title']}: gradients lacked {mean:.2f} updates on average"
-    figure = _figure(8, 4.5)
+    found = f"gradients lacked {mean:.2f} updates on average" if counts else ""
+    figure = new_figure(8, 4.5)
     axes = figure.subplots()
-    _entitle(figure, result, title if counts else result["title"], above=axes)
+    entitle(figure, result, above=axes, found=found)
     # The edge keeps a bar visible that would be less than a dot high.
     axes.bar(
         list(shares), list(shares.values()), 0.8, color=TRAINING, edgecolor=TRAINING, linewidth=0.8
@@ -142,11 +117,17 @@ def staleness(result: Mapping[str, Any]) -> Figure:
     return figure
 
 
-PICTURES: dict[str, Callable[[Mapping[str, Any]], Figure]] = {
-    "training_curves.png": curves,
-    "confusion_matrix.png": confusion,
-    "staleness.png": staleness,
-}
+def pictures_of(workload: Workload) -> dict[str, Draw]:
+    """Return what is drawn of a run, by the names of the files.
+
+    Args:
+        workload: of the run's example.
+    """
+    return {
+        "training_curves.png": partial(curves, metric=workload.metric),
+        **workload.pictures,
+        "staleness.png": staleness,
+    }
 
 
 def percent(share: float) -> str:
@@ -162,20 +143,32 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}%" if share >= 0.0005 else "<0.1%"
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure with the margins that all have.
+
+    Args:
+        width: in inches.
+        height: in inches.
+    """
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.07)
     return figure
 
 
-def _reached(result: Mapping[str, Any]) -> str:
-    """What was trained, and how well it does."""
-    images = int(np.sum(result["confusion_matrix"]))
-    return f"{result['title']}: {result['test_accuracy']:.1%} of {images:,} test images right"
+def entitle(
+    figure: Figure, result: Mapping[str, Any], *, above: Any, found: str | None = None
+) -> None:
+    """Write what was trained, what was found, and below it how the model was trained.
 
-
-def _entitle(figure: Figure, result: Mapping[str, Any], title: str, *, above: Any) -> None:
-    """A title, and below it how the model was trained."""
+    Args:
+        figure: that gets the title.
+        result: what `result.json` holds.
+        above: the axes that the second line stands over.
+        found: None is how well the model does.
+    """
+    if found is None:
+        found = workload_of(result.get("example", DEFAULT_EXAMPLE)).reached(result)
+    title = f"{result['title']}: {found}" if found else result["title"]
     size = result["cluster"]
     mode = result["mode_in_words"]
     tasks = f"{counted(size['workers'], 'worker')}, {counted(size['ps'], 'parameter server')}"

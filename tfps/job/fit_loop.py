@@ -10,6 +10,7 @@ import keras
 from tfps.config import JobConfig
 from tfps.job.epochs import Epoch, TrainingRecord
 from tfps.job.inputs import Inputs
+from tfps.job.named_job import first_epoch
 
 
 class EpochLog(keras.callbacks.Callback):
@@ -29,10 +30,12 @@ class EpochLog(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         rate = self._strategy._step_rate("train", since_s=self._began_s)
+        known = self.params["steps"]
+        seen = 0 if rate is None else rate.steps
         self.epochs.append(
             Epoch(
                 epoch=epoch + 1,
-                steps=self.params["steps"],
+                steps=seen if known is None else known,
                 seconds=time.monotonic() - self._began_s,
                 steps_per_s=None if rate is None else rate.per_second,
                 metrics={name: float(value) for name, value in (logs or {}).items()},
@@ -50,12 +53,19 @@ def train_with_fit(strategy: Any, model: Any, inputs: Inputs, config: JobConfig)
         config: epochs and batch size.
     """
     log = EpochLog(strategy)
+    epoch = 0
+    if config.job.name is not None:  # the servers may hold a part of it
+        epoch = first_epoch(
+            examples_seen=strategy.stats().examples_seen,
+            epoch_examples=inputs.epoch_examples,
+            epochs=config.training.epochs,
+        )
+        if epoch:
+            print(f"job      {config.job.name} goes on with epoch {epoch + 1}", flush=True)
     model.fit(
-        inputs.x_train,
-        inputs.y_train,
-        batch_size=config.data.batch_size,
+        **inputs.fit_arguments(config.data.batch_size),
         epochs=config.training.epochs,
-        validation_data=inputs.validation_data,
+        initial_epoch=epoch,
         callbacks=[log],
     )
     return TrainingRecord(log.epochs)

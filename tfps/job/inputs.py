@@ -1,76 +1,35 @@
-"""The arrays of one job, split into what is trained on, validated with and tested with."""
+"""What a job trains, validates and tests with."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-
-from tfps.errors import DataError
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """Images and labels of the three parts.
-
-    Args:
-        x_train: images to train on.
-        y_train: their labels.
-        x_validation: images held out for the curves; may be empty.
-        y_validation: their labels.
-        x_test: images of the final test, looked at once.
-        y_test: their labels.
-        source: where the data come from, in words.
-    """
-
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_validation: np.ndarray
-    y_validation: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-    source: str
+class Inputs(Protocol):
+    """The data of one job, as the job sees them; its workload knows the rest."""
 
     @property
-    def validation_data(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """As `fit` takes it; None where nothing was held out."""
-        return (self.x_validation, self.y_validation) if len(self.y_validation) else None
+    def source(self) -> str:
+        """Where the data come from, in words."""
 
-    def steps_per_epoch(self, batch_size: int) -> int:
-        """Return how many batches hold every training example once."""
-        return math.ceil(len(self.y_train) / batch_size)
+    @property
+    def epoch_examples(self) -> int | None:
+        """How many examples an epoch has; None where nobody knows before."""
 
     def sizes(self) -> str:
-        """Return the numbers of images, for people."""
-        counts = (len(self.y_train), len(self.y_validation), len(self.y_test))
-        return "{:,} training, {:,} validation and {:,} test images".format(*counts)
+        """How many examples there are, for people."""
 
+    def steps_per_epoch(self, batch_size: int) -> int | None:
+        """How many batches an epoch has; None where nobody knows before.
 
-def split(data: Any, *, validation_fraction: float) -> Inputs:
-    """Hold out the last part of the training images for validation.
+        Args:
+            batch_size: examples of each.
+        """
 
-    Args:
-        data: what an example's ``load`` returns.
-        validation_fraction: how much of the training images is held out.
+    def fit_arguments(self, batch_size: int) -> Mapping[str, Any]:
+        """What `fit` takes: the data, the data to validate with, and sizes.
 
-    Raises:
-        DataError: nothing is left to train on.
-    """
-    held_out = round(len(data.y_train) * validation_fraction)
-    kept = len(data.y_train) - held_out
-    if not kept:
-        raise DataError(
-            f"data.validation_fraction: {validation_fraction} of {len(data.y_train)} training "
-            "images leaves none to train on; expected a smaller fraction or more data"
-        )
-    return Inputs(
-        x_train=data.x_train[:kept],
-        y_train=data.y_train[:kept],
-        x_validation=data.x_train[kept:],
-        y_validation=data.y_train[kept:],
-        x_test=data.x_test,
-        y_test=data.y_test,
-        source=data.source,
-    )
+        Args:
+            batch_size: examples of each batch.
+        """

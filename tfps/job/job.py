@@ -11,30 +11,20 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfps.config import JobConfig, to_toml
-from tfps.job import bundle
+from tfps.errors import ConfigError
 from tfps.job.consistency import mode_in_words
 from tfps.job.epochs import TrainingRecord
-from tfps.job.inputs import Inputs, split
+from tfps.job.inputs import Inputs
 from tfps.job.result import Result, host, now, package_versions
+from tfps.job.workload import workload_of
 from tfps.launch.folder import make_folder
 from tfps.terminal import announce, status
 from tfps.units import counted, format_seconds
 
-if TYPE_CHECKING:
-    import numpy as np
-
-EVALUATION_BATCH = 512  # examples; larger than a training batch, since no gradient is kept
-RESULT_FILES = (
-    "model.keras",
-    "training_curves.png",
-    "confusion_matrix.png",
-    "staleness.png",
-    "config.toml",
-    "result.json",
-)
+RESULT_FILES = ("config.toml", "result.json")  # beside the model and the pictures
 
 Connect = Callable[[], AbstractContextManager[Any]]
 
@@ -50,11 +40,8 @@ def load_inputs(config: JobConfig, *, say: Callable[[str], None]) -> Inputs:
         ConfigError: the job's example does not exist.
         DataError: files are missing, corrupt or truncated, by name.
     """
-    example = bundle.example(config.example)
-    data = example.data.load(source=config.data.source, path=config.data.path, say=say)
-    if data.notice:
-        say(_in_whole_words(data.notice))
-    return split(data, validation_fraction=config.data.validation_fraction)
+    workload = workload_of(config.example)
+    return workload.load(config, say=lambda text: say(_in_whole_words(text)))
 
 
 def run_job(
@@ -69,10 +56,13 @@ def run_job(
         say: receives the lines for the terminal.
 
     Raises:
-        ConfigError: the output folder cannot be written.
+        ConfigError: the output folder cannot be written, or the data do not suit the loop.
     """
+    steps_per_epoch = inputs.steps_per_epoch(config.data.batch_size)
+    steps = None if steps_per_epoch is None else config.training.epochs * steps_per_epoch
+    _check_inputs(config, inputs, steps=steps)
     output = prepare_output(Path(config.training.output), say=say)
-    steps = config.training.epochs * inputs.steps_per_epoch(config.data.batch_size)
+    workload = workload_of(config.example)
     with connect() as strategy:
         with status("building the model"):
             model = build_model(config, steps=steps, strategy=strategy)
@@ -84,22 +74,21 @@ def run_job(
         took = format_seconds(train_seconds)
         say(f"Trained in {took}{_of_which(training)}{_staleness(stats)}; testing ...")
         with status("testing"):
-            loss, accuracy, matrix = test_model(model, inputs)
+            measured = workload.test(model, inputs)
             announce("saving the model")
             # Only now: the results of an earlier run survive one that fails.
             (output / "result.json").unlink(missing_ok=True)
-            model.save(output / "model.keras")
+            saved = save_model(model, output, how=config.training.saved)
         cluster = _cluster(strategy, stats)
-    example = bundle.example(config.example).model
     result = Result(
-        title=f"{config.model.name.upper()} on {example.TITLE}",
+        title=workload.title(config),
+        example=config.example,
         started_at=started_at,
         mode=config.consistency.mode,
         mode_in_words=mode_in_words(config.consistency),
         cluster=cluster,
         host=host(),
-        test_accuracy=accuracy,
-        test_loss=loss,
+        test=measured,
         train_seconds=train_seconds,
         examples_seen=training.examples_seen or stats.examples_seen,
         steps_per_s=training.steps_per_s,
@@ -110,32 +99,31 @@ def run_job(
         gradients_dropped=stats.gradients_dropped,
         incarnations=stats.incarnations,
         history=training.epochs,
-        classes=example.CLASSES,
-        confusion_matrix=matrix.tolist(),
         data_source=inputs.source,
         package_versions=package_versions(),
     )
     (output / "config.toml").write_text(to_toml(config))
     with status("drawing the pictures"):
-        from tfps.job.figures import draw_all
+        from tfps.job.figures import draw_all, pictures_of
 
-        draw_all(json.loads(result.as_json()), output)
+        written = json.loads(result.as_json())
+        draw_all(written, output)
+        pictures = list(pictures_of(workload))
     result.write(output / "result.json")
     rate = "" if result.steps_per_s is None else f", {result.steps_per_s:.0f} steps/s"
-    say(
-        f"Test accuracy {accuracy:.4f} (loss {loss:.4f}) after "
-        f"{counted(config.training.epochs, 'epoch')}{rate}"
-    )
-    say(f"In {output}: {', '.join(RESULT_FILES)}")
+    epochs = counted(config.training.epochs, "epoch")
+    say(f"{workload.last_line(written)} after {epochs}{rate}")
+    say(f"In {output}: {', '.join([saved, *pictures, *RESULT_FILES])}")
     return result
 
 
-def build_model(config: JobConfig, *, steps: int, strategy: Any) -> Any:
+def build_model(config: JobConfig, *, steps: int | None, strategy: Any) -> Any:
     """Make and compile the job's model in the strategy's scope.
 
     Args:
         config: of the job.
-        steps: of the whole training, over which the learning rate falls.
+        steps: of the whole training, over which the learning rate falls; None where nobody knows
+            before.
         strategy: whose parameter servers keep the weights.
     """
     import keras
@@ -144,35 +132,34 @@ def build_model(config: JobConfig, *, steps: int, strategy: Any) -> Any:
 
     keras.utils.set_random_seed(config.training.seed)
     with strategy.scope():
-        model = bundle.example(config.example).model.build(
-            config.model.name, **config.model.sizes()
-        )
+        workload = workload_of(config.example)
+        model = workload.build(config)
         model.compile(
             optimizer=build_optimizer(config.training, steps=steps),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
+            **workload.compile_arguments(),
             steps_per_execution=config.training.steps_per_execution,
         )
     return model
 
 
-def test_model(model: Any, inputs: Inputs) -> tuple[float, float, np.ndarray]:
-    """Return loss, accuracy and confusion matrix (true by predicted class) on the test images.
+def save_model(model: Any, output: Path, *, how: str) -> str:
+    """Save a trained model; answers the name of its file or folder.
 
     Args:
         model: trained.
-        inputs: with the test images.
+        output: the folder of the results.
+        how: as `training.saved` says.
     """
-    import numpy as np
+    if how == "keras":
+        model.save(output / "model.keras")
+        return "model.keras"
+    import tfps
+    from tfps.checkpoint import KeepLatest
 
-    results = model.evaluate(
-        inputs.x_test, inputs.y_test, batch_size=EVALUATION_BATCH, verbose=0, return_dict=True
-    )
-    logits = model.predict(inputs.x_test, batch_size=EVALUATION_BATCH, verbose=0)
-    classes = logits.shape[1]
-    pairs = inputs.y_test.astype(np.int64) * classes + logits.argmax(axis=1)
-    matrix = np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
-    return float(results["loss"]), float(results["accuracy"]), matrix
+    manager = tfps.CheckpointManager(model, output / "model", keep=KeepLatest(1))
+    manager.save(background=False)
+    manager.close()
+    return "model/"
 
 
 def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
@@ -191,13 +178,33 @@ def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
     return output
 
 
+def _check_inputs(config: JobConfig, inputs: Inputs, *, steps: int | None) -> None:
+    from tfps.job.array_inputs import ArrayInputs
+
+    problems = []
+    if config.training.loop == "custom" and not isinstance(inputs, ArrayInputs):
+        problems.append(
+            "training.loop: received 'custom', which needs arrays in memory, and the data are "
+            f"{inputs.source}; expected 'fit'"
+        )
+    if config.training.learning_rate_schedule == "cosine" and steps is None:
+        problems.append(
+            "training.learning_rate_schedule: received 'cosine', which ends with the last step, "
+            f"and nobody knows how many {inputs.source} make; expected 'constant'"
+        )
+    if problems:
+        raise ConfigError(problems)
+
+
 def _train(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> TrainingRecord:
     if config.training.loop == "fit":
         from tfps.job.fit_loop import train_with_fit
 
         return train_with_fit(strategy, model, inputs, config)
+    from tfps.job.array_inputs import ArrayInputs
     from tfps.job.custom_loop import train_with_custom_loop
 
+    assert isinstance(inputs, ArrayInputs)
     return train_with_custom_loop(strategy, model, inputs, config)
 
 

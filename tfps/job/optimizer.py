@@ -56,12 +56,13 @@ def _parameters(name: str, cls: type) -> list[inspect.Parameter]:
     return list(parameters.values())
 
 
-def build_optimizer(section: TrainingSection, *, steps: int) -> Any:
+def build_optimizer(section: TrainingSection, *, steps: int | None) -> Any:
     """Create the optimizer, with its learning-rate schedule over all steps of the job.
 
     Args:
         section: ``[training]``.
-        steps: how many updates the job makes; a schedule ends with the last one.
+        steps: how many updates the job makes; a schedule ends with the last one. None where nobody
+            knows before, which a constant rate allows.
 
     Raises:
         ConfigError: the optimizer refuses its arguments.
@@ -70,6 +71,7 @@ def build_optimizer(section: TrainingSection, *, steps: int) -> Any:
 
     rate: Any = section.learning_rate
     if section.learning_rate_schedule == "cosine":
+        assert steps is not None
         rate = keras.optimizers.schedules.CosineDecay(rate, decay_steps=steps)
     cls, arguments = optimizer_class(section.optimizer.name), section.optimizer.arguments()
     try:
@@ -79,7 +81,8 @@ def build_optimizer(section: TrainingSection, *, steps: int) -> Any:
         raise ConfigError(problems) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(_refusal(cls, error)) from error
-    return _for_stale_gradients(optimizer, section.staleness)
+    optimizer = _for_stale_gradients(optimizer, section.staleness)
+    return _of_rows(optimizer) if section.row_updates else optimizer
 
 
 def trial_problems(section: TrainingSection) -> list[str]:
@@ -118,6 +121,16 @@ def _for_stale_gradients(optimizer: Any, section: StalenessSection) -> Any:
     if section.discount == "none" and section.drop_above is None:
         return optimizer
     return StalenessAware(optimizer, discount=section.discount, drop_above=section.drop_above)
+
+
+def _of_rows(optimizer: Any) -> Any:
+    from tfps.optimizers import RowUpdates
+
+    try:
+        return RowUpdates(optimizer)
+    except ConfigError as error:
+        problems = [problem.removeprefix("optimizer: ") for problem in error.problems]
+        raise ConfigError([f"training.row_updates: {problem}" for problem in problems]) from error
 
 
 def staleness_problems(section: TrainingSection) -> list[str]:

@@ -28,13 +28,15 @@ class Result:
 
     Args:
         title: what was trained, for people.
+        example: that the job is of; its workload draws its pictures.
         started_at: when training was asked for, ISO 8601 with the zone.
         mode: of the consistency, as the job file has it.
         mode_in_words: the same with its settings.
         cluster: ``workers``, ``ps``, ``tasks`` (name to address) and ``carriers`` (to each server).
         host: of the chief.
-        test_accuracy: share of the test images that the trained model names correctly.
-        test_loss: mean loss over the test images.
+        test: what the workload measured on its test examples, by name; the file has these names
+            beside the others. Of images: ``test_accuracy``, ``test_loss``, ``classes`` and
+            ``confusion_matrix`` (counts, true class by predicted class).
         train_seconds: of the training loop: start, steps, and validation after each epoch.
         examples_seen: training examples whose gradient was applied or dropped.
         steps_per_s: steps of all workers together per second, from each epoch's first step that was
@@ -47,20 +49,18 @@ class Result:
         gradients_dropped: those that were refused.
         incarnations: how many lives each worker has had; 1 of one that was never lost.
         history: what each epoch measured.
-        classes: names of the classes.
-        confusion_matrix: counts of test images, true class by predicted class.
         data_source: where the data came from, in words.
         package_versions: of what computed the numbers.
     """
 
     title: str
+    example: str
     started_at: str
     mode: str
     mode_in_words: str
     cluster: Mapping[str, Any]
     host: Mapping[str, Any]
-    test_accuracy: float
-    test_loss: float
+    test: Mapping[str, Any]
     train_seconds: float
     examples_seen: int
     steps_per_s: float | None
@@ -71,14 +71,15 @@ class Result:
     gradients_dropped: int | None
     incarnations: Sequence[int]
     history: Sequence[Epoch]
-    classes: Sequence[str]
-    confusion_matrix: Sequence[Sequence[int]]
     data_source: str
     package_versions: dict[str, str]
 
     def as_json(self) -> str:
         """As it is written."""
-        text = json.dumps(_rounded(asdict(self)), indent=2)
+        values: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            values |= value if name == "test" else {name: value}
+        text = json.dumps(_rounded(values), indent=2)
         return NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
     def write(self, path: Path) -> None:

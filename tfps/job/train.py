@@ -1,16 +1,16 @@
-"""`tfps train`: this process as one task of a cluster, or as the chief of a local one."""
+"""`tfps train`: this process as one task of a cluster, or as the owner of all tasks of one."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfps import terminal
 from tfps.cluster import (
     SUPERVISED,
     ClusterSpec,
@@ -18,23 +18,32 @@ from tfps.cluster import (
     prepare_process,
     wait_for_tasks,
 )
+from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.config import JobConfig
 from tfps.errors import ClusterError, ConfigError
 from tfps.job.check import check_settings, check_start
 from tfps.job.consistency import mode_of
 from tfps.job.job import load_inputs, run_job
+from tfps.job.local_job import LOGS, run_local_job
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
+from tfps.job.recovery import recovery_of
 from tfps.job.restarts import restarts_of
-from tfps.launch import LocalCluster, serve
+from tfps.launch import serve
+from tfps.launch.another_start import AnotherStart, another_start
 from tfps.launch.data_plane import DATA_PORT
+from tfps.launch.keeper_line import DistantKeeper, find_keeper
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
+from tfps.launch.output import share_terminal
 from tfps.launch.parent import end_with_parent
-from tfps.launch.stop_signals import end_on_signals
-from tfps.recovery.events import EVENTS_FILE, EventLog
+from tfps.launch.stop_signals import end_on_signals, take_signals
+from tfps.recovery.kept_tasks import KeptTasks
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
+
+LOOK_EVERY_S = 0.05
+TOLD_S = 2.0  # the parent looks at its tasks, and tells, several times a second
 
 
 def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
@@ -42,7 +51,7 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
 
     With `TF_CONFIG` set, play that task's role: a worker and a parameter server serve until the
     chief says how the job ended, the chief trains. Without it, start a cluster of the configured
-    size on this machine and be its chief.
+    size on this machine, its chief included.
 
     Args:
         config_argument: path of the file, or name of a shipped one; None is the reference job.
@@ -55,13 +64,7 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
     """
     supervised = bool(end_with_parent())
     if not os.environ.get("TF_CONFIG", "").strip():
-        end_on_signals()
-        prepare_process("chief")
-        config = check_start(config_argument, overrides).config
-        inputs = load_inputs(config, say=say)
-        say(f"data     {inputs.source}: {inputs.sizes()}")
-        run_job(config, inputs, connect=lambda: _local_strategy(config), say=say)
-        return 0
+        return run_local_job(config_argument, overrides)
     spec = ClusterSpec.from_environment()
     assert spec.task_type is not None
     if spec.task_type not in ("worker", "ps"):  # which end at once when they serve
@@ -80,6 +83,8 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
             os.environ.setdefault(DATA_PORT, str(port))
     if spec.task_type in ("worker", "ps"):
         return serve(spec)
+    if (keeper := find_keeper(spec)) is not None:
+        return _train_as_kept_chief(spec, keeper, config_argument, overrides)
     return _train_as_chief(spec, config_argument, overrides, supervised=supervised)
 
 
@@ -91,10 +96,10 @@ def say(text: str) -> None:
 def _train_as_chief(
     spec: ClusterSpec, config_argument: str | None, overrides: Sequence[str], *, supervised: bool
 ) -> int:
-    exit_status = 1
+    exit_status, tells = 1, True
     if not supervised:
         # Also after a mistake in the configuration: the other tasks must not wait for this one.
-        atexit.register(lambda: announce_finished(spec, exit_status))
+        atexit.register(lambda: tells and announce_finished(spec, exit_status))
         os.environ[SUPERVISED] = "1"  # the strategy leaves the message to us
     config = check_start(config_argument, overrides).config
     inputs = load_inputs(config, say=say)
@@ -102,76 +107,85 @@ def _train_as_chief(
     log = TaskLog(spec)
     atexit.register(lambda: log.end(exit_status))
     install_noise_filter(log.path)
-    run_job(config, inputs, connect=lambda: _cluster_strategy(config, spec), say=say)
+    cluster = f"of TF_CONFIG:\n{spec}"
+    connect = partial(_connection, config, spec, cluster=cluster)
+    try:
+        run_job(config, inputs, connect=connect, say=say)
+    except ClusterError as error:
+        tells = not _takes_another_start(error)  # else the job is on the servers
+        exit_status = error.exit_status
+        raise
     exit_status = 0
     return exit_status
 
 
-@contextlib.contextmanager
-def _local_strategy(config: JobConfig) -> Iterator[Any]:
-    """Give a strategy over processes of this machine, which end with the context."""
-    logs = Path(config.training.output) / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    install_noise_filter(logs / "chief-0.log")
+def _train_as_kept_chief(
+    spec: ClusterSpec, keeper: DistantKeeper, config_argument: str | None, overrides: Sequence[str]
+) -> int:
+    """Train on tasks of this machine that the parent keeps, which has checked the job."""
+    take_signals()
+    share_terminal()
+    log = TaskLog(spec)
+    install_noise_filter(log.path)
+    config = check_settings(config_argument, overrides).config
+    inputs = load_inputs(config, say=say)
+    say(f"data     {inputs.source}: {inputs.sizes()}")
     size = config.cluster
-    say(
-        f"cluster  1 chief, {counted(size.workers, 'worker')}, "
-        f"{counted(size.ps, 'parameter server')} on this machine; logs in {logs}"
+    cluster = (
+        f"1 chief, {counted(size.workers, 'worker')}, {counted(size.ps, 'parameter server')} on "
+        f"this machine; logs in {Path(config.training.output) / LOGS}"
     )
-    with contextlib.ExitStack() as stack:
-        with status(f"starting {count_tasks(workers=size.workers, ps=size.ps)}"):
-            # Not waiting at once: this process imports TensorFlow while the tasks do.
-            cluster = stack.enter_context(
-                LocalCluster(
-                    workers=size.workers,
-                    ps=size.ps,
-                    log_dir=logs,
-                    wait=False,
-                    restarts=restarts_of(config.restarts),
-                )
-            )
-            cluster.keeper.say = terminal.say
-            cluster.keeper.events = EventLog(logs.parent / EVENTS_FILE)
-            resolver = cluster.cluster_resolver
+    connect = partial(_connection, config, spec, cluster=cluster, keeper=keeper)
+    try:
+        run_job(config, inputs, connect=connect, say=say)
+    except ClusterError as error:
+        if not (keeper.end_reason or keeper.given_up):  # what is lost is lost for the next one too
+            _takes_another_start(error)
+        raise
+    return 0
 
-            def check() -> None:
-                for failure in cluster.failures():
-                    raise failure
 
-            wait_for_tasks(cluster.spec, timeout_s=size.connect_timeout_s, report=say, check=check)
-            cluster.keeper.mark_started()
-            stack.enter_context(_lost_tasks_in_short(cluster))
-            strategy = stack.enter_context(_strategy(config, resolver))
-        status_of_job = 1
-        try:
-            yield strategy
-            status_of_job = 0
-        finally:
-            if cluster.keeper.ended is None:
-                cluster.keeper.record("job_ended", status=status_of_job)
+def _takes_another_start(error: ClusterError) -> bool:
+    """Whether another start of the chief would go on; the error's exit status says so, too."""
+    is_so = another_start(error.__cause__ or error) is AnotherStart.JOB
+    if is_so:
+        error.exit_status = TEMPORARY_STATUS
+    return is_so
 
 
 @contextlib.contextmanager
-def _cluster_strategy(config: JobConfig, spec: ClusterSpec) -> Iterator[Any]:
-    """Give a strategy over the tasks of `TF_CONFIG`."""
-    say(f"cluster  of TF_CONFIG:\n{spec}")
+def _connection(
+    config: JobConfig, spec: ClusterSpec, *, cluster: str, keeper: DistantKeeper | None = None
+) -> Iterator[Any]:
+    """Give a strategy over the tasks of `TF_CONFIG`.
+
+    Args:
+        config: of the job.
+        spec: the tasks.
+        cluster: the same, in words.
+        keeper: starts them again, where they are the parent's.
+    """
+    say(f"cluster  {cluster}")
+    size = count_tasks(workers=spec.count("worker"), ps=spec.count("ps"))
     with contextlib.ExitStack() as stack:
-        with status("waiting for the tasks"):
+        with status(f"starting {size}" if keeper else "waiting for the tasks"):
+            resolver = spec.tf_resolver()  # imports TensorFlow while the tasks do
             wait_for_tasks(spec, timeout_s=config.cluster.connect_timeout_s, report=say)
-            stack.enter_context(_lost_tasks_in_short())
-            strategy = stack.enter_context(_strategy(config, spec.tf_resolver()))
+            stack.enter_context(_lost_tasks_in_short(keeper))
+            strategy = stack.enter_context(_strategy(config, resolver))
         yield strategy
 
 
 @contextlib.contextmanager
-def _lost_tasks_in_short(cluster: LocalCluster | None = None) -> Iterator[None]:
+def _lost_tasks_in_short(keeper: KeptTasks | None = None) -> Iterator[None]:
     """Raise `ClusterError` where the job ends since a task is lost, which is no mistake in code.
 
     Args:
-        cluster: knows how its tasks ended.
+        keeper: knows why the job cannot go on; it looks at its tasks all the time, and what the
+            servers' connections tell may be here before.
 
     Raises:
-        ClusterError: the status and the last lines of what ended, as far as they are known.
+        ClusterError: the reason, as far as it is known.
     """
     try:
         yield
@@ -180,16 +194,21 @@ def _lost_tasks_in_short(cluster: LocalCluster | None = None) -> Iterator[None]:
 
         from tfps.bridge.closure_error import is_task_failure
 
-        if cluster is not None and (end := cluster.keeper.ended):
-            raise ClusterError(f"the job cannot go on: {end.reason}.") from error
-        failures = [] if cluster is None else cluster.failures()
         is_lost = isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)
-        if is_lost or (failures and isinstance(error, tf.errors.OpError)):
-            told = [str(failure) for failure in failures] or [f"a task is lost: {error}"]
-            raise ClusterError("\n".join(["the job cannot go on.", *told])) from error
-        for failure in failures:
-            say(str(failure))
+        patience_s = TOLD_S if is_lost or isinstance(error, tf.errors.OpError) else 0.0
+        if keeper is not None and (reason := _end_reason(keeper, patience_s=patience_s)):
+            raise ClusterError(f"the job cannot go on: {reason}.") from error
+        if is_lost:
+            raise ClusterError(f"the job cannot go on.\na task is lost: {error}") from error
         raise
+
+
+def _end_reason(keeper: KeptTasks, *, patience_s: float) -> str:
+    """Why the job cannot go on; empty where nobody says so."""
+    ends_at = time.monotonic() + patience_s
+    while not (reason := keeper.end_reason or keeper.given_up) and time.monotonic() < ends_at:
+        time.sleep(LOOK_EVERY_S)
+    return reason
 
 
 @contextlib.contextmanager
@@ -203,8 +222,16 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
         consistency=mode_of(config.consistency),
         transport=config.transport.carrier,
         restarts=restarts_of(config.restarts),
+        recovery=recovery_of(config),
+        batch_callbacks=config.training.batch_callbacks,
+        job=config.job.name,
+        fresh=config.job.fresh,
+        max_workers=config.cluster.max_workers,
     )
     try:
         yield strategy
-    finally:
-        strategy.close()
+    except BaseException:
+        if config.job.name is None:  # else the next chief goes on with what the servers hold
+            strategy.close()
+        raise
+    strategy.close()

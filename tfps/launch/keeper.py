@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -72,8 +72,6 @@ class Keeper:
     Attributes:
         say: receives a message for the user; a warning of Python's logging at first.
         events: may be replaced before a task listens.
-        servers_return: answers whether the job could use a parameter server that was started
-            again; its parameters are gone.
         restarts: each restart, as in ``worker 1 (SIGKILL)``.
         ended: why the job cannot go on; None while it can.
     """
@@ -82,7 +80,6 @@ class Keeper:
         self, owner: TaskOwner, tasks: list[Task], *, restarts: Restarts, events: EventLog
     ) -> None:
         self.say: Callable[[str], None] = logger.warning
-        self.servers_return: Callable[[], bool] = lambda: False
         self.restarts: list[str] = []
         self.ended: EndJob | None = None
         self.events = events
@@ -90,6 +87,10 @@ class Keeper:
         self._has_begun = False  # to write records
         self._policy = RestartPolicy(tasks, restarts=restarts)
         self._tasks = tasks
+        # Whether the job could use a parameter server that was started again.
+        self._servers_return: Callable[[], bool] = lambda: False
+        self._lost: frozenset[Task] = frozenset()  # as the chief's guard sees it
+        self._hung: dict[Task, str] = {}  # those that were ended for it
         self._seen: dict[Task, TaskProcess] = {}  # the process that is known to listen
         self._told: dict[Task, TaskProcess] = {}  # the process whose end is known
         self._died_at_s: dict[Task, float] = {}  # of a task that was started again
@@ -101,6 +102,19 @@ class Keeper:
     def end_reason(self) -> str:
         """Why the job cannot go on, where its chief does not find out; empty while it can."""
         return self.ended.reason if self.ended and not self.ended.is_noticed else ""
+
+    @property
+    def given_up(self) -> str:
+        """Why a parameter server is not started again; empty while none is given up."""
+        return self.ended.reason if self.ended and self.ended.is_noticed else ""
+
+    def want_servers(self, wanted: Callable[[], bool]) -> None:
+        """See `tfps.recovery.kept_tasks.KeptTasks`."""
+        self._servers_return = wanted
+
+    def note_lost(self, tasks: Iterable[Task]) -> None:
+        """See `tfps.recovery.kept_tasks.KeptTasks`."""
+        self._lost = frozenset(tasks)
 
     def start(self) -> None:
         """Begin; once only."""
@@ -129,6 +143,7 @@ class Keeper:
         pid: int | None = None,
         status: int | None = None,
         after_s: float | None = None,
+        restarts: int | None = None,
         reason: str | None = None,
     ) -> None:
         """Write a record of an event; a file that cannot be written is no reason to end a job."""
@@ -142,7 +157,7 @@ class Keeper:
                     task=_name(task) if task else None,
                     pid=pid,
                     status=status,
-                    restarts=self._policy.counts.get(task) if task else None,
+                    restarts=restarts or (self._policy.counts.get(task) if task else None),
                     restarts_after_s=after_s,
                     reason=reason,
                 )
@@ -172,14 +187,23 @@ class Keeper:
             status = process.status()
             if status is None:
                 self._look_for_return(task, process, now_s=now_s)
-                if looks_for_stopped:
-                    event = Hang(task) if process.is_suspended() else Return(task)
-                    self._policy.take(event, now_s=now_s)
+                # Not before: one that has yet to be forked has no number to look at.
+                if looks_for_stopped and self._seen.get(task) is process:
+                    self._policy.take(self._progress(task, process), now_s=now_s)
             elif process is not self._told.get(task) and task in self._seen:
                 self._told[task] = process
                 self._take_death(task, status, now_s=now_s)
         for action in self._policy.due(now_s=now_s):
             self._act_in_time(action)
+
+    def _progress(self, task: Task, process: TaskProcess) -> Hang | Return:
+        """Whether a task that runs hangs; a server that could not be used again is left alone."""
+        if task[0] != "ps" or self._servers_return():
+            if process.is_suspended():
+                return Hang(task, is_stopped=True)
+            if task in self._lost:
+                return Hang(task)
+        return Return(task)
 
     def _look_for_return(self, task: Task, process: TaskProcess, *, now_s: float) -> None:
         address = self._owner.spec.address(*task)
@@ -198,18 +222,20 @@ class Keeper:
     def _take_death(self, task: Task, status: int, *, now_s: float) -> None:
         process = self._owner.process(task)
         assert process is not None
-        usable = task[0] != "ps" or self.servers_return()
-        how = describe_status(status)
+        usable = task[0] != "ps" or self._servers_return()
+        hung = self._hung.pop(task, None)
+        how = f"{f'{hung}, was ' if hung else ''}{describe_status(status)}"
         for action in self._policy.take(Death(task, status, is_usable=usable), now_s=now_s):
             if isinstance(action, Restart):
-                self.restarts.append(f"{_name(task)} ({name_of_status(status)})")
+                in_short = f"{'hung, ' if hung else ''}{name_of_status(status)}"
+                self.restarts.append(f"{_name(task)} ({in_short})")
                 self._died_at_s[task] = now_s
-                self.record("task_died", task, status=status, after_s=action.after_s)
+                self.record("task_died", task, status=status, after_s=action.after_s, reason=hung)
                 times = f"restart {action.number} of {self._settings.budget}"
                 wait = format_seconds(action.after_s)
                 self.say(process.report(f"{how} and is started again in {wait} ({times})"))
             elif isinstance(action, GiveUp):
-                self.record("task_died", task, status=status)
+                self.record("task_died", task, status=status, reason=hung)
                 self.record("task_given_up", task)
                 self.say(process.report(f"{how}{self._why_not(task, usable=usable)}"))
             elif isinstance(action, EndJob):
@@ -232,6 +258,8 @@ class Keeper:
         elif isinstance(action, Kill):
             process = self._owner.process(action.task)
             if process is not None:
+                what = "stood still (SIGSTOP)" if action.is_stopped else "answered nothing"
+                self._hung[action.task] = f"{what} for {format_seconds(action.after_s)}"
                 process.kill()
                 process.expected_to_end = False  # its end is a death like any other
 

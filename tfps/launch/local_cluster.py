@@ -17,6 +17,7 @@ from tfps.cluster import ClusterSpec, close_clients, lease_ports, wait_for_tasks
 from tfps.cluster.validation import check_counts
 from tfps.errors import ClusterError, TaskFailed
 from tfps.launch.environment import common_environment, task_environment
+from tfps.launch.folder import make_folder
 from tfps.launch.keeper import Keeper
 from tfps.launch.process import TaskProcess, describe_status
 from tfps.launch.starter import starter
@@ -57,7 +58,7 @@ class LocalCluster:
             started again only where a strategy on this cluster has a `tfps.Recovery`.
 
     Raises:
-        ConfigError: a count is below 1.
+        ConfigError: a count is below 1, or nothing can be written into ``log_dir``.
         TaskFailed: a task ended while it started; the message has its status and last lines.
         ConnectTimeout: a task does not listen in time.
 
@@ -80,6 +81,7 @@ class LocalCluster:
     ) -> None:
         check_counts("LocalCluster", workers=workers, ps=ps)
         restarts = check_restarts(restarts, workers=workers)
+        self.log_dir = _log_dir(log_dir)  # first: a folder that cannot be is an error
         self._owner = os.getpid()
         self._closed = False
         self._resolver: tf.distribute.cluster_resolver.SimpleClusterResolver | None = None
@@ -97,8 +99,8 @@ class LocalCluster:
             task_type="chief",
             task_index=0,
         )
+        self._addresses = {address for _, _, address in self.spec.tasks(*SERVED)}  # of all times
         self._lease.share_with_this_process()  # which listens on the chief's port
-        self.log_dir = _log_dir(log_dir)
         self._temporary_logs = log_dir is None
         self.lock = threading.RLock()  # whoever holds it finds no task in the midst of a restart
         self.keeper = Keeper(
@@ -114,7 +116,7 @@ class LocalCluster:
         try:
             for task_type, index, _ in self.spec.tasks(*SERVED):
                 self._start(task_type, index)
-            keep(self._served, self.keeper)
+            keep(self._addresses, self.keeper)
             self.keeper.start()
             if wait:
                 self._wait(*SERVED)
@@ -136,7 +138,9 @@ class LocalCluster:
                 "`with` block, or start another cluster"
             )
         if self._resolver is None:
-            self._resolver = self.spec.tf_resolver()
+            from tfps.bridge.present_resolver import PresentResolver
+
+            self._resolver = PresentResolver(lambda: self.spec)
         return self._resolver
 
     @property
@@ -185,20 +189,32 @@ class LocalCluster:
         """Let a suspended task go on."""
         self._task(task_type, index).send(signals.SIGCONT)
 
-    def restart(self, task_type: str, index: int, *, wait: bool = True) -> None:
+    def restart(
+        self, task_type: str, index: int, *, new_port: bool = False, wait: bool = True
+    ) -> None:
         """Start a task again at its address, after killing it if it still runs.
 
         Args:
             task_type: ``worker`` or ``ps``.
             index: which of them.
+            new_port: listen somewhere else, as after a move to another machine; `cluster_resolver`
+                answers the new address from now on. Of a parameter server only.
             wait: return only when it listens.
 
         Raises:
+            ClusterError: a worker shall listen somewhere else, where nobody would look for it.
             TaskFailed: it ended while it started.
             ConnectTimeout: it does not listen in time.
         """
+        if new_port and task_type != "ps":
+            raise ClusterError(
+                f"{task_type} {index} cannot be restarted at a new port: only a parameter server "
+                "is looked for at another address; leave out new_port"
+            )
         with self.lock:
             self._task(task_type, index).kill()
+            if new_port:
+                self._move(task_type, index)
             self._start(task_type, index)
         if wait:
             self._wait(task_type, index=index)
@@ -237,9 +253,9 @@ class LocalCluster:
             return  # a fork of the owner ends; the tasks are not its own
         self._closed = True
         self.keeper.close()
-        leave(self._served)
+        leave(self._addresses)
         try:
-            close_clients(self._served, reason="its LocalCluster is closed")
+            close_clients(self._addresses, reason="its LocalCluster is closed")
         finally:
             self._end()
 
@@ -268,16 +284,22 @@ class LocalCluster:
     def __str__(self) -> str:
         return str(self.spec)
 
-    @property
-    def _served(self) -> list[str]:
-        return [address for _, _, address in self.spec.tasks(*SERVED)]
-
     def _task(self, task_type: str, index: int) -> TaskProcess:
         task = self._tasks.get((task_type, index))
         if task is None:
             known = ", ".join(f"{kind} {number}" for kind, number in self._tasks)
             raise ClusterError(f"this cluster has no process {task_type} {index}; it has {known}")
         return task
+
+    def _move(self, task_type: str, index: int) -> None:
+        """Give a task another port; its own stays reserved, so that nobody else answers there."""
+        lease = lease_ports(1, host=HOST)
+        address = f"{HOST}:{lease.ports[0]}"
+        self._lease.take_over(lease)
+        self.spec = self.spec.with_address(task_type, index, address)
+        leave(self._addresses)
+        self._addresses.add(address)
+        keep(self._addresses, self.keeper)
 
     def _start(self, task_type: str, index: int) -> None:
         name = f"{task_type} {index}"
@@ -307,5 +329,4 @@ class LocalCluster:
 def _log_dir(path: str | os.PathLike[str] | None) -> Path:
     if path is None:
         return Path(tempfile.mkdtemp(prefix="tfps-"))
-    Path(path).mkdir(parents=True, exist_ok=True)
-    return Path(path)
+    return make_folder(Path(path), name="log_dir")

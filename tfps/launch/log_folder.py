@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tfps.cluster import ClusterSpec
 from tfps.launch.environment import LOG_FILE
+from tfps.launch.folder import make_folder
 from tfps.launch.output import say
 
 
@@ -23,8 +24,8 @@ class LogFolder:
 
     def __init__(self, path: str | os.PathLike[str] | None, *, prefix: str) -> None:
         self.is_temporary = path is None
-        self.path = Path(tempfile.mkdtemp(prefix=prefix) if path is None else path).resolve()
-        self.path.mkdir(parents=True, exist_ok=True)
+        given = Path(tempfile.mkdtemp(prefix=prefix) if path is None else path)
+        self.path = make_folder(given, name="log_dir").resolve()
 
     def end(self, *, well: bool) -> None:
         """Remove a temporary folder after a success, and one without a log in any case."""

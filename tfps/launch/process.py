@@ -19,9 +19,11 @@ import psutil
 from tfps.cluster.exit_status import name_of_status
 from tfps.errors import ClusterError
 from tfps.launch.noise_filter import LineSorter
+from tfps.launch.stop_signals import STOPPING
 
 LOOK_EVERY_S = 0.005
 LAST_LINES = 20  # enough for a traceback, short enough for a terminal
+LAST_RAW_LINES = 5  # of libraries, where there are no others
 LAST_BYTES = 64 * 1024  # read from a log's end for them
 REAP_TIMEOUT_S = 10.0  # after SIGKILL; only a process stuck in the kernel takes longer
 
@@ -131,7 +133,8 @@ class TaskProcess:
 
     def report(self, how: str) -> str:
         """Say how it ended, as in ``ended by SIGKILL``, and what it wrote last."""
-        lines = [f"  | {line}" for line in self.last_lines()] or ["  | (it wrote nothing)"]
+        written = self.last_lines() or last_lines(self.log_path, LAST_RAW_LINES, with_noise=True)
+        lines = [f"  | {line}" for line in written] or ["  | (it wrote nothing)"]
         head = f"{self.name} {how}; its last lines:"
         return "\n".join([head, *lines, f"Its log: {self.log_path}"])
 
@@ -142,6 +145,7 @@ def start_program(
     command: Sequence[str],
     environment: Mapping[str, str],
     log_path: Path,
+    signals_wait: bool = False,
     **streams: Any,
 ) -> TaskProcess:
     """Start a program as a child of this process, in a session of its own.
@@ -151,6 +155,8 @@ def start_program(
         command: the program and its arguments.
         environment: all its variables.
         log_path: its output is appended to this file, unless `streams` say otherwise.
+        signals_wait: whether SIGINT and SIGTERM are blocked in it until it takes them
+            (`tfps.launch.stop_signals.take_signals`).
         streams: ``stdin``, ``stdout``, ``stderr`` and ``pass_fds`` of `subprocess.Popen`; without
             them it reads nothing, writes to the log, and inherits no other file.
     """
@@ -159,6 +165,7 @@ def start_program(
             args=list(command),
             env=dict(environment),
             start_new_session=True,
+            signals_wait=signals_wait,
             **{"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **streams},
         )
     return TaskProcess(name=name, process=process, log_path=log_path)
@@ -213,7 +220,12 @@ def _start(**arguments: Any) -> subprocess.Popen[bytes]:
 def _serve_starts() -> None:
     while True:
         future, arguments = _starts.get()
+        # A child inherits what its thread blocks.
+        blocked = STOPPING if arguments.pop("signals_wait") else ()
+        before = signals.pthread_sigmask(signals.SIG_BLOCK, blocked)
         try:
             future.set_result(subprocess.Popen(**arguments))
         except OSError as error:
             future.set_exception(error)
+        finally:
+            signals.pthread_sigmask(signals.SIG_SETMASK, before)

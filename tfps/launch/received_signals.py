@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -35,3 +38,26 @@ class ReceivedSignals:
     def _take(self, number: int, _frame: FrameType | None) -> None:
         self.first_at = self.first_at or time.monotonic()
         self.received.append(number)
+
+
+@contextlib.contextmanager
+def resting_together(send: Callable[[int], object]) -> Iterator[None]:
+    """While it is open, a terminal's Ctrl-Z stops a child in a session of its own as well.
+
+    Args:
+        send: sends the child a signal.
+    """
+
+    def rest(_number: int, _frame: FrameType | None) -> None:
+        send(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)  # returns when somebody lets this process go on
+        send(signal.SIGCONT)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTSTP, rest)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, before)

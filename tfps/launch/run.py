@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from tfps.cluster import SUPERVISED, ClusterSpec, announce_finished, prepare_process
+from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.errors import ConfigError
+from tfps.launch.another_start import AnotherStart, another_start
+from tfps.launch.keeper_line import find_keeper
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.output import share_terminal
@@ -100,13 +103,22 @@ def play_role(
     if spec.task_type in ("worker", "ps"):
         return serve(spec, log_dir=log_dir)
     share_terminal()
+    find_keeper(spec)
     log = TaskLog(spec, log_dir)
     status = 1
     atexit.register(lambda: log.end(status))  # before the filter's end is registered: it runs after
     install_noise_filter(log.path)
 
+    another: AnotherStart | None = None
+
     def announce() -> None:
-        announce_finished(spec, status)
+        if another is not AnotherStart.JOB:  # which is on the servers
+            announce_finished(spec, status)
+
+    def status_of_error(error: BaseException) -> int:
+        nonlocal another
+        another = another_start(error) if spec.task_type == "chief" else None
+        return TEMPORARY_STATUS if another else 1
 
     if spec.task_type == "chief" and not supervised:
         # Registered first, so run last: the script's own exit functions still find the servers.
@@ -116,7 +128,7 @@ def play_role(
         speaks = spec.task_type == "chief"
         last_words = partial(announce_finished, spec) if speaks else None
         end_on_signals([signal.SIGTERM], last_words=last_words)
-    status = run_script(script, arguments, supervised=supervised)
+    status = run_script(script, arguments, supervised=supervised, status_of_error=status_of_error)
     if status == 0 and spec.task_type == "chief" and WORK.is_missing:
         say(NO_STEP_ON_A_WORKER)
     return status

@@ -6,7 +6,7 @@ import builtins
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -18,7 +18,11 @@ _modules: list[ModuleType] = []  # a script's objects live until the process end
 
 
 def run_script(
-    script: str | os.PathLike[str], arguments: Sequence[str], *, supervised: bool = False
+    script: str | os.PathLike[str],
+    arguments: Sequence[str],
+    *,
+    supervised: bool = False,
+    status_of_error: Callable[[BaseException], int] = lambda _: 1,
 ) -> int:
     """Run a script as the main module of this process and return its exit status.
 
@@ -29,6 +33,7 @@ def run_script(
         script: the file.
         arguments: what follows the script's name in `sys.argv`.
         supervised: whether the process that started this one says that Ctrl-C ends the script.
+        status_of_error: called with an uncaught exception once it is printed.
     """
     path = os.fspath(script)
     sys.argv = [path, *arguments]
@@ -56,7 +61,7 @@ def run_script(
     except BaseException as error:  # noqa: BLE001 - as at the top of any Python program
         trace = _from_script(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-        return 1
+        return status_of_error(error)
     return 0
 
 

@@ -35,6 +35,11 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_CHIEF_TIMEOUT_S = 600.0  # a scheduler restarts a lost chief within minutes
 FAILED_STATUS = 1
+# What the chief's status means for a task, which ends with the same; any other is a failure.
+ENDS = {
+    0: "the job finished",
+    TEMPORARY_STATUS: "the chief lost a task and goes on from a checkpoint when all start again",
+}
 LOOK_EVERY_S = 5.0  # for the chief; a TCP connection each
 ANSWER_S = 0.5  # the message's answer leaves the process before it ends
 
@@ -48,8 +53,9 @@ def serve(
     """Serve as the task that `TF_CONFIG` names until the job ends; return the exit status.
 
     The status is 0 after the chief's script ended well, 1 after it failed, and 75 if the chief
-    stayed away. A dropped connection ends nothing: the chief may come back. TensorFlow cannot take
-    a server down, so the process has to end when this returns (`os._exit`).
+    stayed away, or ended so itself because all should start again. A dropped connection ends
+    nothing: the chief may come back. TensorFlow cannot take a server down, so the process has to
+    end when this returns (`os._exit`).
 
     Args:
         spec: the cluster and this task; None reads `TF_CONFIG`.
@@ -109,8 +115,9 @@ class ServiceEnd:
     def tell(self, status: int) -> None:
         """Take the chief's message; the first one counts."""
         if not self._told.is_set():
-            self._status = 0 if status == 0 else FAILED_STATUS
-            self.reason = "the job finished" if status == 0 else "the chief's script failed"
+            known = status in ENDS
+            self._status = status if known else FAILED_STATUS
+            self.reason = ENDS[status] if known else "the chief's script failed"
             self._told.set()
 
     def wait(self, chief_address: str, *, chief_timeout_s: float) -> int:
@@ -135,6 +142,7 @@ def _start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     import numpy as np
     import tensorflow as tf
 
+    from tfps.bridge.parquet_rows import register_parquet
     from tfps.bridge.server_start import server_start
     from tfps.bridge.tensorflow_private import register_named_function
 
@@ -143,6 +151,7 @@ def _start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
         return np.int32(1)
 
     register_named_function(FINISHED_FUNCTION, finished)
+    register_parquet()
     assert spec.task_type is not None
     assert spec.task_index is not None
     # A ServerDef keeps the order of the jobs; from a ClusterSpec TensorFlow would sort them.

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
@@ -63,8 +63,24 @@ def end_on_signals(
     ).start()
 
 
+def status_of_signal() -> int | None:
+    """The exit status of a signal that has begun to end this process; None: none has.
+
+    Where TensorFlow was just making an error of its own, it raises that one, or a `RuntimeError` of
+    pybind11, in the place of the signal's exception.
+    """
+    return _Receipt.status
+
+
+def take_signals() -> None:
+    """Get the signals that came while this process was started, and those to come."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+
 class _Receipt:
     """Says which signal came, once: by the thread, or by a main thread that ends before it."""
+
+    status: ClassVar[int | None] = None  # of the process, once one has come
 
     def __init__(self) -> None:
         self._begun = threading.Lock()
@@ -74,6 +90,7 @@ class _Receipt:
         if not self._begun.acquire(blocking=False):
             self._written.wait(RECEIPT_S)
             return
+        _Receipt.status = 128 + number
         if number == signal.SIGINT:
             open_line(True)  # which a terminal begins with ^C
         _say(f"{signal.Signals(number).name}: stopping (once more: at once)")

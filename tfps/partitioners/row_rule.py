@@ -186,6 +186,25 @@ class Scattered:
         return self._divided.row_at(shard, places) * inverse % max(1, self.rows)
 
 
+RULES: dict[str, type[Any]] = {
+    "contiguous": Contiguous,
+    "modulo": Modulo,
+    "scattered": Scattered,
+}
+
+
+def rule_name(rule: RowRule) -> str:
+    """What manifests and records call a rule.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    for name, kind in RULES.items():
+        if type(rule) is kind:
+            return name
+    raise ValueError(f"received the row rule {rule!r}, expected one of {', '.join(RULES)}")
+
+
 def _larger(one: Any, other: Any) -> Any:
     return (one + other + abs(one - other)) // 2
 

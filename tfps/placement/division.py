@@ -14,7 +14,8 @@ from tfps.placement.slab import ITEM_BYTES
 def divided(wanted: Sequence[Wanted], partitioner: Partitioner, *, servers: int) -> list[Wanted]:
     """Each variable as its shards; what belongs to it and has its shape is divided alike.
 
-    Only what workers train is divided: all else is small, or of another shape.
+    Only what workers train is divided, or would if its layer were not frozen: all else is small, or
+    of another shape.
 
     Args:
         wanted: the variables of a program.
@@ -70,7 +71,7 @@ def _sharding(
         ITEM_BYTES.get(variable.dtype, 1),
         rows_per_step=variable.rows_per_step,
     )
-    if variable.is_trained:
+    if variable.is_trained or variable.is_frozen:
         return partitioner.divide(parameter, servers=servers)
     owner = variable.beside
     if owner is not None and wanted[owner].shape == variable.shape:

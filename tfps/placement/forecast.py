@@ -26,6 +26,7 @@ class Wanted:
             an optimizer's count of steps.
         is_pulled: workers compute with it, so it travels to them at each step.
         is_trained: they send a gradient for it.
+        is_frozen: they would, but for a frozen layer, such as an embedding that was trained before.
         rows_per_step: how many rows a step asks for, where it asks for rows only; None: for all.
     """
 
@@ -36,6 +37,7 @@ class Wanted:
     follows: int | None = None
     is_pulled: bool = False
     is_trained: bool = False
+    is_frozen: bool = False
     rows_per_step: int | None = None
 
     @property
@@ -47,9 +49,10 @@ class Wanted:
         """What a step of one worker moves: the value to the worker, and what it sends back."""
         if not self.is_pulled:
             return 0
+        ways = 1 if self.is_frozen else 2
         if self.rows_per_step is None or not self.shape or not self.shape[0]:
-            return 2 * self.size_bytes
-        return 2 * min(self.rows_per_step, self.shape[0]) * self.size_bytes // self.shape[0]
+            return ways * self.size_bytes
+        return ways * min(self.rows_per_step, self.shape[0]) * self.size_bytes // self.shape[0]
 
 
 @dataclass(frozen=True)

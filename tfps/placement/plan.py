@@ -14,6 +14,10 @@ class View:
 
     A slab is a flat vector that holds the variables which one optimizer updates together. Any
     other variable is a slab of its own, under its own name.
+
+    Args:
+        variable: its path; that of a shard ends with the shard's number.
+        rule: of a shard: the name of the rule that divides the rows, all rows, and the shards.
     """
 
     variable: str
@@ -23,6 +27,7 @@ class View:
     shape: tuple[int, ...]
     dtype: str
     item_bytes: int = 4
+    rule: tuple[str, int, int] | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -38,7 +38,7 @@ class EventRecord(BaseModel):
         status: the exit status of a task that died, or of the job; negative: the signal.
         restarts: how often the task was started again, this time included.
         restarts_after_s: how long a task that died rests before it is started again.
-        reason: why the job ended, where it could not go on.
+        reason: why the job ended, where it could not go on; or why a task that hung was killed.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.bridge.failure_handler import FailureHandler
-from tfps.bridge.function_registration import remove_held_back
+from tfps.recovery.collected_functions import forget_collected
 from tfps.recovery.connections import cut_connections
 from tfps.recovery.kept_tasks import are_started_again, kept_tasks
 from tfps.recovery.liveness import Liveness, ProbePolicy, Verdict
@@ -58,10 +58,6 @@ class Guard:
         self.restarts = restarts
         self._quorum = Quorum(workers=runtime.workers, restarts=restarts)
         self._end_reason = ""  # for want of workers
-        self._addresses: dict[Task, str] = {
-            **{("worker", i): address for i, address in enumerate(runtime.worker_addresses)},
-            **{("ps", server.index): server.address for server in runtime.servers},
-        }
         self._liveness = Liveness[Task](self._addresses, policy=policy)
         self._evicted: dict[int, int] = {}  # worker -> incarnation
         self._lock = threading.Lock()
@@ -71,6 +67,13 @@ class Guard:
         self._said_nobody = False
         self.servers: ServerReturn | None = None  # brings lost servers back
         self._silent: frozenset[int] = frozenset()  # workers that hang
+
+    @property
+    def _addresses(self) -> dict[Task, str]:
+        return {
+            **{("worker", i): address for i, address in enumerate(self._runtime.worker_addresses)},
+            **{("ps", server.index): server.address for server in self._runtime.servers},
+        }
 
     def start(self, queue: ClosureQueue, failures: FailureHandler) -> None:
         """Begin to probe; called whenever work is about to be handed out.
@@ -94,6 +97,7 @@ class Guard:
         if prober is not None:
             prober.close()
         self._silent = frozenset()
+        self._tell_keeper(())
 
     def verdict(self, task_type: str, index: int) -> Verdict:
         """What is known of a task."""
@@ -168,9 +172,17 @@ class Guard:
                 self._queue.give_back(worker)
         self._say_if_nobody_answers(self._queue)
         self._judge_workers(self._queue)
-        if all(seen.answered for seen in observations.values()):
-            # Every task has answered within the last milliseconds, so none keeps this waiting.
-            remove_held_back()
+        lost = [task for task in observations if self.verdict(*task) is Verdict.LOST]
+        self._tell_keeper(lost)  # who has been let out by now
+        addresses = self._addresses
+        answering = {task: addresses[task] for task, seen in observations.items() if seen.answered}
+        forget_collected(answering, deadline_s=self.policy.deadline_s)
+
+    def _tell_keeper(self, lost: Sequence[Task]) -> None:
+        """Whoever starts the tasks ends those that hang for too long."""
+        kept = kept_tasks(self._addresses.values())
+        if kept is not None:
+            kept.note_lost(lost)
 
     def _judge_server(self, queue: ClosureQueue, server: Any) -> None:
         verdict = self.verdict("ps", server.index)
@@ -251,7 +263,11 @@ class Guard:
                 for index, address in enumerate(self._runtime.worker_addresses)
             )
             if are_started_again(self._addresses.values()):
-                logger.warning("no worker answers (%s): training waits for their restart.", names)
+                logger.warning(
+                    "no worker answers (%s): training waits for one. Those that died are started "
+                    "again; let the others go on if they were stopped (SIGCONT).",
+                    names,
+                )
             else:
                 logger.warning(
                     "no worker answers (%s): training waits for one, for %g s at most "

@@ -1,4 +1,4 @@
-"""Which start of a task answers: its reply to a probe names it."""
+"""Which start of a task answers, and of which task: its reply to a probe names both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import grpc
 from tfps.recovery.probe import Task, probing
 
 # Fields of `GetStatusResponse` and `DeviceAttributes`; TensorFlow's package has no class for them.
-DEVICE_ATTRIBUTES, INCARNATION = 1, 6
+DEVICE_ATTRIBUTES, NAME, INCARNATION = 1, 1, 6
 FIXED_64, DELIMITED, FIXED_32 = 1, 2, 5
 
 
@@ -18,12 +18,14 @@ class Presence(NamedTuple):
     """What one question to a task has shown.
 
     Attributes:
-        incarnation: of the process that answered; None: nobody did.
-        is_gone: nobody listens there, so that what was there has ended.
+        incarnation: of the process that answered; None: nobody did, or not the one that was asked.
+        is_gone: nobody listens there, or somebody else, so that what was there has ended.
+        other: who answered instead, such as ``worker 1``.
     """
 
     incarnation: int | None
     is_gone: bool
+    other: str = ""
 
 
 def look_for(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, Presence]:
@@ -39,21 +41,39 @@ def look_for(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, 
         for task, call in calls.items():
             error = call.exception()
             if error is None:
-                found[task] = Presence(incarnation_of(call.result()), is_gone=False)
+                found[task] = _presence(task, call.result())
             else:
                 found[task] = Presence(None, error.code() is grpc.StatusCode.UNAVAILABLE)
     return found
 
 
-def incarnation_of(response: bytes) -> int:
-    """The incarnation of a task's first device in its `GetStatusResponse`.
+def _presence(task: Task, response: bytes) -> Presence:
+    name, incarnation = first_device(response)
+    kind, index = task
+    if name.startswith(f"/job:{kind}/replica:0/task:{index}/"):
+        return Presence(incarnation, is_gone=False)
+    return Presence(None, is_gone=True, other=task_name(name))
 
-    >>> incarnation_of(bytes([10, 9, 49, 7, 0, 0, 0, 0, 0, 0, 0]))
-    7
+
+def first_device(response: bytes) -> tuple[str, int]:
+    """The name and the incarnation of a task's first device in its `GetStatusResponse`.
+
+    >>> first_device(bytes([10, 12, 10, 1, 97, 49, 7, 0, 0, 0, 0, 0, 0, 0]))
+    ('a', 7)
     """
     devices = (value for field, value in _fields(response) if field == DEVICE_ATTRIBUTES)
-    found = (value for field, value in _fields(next(devices)) if field == INCARNATION)
-    return int.from_bytes(next(found), "little")
+    fields = dict(_fields(next(devices)))
+    return fields[NAME].decode(), int.from_bytes(fields[INCARNATION], "little")
+
+
+def task_name(device: str) -> str:
+    """What messages call the task of a device.
+
+    >>> task_name("/job:worker/replica:0/task:1/device:CPU:0")
+    'worker 1'
+    """
+    parts = dict(part.split(":", 1) for part in device.strip("/").split("/"))
+    return f"{parts.get('job', device)} {parts.get('task', '')}".strip()
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tfps.placement.plan import View
 from tfps.transport.message import PROTOCOL
+
+# What servers call it.
+RECORD = "record"
+# Every Keras optimizer has a variable of this name, below its own.
+COUNT = "/iteration"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,11 +23,14 @@ class JobRecord:
 
     Args:
         chief: its address.
-        workers: how many can take part; the ledger has as many places.
+        workers: how many can take part (``max_workers``); the ledger has as many places.
+        present: how many there are.
         servers: how many there are.
         consistency: the mode, as it prints.
         protocol: of the messages.
+        bound_steps: of the mode, if it has a bound.
         views: where each variable lies on this server, by its resource's name.
+        others: what else there is in memory: copies of other servers' variables, and bookkeeping.
 
     Example:
 
@@ -35,7 +44,10 @@ class JobRecord:
     servers: int
     consistency: str
     protocol: int = PROTOCOL
+    bound_steps: int | None = None
+    present: int = 0
     views: Mapping[str, View] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """As text, for the server."""
@@ -45,11 +57,21 @@ class JobRecord:
     def from_json(cls, text: str) -> JobRecord:
         """From text; a record of another version may have other fields, and the same protocol."""
         fields = json.loads(text)
-        views = {
-            name: View(**{**view, "shape": tuple(view["shape"])})
-            for name, view in fields.pop("views").items()
-        }
-        return cls(**fields, views=views)
+        views = {name: _view(view) for name, view in fields.pop("views").items()}
+        others = tuple(fields.pop("others", ()))
+        return cls(**_known(cls, fields), views=views, others=others)
+
+
+def _known(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in fields.items() if name in names}
+
+
+def _view(fields: Mapping[str, Any]) -> View:
+    known = _known(View, fields)
+    rule = known.get("rule")
+    known |= {"shape": tuple(known["shape"]), "rule": rule and tuple(rule)}
+    return View(**known)
 
 
 def differences(held: JobRecord, wanted: JobRecord) -> list[str]:
@@ -59,15 +81,49 @@ def differences(held: JobRecord, wanted: JobRecord) -> list[str]:
 
     >>> held = JobRecord(chief="a:1", workers=2, servers=1, consistency="Asynchronous()")
     >>> differences(held, dataclasses.replace(held, workers=3, chief="b:1"))
-    ['workers: the job has 2, this cluster has 3']
+    ['max_workers: the job has 2, this strategy has 3']
     """
     return [
-        f"{name}: the job has {getattr(held, name)}, this {whose} has {getattr(wanted, name)}"
-        for name, whose in (
-            ("protocol", "version of tfps"),
-            ("workers", "cluster"),
-            ("servers", "cluster"),
-            ("consistency", "strategy"),
+        f"{called}: the job has {getattr(held, name)}, this {whose} has {getattr(wanted, name)}"
+        for name, called, whose in (
+            ("protocol", "protocol", "version of tfps"),
+            ("workers", "max_workers", "strategy"),
+            ("servers", "servers", "cluster"),
+            ("consistency", "consistency", "strategy"),
         )
         if getattr(held, name) != getattr(wanted, name)
     ]
+
+
+def replaced_optimizers(*, unopened: Iterable[str], made: Iterable[str]) -> list[str]:
+    """Which optimizers a job has that a program leaves aside, where it trains with another one.
+
+    A program that opens all of the job's weights and makes nothing but what an optimizer keeps
+    would train them with state that begins at zero.
+
+    Args:
+        unopened: the paths of variables that the job has and the program has not opened.
+        made: those of variables that the program has and the job had not.
+
+    Returns:
+        A sentence for each optimizer that is left aside; none where the program makes more than
+        optimizers, or opens all that the job has.
+
+    Example:
+
+    >>> replaced_optimizers(unopened=["adam/iteration"], made=["sgd/iteration"])
+    ["the job was trained by the optimizer 'adam', this program has 'sgd'"]
+    """
+    before, now = _optimizers(unopened), _optimizers(made := list(made))
+    if not now or any(not path.startswith(tuple(f"{name}/" for name in now)) for path in made):
+        return []
+    others = " and ".join(map(repr, now))
+    return [
+        f"the job was trained by the optimizer {name!r}, this program has {others}"
+        for name in before
+    ]
+
+
+def _optimizers(paths: Iterable[str]) -> list[str]:
+    """The names of the optimizers whose state some variables are."""
+    return sorted({path.removesuffix(COUNT) for path in paths if path.endswith(COUNT)})

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Protocol
 
+from tfps.recovery.restart_policy import Task
 from tfps.units import counted
 
 
 class KeptTasks(Protocol):
-    """Tasks that somebody starts again when they die.
-
-    Attributes:
-        servers_return: answers whether the job could use a parameter server that was started again.
-    """
-
-    servers_return: Callable[[], bool]
+    """Tasks that somebody starts again when they die."""
 
     @property
     def end_reason(self) -> str:
         """Why the job cannot go on; empty while it can."""
 
     @property
+    def given_up(self) -> str:
+        """Why a parameter server is not started again; empty while none is given up."""
+
+    @property
     def restarts(self) -> list[str]:
         """Each restart, as in ``worker 1 (SIGKILL)``."""
 
+    def want_servers(self, wanted: Callable[[], bool]) -> None:
+        """Start lost parameter servers again as well.
 
-KEEPER = "TFPS_KEEPER"  # set by a process that starts the tasks of this one's cluster again
+        Args:
+            wanted: answers whether the job could use one.
+        """
 
-# Set likewise: the file that the chief makes if it can use servers that were started again.
-SERVERS_RETURN = "TFPS_SERVERS_RETURN"
+    def note_lost(self, tasks: Iterable[Task]) -> None:
+        """Take note of all tasks that the guard holds lost now, and has let out of the job."""
+
 
 _kept: dict[frozenset[str], KeptTasks] = {}
 _lock = threading.Lock()
@@ -59,7 +61,7 @@ def kept_tasks(addresses: Iterable[str]) -> KeptTasks | None:
 
 def are_started_again(addresses: Iterable[str]) -> bool:
     """Whether this process, or the one that has started it, starts these tasks again."""
-    return bool(os.environ.get(KEEPER)) or kept_tasks(addresses) is not None
+    return kept_tasks(addresses) is not None
 
 
 def ask_for_servers(addresses: Iterable[str], *, unless: Callable[[], bool]) -> KeptTasks | None:
@@ -69,11 +71,9 @@ def ask_for_servers(addresses: Iterable[str], *, unless: Callable[[], bool]) -> 
         addresses: of the tasks.
         unless: answers whether nobody needs them any more.
     """
-    if path := os.environ.get(SERVERS_RETURN):
-        Path(path).touch()
     kept = kept_tasks(addresses)
     if kept is not None:
-        kept.servers_return = lambda: not unless()
+        kept.want_servers(lambda: not unless())
     return kept
 
 

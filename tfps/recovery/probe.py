@@ -55,7 +55,7 @@ class Prober:
     `GetStatus` waits for none of its work.
 
     Args:
-        addresses: of the tasks, ``host:port``.
+        addresses: of the tasks, ``host:port``; looked at again before each round.
         policy: how often, and how long an answer may take.
         report: called on the thread with the outcome of every round.
     """
@@ -67,7 +67,7 @@ class Prober:
         policy: ProbePolicy,
         report: Callable[[Mapping[Task, Observation]], None],
     ) -> None:
-        self._addresses, self._policy, self._report = dict(addresses), policy, report
+        self._addresses, self._policy, self._report = addresses, policy, report
         self._ends = threading.Event()
         self._lock = threading.Lock()
         self._calls: dict[Task, grpc.Future] = {}
@@ -89,8 +89,13 @@ class Prober:
             self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
-        with probing(self._addresses) as methods:
-            while not self._ends.is_set():
+        while not self._ends.is_set():
+            self._probe(dict(self._addresses))
+
+    def _probe(self, addresses: Mapping[Task, str]) -> None:
+        """Ask tasks where they are, until one of them is somewhere else."""
+        with probing(addresses) as methods:
+            while not self._ends.is_set() and addresses == self._addresses:
                 began_s = time.monotonic()
                 observations = self._ask(methods)
                 if not self._ends.is_set():
@@ -123,7 +128,7 @@ def all_answer(addresses: Mapping[Task, str], *, deadline_s: float) -> bool:
 
 
 @contextlib.contextmanager
-def probing(addresses: Mapping[Task, str]) -> Iterator[Methods]:
+def probing(addresses: Mapping[Task, str], *, method: str = METHOD) -> Iterator[Methods]:
     """What asks each task, as long as the context is open."""
     channels = {
         task: grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
@@ -131,7 +136,7 @@ def probing(addresses: Mapping[Task, str]) -> Iterator[Methods]:
     }
     try:
         # Without a serializer a message is its bytes: none, and what we need not read.
-        yield {task: channel.unary_unary(METHOD) for task, channel in channels.items()}
+        yield {task: channel.unary_unary(method) for task, channel in channels.items()}
     finally:
         for channel in channels.values():
             channel.close()

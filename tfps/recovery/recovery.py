@@ -16,6 +16,7 @@ OnLostServer = Literal["wait", "stop"]
 class Recovery:
     """Lets training go on after a parameter server was lost and has been started again.
 
+    It may be somewhere else then, where the cluster resolver or ``TFPS_CLUSTER_FILE`` says.
     The server's own variables come from the newest checkpoint that this job has saved or restored,
     the count of updates and of tickets from the servers that lived: no example is repeated or
     skipped. What the restored rows lack is counted, in `stats().updates_lost`.

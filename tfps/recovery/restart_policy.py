@@ -29,16 +29,22 @@ class Death:
 
 @dataclass(frozen=True)
 class Return:
-    """A task listens or answers again."""
+    """A task listens or answers again, or what it does is not known."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class Hang:
-    """A task's process lives and answers nothing."""
+    """A task's process lives and answers nothing.
+
+    Args:
+        task: which one.
+        is_stopped: whether somebody has stopped it (SIGSTOP), who may let it go on.
+    """
 
     task: Task
+    is_stopped: bool = False
 
 
 Event = Death | Return | Hang
@@ -68,9 +74,17 @@ class Start:
 
 @dataclass(frozen=True)
 class Kill:
-    """End the process of a task that hangs; its death is an event then."""
+    """End the process of a task that hangs; its death is an event then.
+
+    Args:
+        task: which one.
+        after_s: how long it was waited for.
+        is_stopped: whether somebody had stopped it.
+    """
 
     task: Task
+    after_s: float
+    is_stopped: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,8 @@ Action = Restart | Start | Kill | GiveUp | EndJob
 class _Life:
     restarts: int = 0
     starts_at_s: float = math.inf  # of a task that rests before it is started again
-    kill_at_s: float = math.inf  # of a task that hangs
+    hang: Hang | None = None
+    hangs_since_s: float = 0.0
     is_given_up: bool = False
 
 
@@ -139,14 +154,15 @@ class RestartPolicy:
         if self.ended:
             return []
         if isinstance(event, Return):
-            life.kill_at_s = math.inf
+            life.hang = None
             life.is_given_up = False  # somebody else has started it
         elif life.is_given_up:
             return []
         elif isinstance(event, Death):
             return self._died(event, life, now_s=now_s)
-        elif life.starts_at_s == math.inf:  # a process that is gone cannot hang
-            life.kill_at_s = min(life.kill_at_s, now_s + self._restarts.no_worker_timeout_s)
+        elif life.starts_at_s == math.inf and life.hang != event:  # who is gone cannot hang
+            # Who goes on after a stop has the whole time to answer.
+            life.hang, life.hangs_since_s = event, now_s
         return []
 
     def due(self, *, now_s: float) -> list[Action]:
@@ -156,13 +172,16 @@ class RestartPolicy:
             if now_s >= life.starts_at_s:
                 life.starts_at_s = math.inf
                 actions.append(Start(task))
-            if now_s >= life.kill_at_s:
-                life.kill_at_s = math.inf
-                actions.append(Kill(task))
+            if life.hang is None:
+                continue
+            after_s = self._restarts.patience_s(is_stopped=life.hang.is_stopped)
+            if now_s >= life.hangs_since_s + after_s:
+                actions.append(Kill(task, after_s, life.hang.is_stopped))
+                life.hang = None
         return actions
 
     def _died(self, event: Death, life: _Life, *, now_s: float) -> list[Action]:
-        life.kill_at_s = math.inf
+        life.hang = None
         if life.starts_at_s < math.inf:  # the same death, told twice
             return []
         if event.is_usable and life.restarts < self._restarts.budget:

@@ -27,6 +27,9 @@ class Restarts:
         no_worker_timeout_s: so long fewer than `min_workers` may answer before the job ends, where
             they can still return; `math.inf` waits for ever. A task of this machine that somebody
             has stopped (SIGSTOP) for so long is killed and started again.
+        hang_timeout_s: a task of this machine that nobody has stopped, and that answers nothing for
+            so long after it was found lost, is killed and started again; `math.inf` never does. A
+            machine that swaps comes back within it, and a restart costs seconds.
 
     Raises:
         ConfigError: a number that cannot work; every mistake, at once.
@@ -41,6 +44,7 @@ class Restarts:
     budget: int = 3
     min_workers: int = 1
     no_worker_timeout_s: float = 600.0
+    hang_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
         problems = [
@@ -51,11 +55,14 @@ class Restarts:
             )
             if not isinstance(value, int) or isinstance(value, bool) or value < least
         ]
-        timeout_s = self.no_worker_timeout_s
-        if not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s) or timeout_s <= 0:
-            problems.append(
-                f"no_worker_timeout_s: received {timeout_s!r}, expected a number of seconds above 0"
+        problems += [
+            f"{name}: received {value!r}, expected a number of seconds above 0"
+            for name, value in (
+                ("no_worker_timeout_s", self.no_worker_timeout_s),
+                ("hang_timeout_s", self.hang_timeout_s),
             )
+            if not isinstance(value, (int, float)) or math.isnan(value) or value <= 0
+        ]
         if problems:
             raise ConfigError(problems, source="Restarts")
 
@@ -66,6 +73,14 @@ class Restarts:
             number: 1 for the first time.
         """
         return min(FIRST_BACK_OFF_S * 2.0 ** min(number - 1, 30), LONGEST_BACK_OFF_S)
+
+    def patience_s(self, *, is_stopped: bool) -> float:
+        """How long a task of this machine may hang.
+
+        Args:
+            is_stopped: whether somebody has stopped it, who may let it go on.
+        """
+        return self.no_worker_timeout_s if is_stopped else self.hang_timeout_s
 
     def size_problems(self, *, workers: int) -> list[str]:
         """Return what cannot be with a cluster of so many workers."""

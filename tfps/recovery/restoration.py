@@ -11,7 +11,6 @@ import numpy as np
 from tfps.checkpoint.lost_rows import mirrors_on, restore_lost_rows
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.consistency.returned_ledger import applied_by_the_lost, returned_ledger
-from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS
 from tfps.errors import CheckpointError
 from tfps.recovery.server_loss import ServerLoss
 from tfps.runtime.coordinator.runtime import Runtime
@@ -40,8 +39,33 @@ class Restoration:
         self._runtime, self._checkpoints = runtime, checkpoints
         self._seen, self._strangers = seen, strangers
 
+    def restore_all(
+        self, anew: Sequence[Server], living: Sequence[Server], *, checkpoint: int | None = None
+    ) -> list[ServerLoss]:
+        """Fill servers that hold nothing; answers what each of them lacks.
+
+        Args:
+            anew: they answer, and nobody uses them; server 0 first.
+            living: servers that have all that they had.
+            checkpoint: its number, where nothing was changed since; None: the newest of this job.
+
+        Raises:
+            CheckpointError: no checkpoint has what the servers held.
+        """
+        known = list(living)
+        losses = []
+        for server in anew:
+            losses.append(self.restore(server, known, living, checkpoint=checkpoint))
+            known.append(server)
+        return losses
+
     def restore(
-        self, server: Server, known: Sequence[Server], living: Sequence[Server]
+        self,
+        server: Server,
+        known: Sequence[Server],
+        living: Sequence[Server],
+        *,
+        checkpoint: int | None = None,
     ) -> ServerLoss:
         """Fill a server that holds nothing.
 
@@ -49,6 +73,7 @@ class Restoration:
             server: which one; it answers, and nobody uses it.
             known: servers with a ledger that is right.
             living: servers that have all that they had.
+            checkpoint: see `restore_all`.
 
         Raises:
             CheckpointError: no checkpoint has what the server held.
@@ -57,20 +82,22 @@ class Restoration:
         manager = self._checkpoints()
         if manager is None:
             raise CheckpointError("there is no tfps.CheckpointManager of the model that is trained")
-        if server.rounds is not None:
+        if server.rounds is not None and checkpoint is None:
             raise CheckpointError(
-                "where workers take rounds together (tfps.Synchronous, tfps.LocalSteps in rounds) "
-                "a lost server ends the job; start it again from its newest checkpoint"
+                "where workers take rounds together other than in fit under tfps.Synchronous "
+                "(tfps.LocalSteps in rounds, a warm-up) a lost server ends the job; start it again "
+                "from its newest checkpoint"
             )
-        if strangers := self._strangers(server.device):
-            raise CheckpointError(
-                f"ps {server.index} held what no checkpoint holds: {', '.join(strangers)} (raw "
-                "tf.Variables, or a model of tf_keras)"
-            )
+        self.refuse_strangers(server)
+        seen = self._seen()
         self._runtime.replay(server)
         version = self._write_ledger(server, known)
-        manifest = restore_lost_rows(manager, server)
+        manifest = restore_lost_rows(manager, server, checkpoint=checkpoint)
         self._take_from_mirrors(server, living)
+        restored = _version_of(manifest, server, servers=len(self._runtime.servers))
+        if version < restored:  # nobody who knows more has lived
+            version = restored
+            self._write_version(server, version)
         there = {other.device for other in known}
         for variable in mirrors_on(server.device, self._runtime.contents):
             if variable.device in there:
@@ -78,10 +105,23 @@ class Restoration:
         return ServerLoss(
             server.index,
             checkpoint=manifest.number,
-            restored_updates=_version_of(manifest, server, servers=len(self._runtime.servers)),
+            restored_updates=restored,
             updates=version,
             seconds=time.monotonic() - began_s,
+            is_least=not living and not (seen is not None and seen.is_current),
         )
+
+    def refuse_strangers(self, server: Server) -> None:
+        """Refuse to go on without what a server held and no checkpoint can hold.
+
+        Raises:
+            CheckpointError: there was something.
+        """
+        if strangers := self._strangers(server.device):
+            raise CheckpointError(
+                f"ps {server.index} held what no checkpoint holds: {', '.join(strangers)} (raw "
+                "tf.Variables, or a model of tf_keras)"
+            )
 
     def _write_ledger(self, server: Server, known: Sequence[Server]) -> int:
         """Write what was applied; answers how many updates that were."""
@@ -98,20 +138,20 @@ class Restoration:
             },
             limit=server.limit,
         )
+        applied = applied_by_the_lost(layout, None if seen is None else seen.cells.tolist())
         if of_living is not None:
             applied = of_living.applied
-        else:
-            applied = np.full([APPLIED_WINDOW_TICKETS], -1, np.int64)
-            if seen is not None:
-                open_ones = applied_by_the_lost(
-                    layout, seen.cells.tolist(), window=APPLIED_WINDOW_TICKETS
-                )
-                applied[list(open_ones)] = list(open_ones.values())
         cells[layout.TERM] = server.term
         server.ledger.assign_values(np.array(cells, np.int64), applied)
         if seen is not None:
             seen.write_totals()
         return cells[layout.VERSION]
+
+    def _write_version(self, server: Server, version: int) -> None:
+        values = server.ledger.values()
+        cells = np.array(values.cells)
+        cells[server.layout.VERSION] = version
+        server.ledger.assign_values(cells, values.applied)
 
     def _take_from_mirrors(self, server: Server, living: Sequence[Server]) -> None:
         """Counters of optimizers that lay here go on as the other servers have them."""
@@ -129,10 +169,12 @@ class Seen(NamedTuple):
     Attributes:
         cells: its ledger.
         write_totals: writes the totals of metrics that belong to it.
+        is_current: whether nothing that this does not tell of has trained since.
     """
 
     cells: np.ndarray[Any, Any]
     write_totals: Callable[[], None]
+    is_current: bool
 
 
 def _version_of(manifest: Any, server: Server, *, servers: int) -> int:

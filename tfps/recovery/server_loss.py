@@ -16,11 +16,26 @@ class ServerLoss:
         restored_updates: how many updates its rows have.
         updates: how many the job has made.
         seconds: from the moment that the loss was known to the end of it.
+        repeated_steps: how many steps all servers went back, which are repeated; None: the others
+            went on, and the server's rows lack updates.
+        is_least: nobody has known how many updates the job had made: it was lost with all others.
 
     Example:
 
     >>> str(ServerLoss(0, checkpoint=3, restored_updates=1200, updates=1234, seconds=2.0))
     'ps 0 (back at update 1200 of 1234: 34 updates lost on its rows)'
+    >>> str(
+    ...     ServerLoss(
+    ...         1, checkpoint=3, restored_updates=20, updates=40, seconds=2.0, repeated_steps=40
+    ...     )
+    ... )
+    'ps 1 (all servers back at update 20 of 40: 40 steps are repeated)'
+    >>> str(
+    ...     ServerLoss(
+    ...         0, checkpoint=3, restored_updates=20, updates=20, seconds=2.0, is_least=True
+    ...     )
+    ... )
+    'ps 0 (back at update 20: all servers were lost, and with them the number of those since)'
     """
 
     server: int
@@ -28,10 +43,14 @@ class ServerLoss:
     restored_updates: int
     updates: int
     seconds: float
+    repeated_steps: int | None = None
+    is_least: bool = False
 
     @property
     def updates_lost(self) -> int:
         """Updates that its rows lack."""
+        if self.repeated_steps is not None:
+            return 0
         return max(0, self.updates - self.restored_updates)
 
     def __str__(self) -> str:
@@ -39,6 +58,16 @@ class ServerLoss:
 
     @property
     def _told(self) -> str:
+        if self.repeated_steps is not None:
+            return (
+                f"all servers back at update {self.restored_updates} of {self.updates}: "
+                f"{self.repeated_steps} steps are repeated"
+            )
+        if self.is_least:
+            return (
+                f"back at update {self.restored_updates}: all servers were lost, and with them the "
+                "number of those since"
+            )
         return (
             f"back at update {self.restored_updates} of {self.updates}: "
             f"{self.updates_lost} updates lost on its rows"
@@ -72,7 +101,8 @@ def updates_lost(losses: Iterable[ServerLoss]) -> int:
     8
     """
     total, reached = 0, dict[int, int]()
-    for loss in sorted(losses, key=lambda loss: loss.restored_updates):
+    lasting = [loss for loss in losses if loss.repeated_steps is None]
+    for loss in sorted(lasting, key=lambda loss: loss.restored_updates):
         begin = max(loss.restored_updates, reached.get(loss.server, 0))
         total += max(0, loss.updates - begin)
         reached[loss.server] = max(loss.updates, reached.get(loss.server, 0))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,18 +16,23 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.named_resource import NamedResource
 from tfps.cluster import accepts_connections
+from tfps.consistency.applied_window import newest_function
 from tfps.consistency.ledger import TERM_INCARNATIONS
+from tfps.consistency.server_ledger import APPLIED, LEDGER
 from tfps.errors import ConfigError
 from tfps.placement.plan import View
-from tfps.recovery.job_record import JobRecord, differences
+from tfps.recovery.job_record import RECORD, JobRecord, differences, replaced_optimizers
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server_contents import VariableRecord
 
 logger = logging.getLogger(__name__)
 
-RECORD = "record"
+LOOK_EVERY_S = 1.0  # whether another chief has the job
+# So many functions of the chief before may have begun, one after the other, and pushed nothing. One
+# that still runs may push all the same.
+UNSEEN_FUNCTIONS = 1 << 20
 # Of the bookkeeping, what goes on; all else begins anew with each chief.
-LEDGER = ("ledger", "applied_tickets")
+BOOKS = (LEDGER, APPLIED)
 
 
 class Estate:
@@ -58,16 +66,15 @@ class Estate:
         Raises:
             ConfigError: with all that differs.
         """
-        held = self.records[0]
-        if held is None or None in self.records:
-            raise ConfigError(
-                f"job: {job!r} is on some of the parameter servers only; {REMEDY.format(job=job)}"
-            )
+        held = next(record for record in self.records if record is not None)
         if held.chief != wanted.chief and accepts_connections(held.chief):
             raise ConfigError(
                 f"job: {job!r} is in use by the chief at {held.chief}, which is alive. End that "
                 "one first, or give this job another name"
             )
+        gone = [f"ps {index}" for index, record in enumerate(self.records) if record is None]
+        if gone:
+            raise ConfigError(GONE.format(job=job, gone=" and ".join(gone)))
         problems = differences(held, wanted)
         if problems:
             problems = [f"job: {job!r} cannot be gone on with, {line}" for line in problems]
@@ -78,6 +85,11 @@ class Estate:
         """What a server holds, by the resources' names."""
         record = self.records[server]
         return {} if record is None else dict(record.views)
+
+    def others(self, server: int) -> tuple[str, ...]:
+        """What else a server holds, by the resources' names."""
+        record = self.records[server]
+        return () if record is None else record.others
 
     def take_apart(self) -> list[dict[str, VariableRecord]]:
         """Give each variable that lies in a slab memory of its own again.
@@ -117,7 +129,7 @@ class Estate:
                     name: VariableRecord(tf.TensorShape(view.shape), tf.as_dtype(view.dtype))
                     for name, view in record.views.items()
                 }
-                | dict.fromkeys(LEDGER, VariableRecord(tf.TensorShape(None), tf.int64))
+                | dict.fromkeys(BOOKS, VariableRecord(tf.TensorShape(None), tf.int64))
             )
         return held
 
@@ -125,8 +137,8 @@ class Estate:
         """Free what the record names; the rest is written anew by the next chief."""
         for device, record in zip(self._devices, self.records, strict=True):
             if record is not None:
-                names = {view.slab for view in record.views.values()} | {RECORD, *LEDGER}
-                for name in sorted(names):
+                names = {view.slab for view in record.views.values()}
+                for name in sorted(names.union(record.others, BOOKS, [RECORD])):
                     NamedResource(self._container, name, device).destroy()
         self.records = [None] * len(self.records)
 
@@ -135,6 +147,13 @@ class Estate:
             NamedResource(self._container, RECORD, device).write(tf.constant(record.to_json()))
 
 
+GONE = (
+    "job: the parameter servers hold {job!r}, but {gone} was started anew when no chief was there "
+    "to take it in again (tfps.Recovery), and holds nothing of it. Go on from the newest "
+    "checkpoint: discard what the others hold with ParameterServerStrategy(job={job!r}, "
+    "fresh=True), and call CheckpointManager.restore_latest() after compile. Or give this job "
+    "another name"
+)
 REMEDY = (
     "take what made the job, or discard it with ParameterServerStrategy(job={job!r}, fresh=True), "
     "or give this one another name"
@@ -153,10 +172,16 @@ class NamedJob:
     def __init__(self, runtime: Runtime, record: JobRecord, *, estate: Estate) -> None:
         self._runtime, self._record, self._estate = runtime, record, estate
         self._write = []
+        self._written = [""] * len(runtime.servers)
+        self._looked_s = 0.0
         for server in runtime.servers:
-            contents = server.contents
-            names = {RECORD, *contents.held}  # also what this chief never opens goes with the job
-            contents.add(NamedResource(contents.container, n, server.device) for n in names)
+            contents, written = server.contents, functools.partial(self._written_on, server.index)
+            # Also what this chief never opens goes with the job.
+            left = {*contents.held, *estate.others(server.index)}
+            left -= {resource.shared_name for resource in contents.records}
+            contents.add(NamedResource(contents.container, n, server.device) for n in left)
+            place = NamedResource(contents.container, RECORD, server.device)
+            contents.records[place] = VariableRecord(tf.TensorShape([]), tf.string, written)
             self._write.append(
                 server.control.function(self._trace_write, arguments=[tf.TensorSpec([], tf.string)])
             )
@@ -171,21 +196,71 @@ class NamedJob:
         layout = runtime.ticket_server.layout
         term = 1 + max(int(server.cells()[layout.TERM]) for server in runtime.servers)
         runtime.begin_term(term)
+        windows = [server.ledger.values().applied for server in runtime.servers]
+        runtime.closure_numbers.begin_after(newest_function(windows) + UNSEEN_FUNCTIONS)
         for server in runtime.servers:
             server.take_over(term)
-            for worker in range(runtime.workers):
+            for worker in range(runtime.max_workers):
                 server.evict(worker, term * TERM_INCARNATIONS)
             server.open_tickets(0)
         self.note()
+        self._looked_s = time.monotonic()
+
+    def refuse_if_replaced(self) -> None:
+        """Called before the chief touches a variable itself; asks a server now and then.
+
+        A chief that is taken for dead was stopped or cut off for longer than that.
+
+        Raises:
+            ChiefReplaced: the servers obey another one.
+        """
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        living = [server for server in self._runtime.servers if server.lost is None]
+        with contextlib.suppress(tf.errors.UnavailableError):  # who touches it finds that out
+            for server in living[:1]:
+                server.refuse_if_of_another_chief()
 
     def note(self) -> None:
-        """Write down where the variables lie, on each server that answers."""
+        """Write down where the variables lie, on each server that answers.
+
+        Nothing is written where the program trains with another optimizer than the job: then it is
+        refused as soon as it touches a variable.
+        """
+        self._refuse_another_optimizer()
+        if self._runtime.has_misfits:
+            return
         for index, server in enumerate(self._runtime.servers):
             held = self._estate.views(index).items()
             unopened = {name: view for name, view in held if name in server.contents.held}
             views = unopened | self._runtime.views_on(index)
+            known = {name for name, view in views.items()} | {view.slab for view in views.values()}
+            others = {
+                resource.shared_name
+                for resource, record in list(server.contents.records.items())
+                if record is not None or resource.shared_name in self._estate.others(index)
+            }.difference(known, BOOKS, [RECORD])
+            record = dataclasses.replace(self._record, views=views, others=tuple(sorted(others)))
+            self._written[index] = record.to_json()
             if server.lost is None:
-                self._write[index](dataclasses.replace(self._record, views=views).to_json())
+                self._write[index](self._written[index])
+
+    def _refuse_another_optimizer(self) -> None:
+        unopened, made = [], []
+        for index, server in enumerate(self._runtime.servers):
+            there = self._estate.views(index)
+            unopened += [view.variable for n, view in there.items() if n in server.contents.held]
+            views = self._runtime.views_on(index).items()
+            made += [view.variable for name, view in views if name not in there]
+        if self._estate.is_there:
+            misfits = replaced_optimizers(unopened=unopened, made=made)
+            self._runtime.servers[0].contents.misfits += misfits
+
+    def _written_on(self, server: int) -> tf.Tensor:
+        """What a server that was started anew has to have."""
+        return tf.constant(self._written[server])
 
     def _trace_write(self, text: tf.Tensor) -> list[tf.Tensor]:
         handle = _handle(self._runtime.container, RECORD, [], tf.string)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,9 @@ from tfps.recovery.recovery import Recovery
 from tfps.recovery.restarts import Restarts, check_restarts
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors
+from tfps.strategy.job_name import name_problem, room_problem
 from tfps.training.batch_callbacks import check_setting
 from tfps.transport.setting import wanted_transport
-
-_JOB = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +35,7 @@ class Arguments:
         connect_timeout_s: how long to wait for the other tasks.
         job: what the servers call what they hold for this strategy; None is a name of its own.
         fresh: discard what they hold below that name.
+        max_workers: for how many workers there is room.
     """
 
     spec: ClusterSpec
@@ -48,6 +47,7 @@ class Arguments:
     connect_timeout_s: float
     job: str | None
     fresh: bool
+    max_workers: int
 
 
 def check_arguments(  # noqa: PLR0913 - those of the strategy
@@ -63,6 +63,7 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
     recovery: Any,
     job: Any = None,
     fresh: Any = False,
+    max_workers: Any = None,
 ) -> Arguments:
     """Check the arguments of `ParameterServerStrategy`, which describes them.
 
@@ -89,6 +90,7 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
     spec = checked(_check_cluster, cluster_resolver)
     checked(check_recovery, recovery)
     workers = None if spec is None else spec.count("worker")
+    capacity = checked(lambda given: _check_room(given, workers=workers), max_workers)
     chosen = checked(lambda given: check_restarts(given, workers=workers), restarts)
     errors += environment_errors()
     if spec is not None:
@@ -109,6 +111,7 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
         connect_timeout_s=connect_timeout_s(),
         job=job,
         fresh=fresh,
+        max_workers=capacity,
     )
 
 
@@ -156,13 +159,17 @@ def _check_compression(compression: Any) -> None:
         )
 
 
+def _check_room(max_workers: Any, *, workers: int | None) -> int | None:
+    if problem := room_problem(max_workers, workers=workers):
+        raise ConfigError(f"max_workers: {problem}")
+    return workers if max_workers is None else int(max_workers)
+
+
 def _check_job(received: tuple[Any, Any]) -> None:
     job, fresh = received
     problems = []
-    if job is not None and not (isinstance(job, str) and _JOB.fullmatch(job)):
-        problems.append(
-            f"job: received {job!r}, expected a name of letters, digits, '_', '-' and '.', or None"
-        )
+    if problem := name_problem(job):
+        problems.append(f"job: {problem}")
     if not isinstance(fresh, bool):
         problems.append(f"fresh: received {fresh!r}, expected True or False")
     if problems:

@@ -9,8 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.connection import is_connected, is_initialized
-from tfps.bridge.function_registration import connect_begins
+from tfps.bridge.connection import is_initialized
 from tfps.bridge.server_start import server_start
 from tfps.cluster import ClusterSpec, inter_op_threads, prepare_process, wait_for_tasks
 from tfps.terminal import announce, root_logger_as_it_was
@@ -39,8 +38,6 @@ def chief_start(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iterat
     tf.get_logger()  # which is made at its first use, to suit the root logger
     with _own_server(spec, resolver), root_logger_as_it_was():
         wait_for_tasks(spec, timeout_s=timeout_s, report=logger.warning)
-        if not is_connected(servers):
-            connect_begins()
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfps.cluster import ClusterSpec
+from tfps.cluster import ClusterSpec, cluster_of_file
 from tfps.cluster.topology import Topology
 from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
 from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPlane
@@ -27,9 +27,10 @@ class ClusterConnections:
     def __init__(self, spec: ClusterSpec, *, resolver: Any) -> None:
         self._spec, self._resolver = spec, resolver
         self.topology = Topology.of_tasks(workers=spec.count("worker"), servers=spec.count("ps"))
-        self.processes: Mapping[Task, str] = {
+        self._addresses = {
             (kind, index): address for kind, index, address in spec.tasks("worker", "ps")
         }
+        self.processes: Mapping[Task, str] = self._addresses
 
     def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
         """Wait for the tasks, and let TensorFlow connect to them.
@@ -41,12 +42,24 @@ class ClusterConnections:
         with chief_start(self._spec, self._resolver, timeout_s=timeout_s):
             connect_tensorflow()
 
+    def resolve(self) -> ClusterSpec:
+        """The cluster as the file says that ``TFPS_CLUSTER_FILE`` names, else as the resolver says.
+
+        Raises:
+            ConfigError: what it says is no cluster, or the file cannot be read.
+        """
+        return cluster_of_file() or ClusterSpec.from_resolver(self._resolver)
+
+    def move(self, task: Task, address: str) -> None:
+        """Reach a task at another address from now on."""
+        self._addresses[task] = address
+
     def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
         """A session of TensorFlow's with one task."""
         kind, index = task
         devices = self.topology.workers if kind == "worker" else self.topology.servers
         return ControlPlane(
-            address=self.processes[task],
+            address=lambda: self.processes[task],
             device=devices[index],
             # Workers keep nothing that a call could ask for.
             to_any_incarnation=kind == "worker",

@@ -44,8 +44,9 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     by themselves; see `tfps.consistency.warm_up`.
 
     Tasks are probed from the first `schedule` on. What a hung worker was running is run by another
-    one as well, as if it had died; a hung parameter server makes `schedule`, `join` and `done`
-    raise `tf.errors.UnavailableError`.
+    one as well, as if it had died; each optimizer call of it counts once on every server all the
+    same. A hung parameter server makes `schedule`, `join` and `done` raise
+    `tf.errors.UnavailableError`.
 
     A strategy has one coordinator: asking again returns the same object, as in TensorFlow. Code
     that asks TensorFlow's class for the coordinator of a `tfps.ParameterServerStrategy` gets this

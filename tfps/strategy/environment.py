@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tfps.cluster import logical_cpus, timeout_from_environment
+from tfps.cluster import cluster_of_file, logical_cpus, timeout_from_environment
 from tfps.cluster.waiting import CONNECT_TIMEOUT_S
 from tfps.errors import ConfigError
 from tfps.recovery.liveness import ProbePolicy
@@ -31,6 +31,7 @@ READERS: tuple[Callable[[], Any], ...] = (
     encryption_from_environment,
     chunk_bytes_from_environment,
     logical_cpus,
+    cluster_of_file,
 )
 
 

@@ -32,6 +32,26 @@ class _Place(NamedTuple):
     device_of: Callable[[int], str]  # of each shard, asked in their order
 
 
+class CheckedScope:
+    """A strategy's scope, at whose end all variables are named that the job has in another shape.
+
+    Args:
+        scope: TensorFlow's.
+        runtime: of the job.
+    """
+
+    def __init__(self, scope: Any, *, runtime: Any) -> None:
+        self._scope, self._runtime = scope, runtime
+
+    def __enter__(self) -> Any:
+        return self._scope.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._scope.__exit__(kind, error, trace)
+        if error is None:
+            self._runtime.refuse_misfits()
+
+
 class Extended(private.ParameterServerStrategyExtended):
     """TensorFlow's own, except for Keras variables: those are named and placed by our policy.
 
@@ -43,6 +63,9 @@ class Extended(private.ParameterServerStrategyExtended):
     _tfps_register: Any = None
     _tfps_partitioning: Any = None
     _tfps_worker_devices: tuple[str, ...] = ()
+
+    def _scope(self, strategy: Any) -> Any:
+        return CheckedScope(super()._scope(strategy), runtime=self._tfps_runtime)
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
         self._tfps_runtime.refuse_if_closed()
@@ -100,7 +123,8 @@ class Extended(private.ParameterServerStrategyExtended):
             )
             natives = variable.variables
         for shard, native in enumerate(natives):
-            draw.fill(native, rule=place.rule, shard=shard)
+            if not native.was_there:
+                draw.fill(native, rule=place.rule, shard=shard)
         return variable
 
     def _place_of(

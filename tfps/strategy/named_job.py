@@ -35,6 +35,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
         "placement": arguments.placement,
         "transport": arguments.transport,
         "mode": arguments.consistency,
+        "max_workers": arguments.max_workers,
     }
     if not name:
         return Runtime(job=secrets.token_hex(6), **options), None
@@ -56,14 +57,21 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
     runtime = _OPEN[key] = Runtime(job=name, held=held, **options)
     job = NamedJob(runtime, record, estate=estate)
     job.begin()
-    runtime.on_layout = job.note
+    runtime.on_layout, runtime.fence = job.note, job.refuse_if_replaced
     return runtime, job
+
+
+def has_open_job() -> bool:
+    """Whether a named job of this process is on its servers."""
+    return any(not runtime.closed for runtime in list(_OPEN.values()))
 
 
 def _record(arguments: Arguments, spec: ClusterSpec) -> JobRecord:
     return JobRecord(
         chief=spec.address("chief", 0) if "chief" in spec.jobs else "",
-        workers=len(spec.jobs["worker"]),
+        workers=arguments.max_workers,
+        present=len(spec.jobs["worker"]),
         servers=len(spec.jobs["ps"]),
         consistency=str(arguments.consistency),
+        bound_steps=arguments.consistency.bound_steps,
     )

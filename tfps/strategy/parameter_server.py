@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from tfps.bridge.function_registration import (
 )
 from tfps.bridge.step_scope import outside_the_step
 from tfps.cluster import (
+    ClusterSpec,
     announce_at_exit,
     devices_of_workers,
 )
@@ -52,6 +52,7 @@ from tfps.strategy.primitives import Primitives, Tensor
 from tfps.strategy.recovering import Recovering
 from tfps.strategy.stats import Stats, take_stats
 from tfps.strategy.task_states import task_states
+from tfps.strategy.weak_method import weak_method
 from tfps.training.progress import ClusterProgbar
 from tfps.training.step_rate import StepRate
 from tfps.training.trainer import Trainer
@@ -87,6 +88,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         restarts: when the job ends for want of workers; `tfps.Restarts()` when None.
         job: names what the servers hold: the next chief of that name goes on with it, until
             `close`. ``fresh`` discards it first. None: ``TFPS_JOB_ID``, or one of this chief alone.
+        max_workers: for how many workers servers have room; those of the cluster when None. The
+            next chief of the job may have another number of workers, up to this one.
 
     Raises:
         ConfigError: arguments or a ``TF_CONFIG`` that cannot work; every mistake, at once.
@@ -122,6 +125,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         restarts: Restarts | None = None,
         job: str | None = None,
         fresh: bool = False,
+        max_workers: int | None = None,
     ) -> None:
         """Connect to the cluster; the class's documentation describes the arguments."""
         arguments = check_arguments(
@@ -136,17 +140,18 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             recovery=recovery,
             job=job,
             fresh=fresh,
+            max_workers=max_workers,
         )
         self.consistency = arguments.consistency
         self.batch_callbacks = arguments.batch_callbacks
-        self.cluster = spec = arguments.spec
+        self._spec = spec = arguments.spec
         probe_policy = ProbePolicy.from_environment()
         if cluster_resolver is None:
             cluster_resolver = spec.tf_resolver()
             announce_at_exit(spec)  # registered before `close`, so it runs after it
         servers = len(spec.jobs["ps"])
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        connections = connections_of(cluster_resolver, spec)
+        self._connections = connections = connections_of(cluster_resolver, spec)
         self._tfps_connect = functools.partial(
             connections.connect, timeout_s=arguments.connect_timeout_s
         )
@@ -164,7 +169,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         if warm_up_steps := arguments.consistency.warm_up_steps:
             self.runtime.warm_up = WarmUp(self.runtime, steps=warm_up_steps)
         self.runtime.function_tables.make_room()
-        self.runtime.on_access = _weak_method(self, "_drain_run")
+        self.runtime.on_access = weak_method(self, "_drain_run")
         self._extended.__class__ = Extended
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
         self._extended._tfps_worker_devices = names
@@ -173,9 +178,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._extended._tfps_partitioning = Partitioning(variable_partitioner, servers=servers)
         self._primitives = Primitives(
             self.runtime,
-            update_of=_weak_method(self, "_update_of"),
-            lay_out=_weak_method(self, "_updates_of"),
-            updates=_weak_method(self, "_known_updates"),
+            update_of=weak_method(self, "_update_of"),
+            lay_out=weak_method(self, "_updates_of"),
+            updates=weak_method(self, "_known_updates"),
         )
         self._extended._tfps_register = self._primitives.register
         keras_patches.install(Trainer())
@@ -202,7 +207,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def _connect_to_cluster(self, coordinator_name: str) -> None:
         """Called by TensorFlow's class once it has checked the cluster."""
-        self._num_workers, self._num_ps = self.cluster.count("worker"), self.cluster.count("ps")
+        self._num_workers, self._num_ps = self._spec.count("worker"), self._spec.count("ps")
         self._tfps_connect(functools.partial(super()._connect_to_cluster, coordinator_name))
 
     @property
@@ -222,6 +227,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._tfps_coordinator = coordinator
 
     @property
+    def cluster(self) -> ClusterSpec:
+        """Where each task is; a parameter server that was lost may be somewhere else since."""
+        return self.runtime.cluster
+
+    @property
     def plan(self) -> Plan:
         """Which variable lies on which server; prints as a table."""
         return self.runtime.plan
@@ -237,8 +247,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         uses them, or this strategy, raises `tfps.errors.StrategyClosed`. Leaving the ``with`` block
         of a `tfps.LocalCluster` closes the strategies that were made on it.
         """
-        self._drain_run()
-        self._end.close("strategy.close() was called")
+        reason = "strategy.close() was called"
+        if self._recovering is None or not self._recovering.servers.end(reason):
+            self._drain_run()
+        self._end.close(reason)
 
     def _drain_run(self) -> None:
         """Drain the workers of `fit`, so that every weight is of one version.
@@ -246,7 +258,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         Called before a weight is read or written, saved or predicted with; the next step of
         `fit` lets them go on.
         """
-        if self._active_run is not None and self._active_run.running:
+        if self._active_run is not None:
             self._active_run.drain()
 
     def _update_of(self, optimizer: Any) -> ServerUpdate:
@@ -377,6 +389,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     def _watch_tasks(self) -> None:
         """Work is handed out: probe the tasks from now on, until the strategy is closed."""
         self.runtime.refuse_if_closed()
+        self.runtime.refuse_misfits()
         WORK.begin()
         self.runtime.on_layout()
         coordinator = self.coordinator
@@ -385,14 +398,3 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     def _wait_for_hung_workers(self) -> None:
         """Wait for workers that hang; called before functions are traced for all of them."""
         self._guard.wait_for_silent_workers()
-
-
-def _weak_method(owner: Any, name: str) -> Any:
-    """A bound method that does not keep its owner from being collected."""
-    reference = weakref.ref(owner)
-
-    def call(*args: Any) -> Any:
-        target = reference()
-        return None if target is None else getattr(target, name)(*args)
-
-    return call

@@ -54,7 +54,7 @@ class Partitioning:
         Args:
             parameter: the variable.
             dtype: of it.
-            is_trained: whether Keras has made it to be trained.
+            is_trained: whether Keras has made it to be trained, whatever is frozen later.
 
         Raises:
             ConfigError: the partitioner asks for what cannot be.

@@ -24,6 +24,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import decode, encode
 from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.program import Program
+from tfps.runtime.server.admission import Anyone
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import column_of, payloads_of, requests, timed_exchange
 from tfps.runtime.worker.exchange_times import ExchangeTimes
@@ -68,6 +69,13 @@ class Descent:
         for name, native in {each.shared_name: each for each in (*natives, *slabs)}.items():
             if name in gradients and native.device == context.device:
                 native.assign_sub(gradients[name], read_value=False)
+
+
+class PrimitiveHalf(FunctionHalf):
+    """Takes each push that comes: nobody knows which of them are made once more."""
+
+    def admission(self, number: int) -> Anyone:
+        return Anyone()
 
 
 class Primitives:
@@ -260,8 +268,8 @@ class Primitives:
         if not isinstance(by, Descent):
             self._lay_out(program)
             self._forget_outdated()
-        servers = [
-            FunctionHalf(
+        servers: list[FunctionHalf] = [
+            PrimitiveHalf(
                 program,
                 runtime=self._runtime,
                 server=server,

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.checkpoint.manager import CheckpointManager
+from tfps.consistency.synchronous import Synchronous
 from tfps.errors import CheckpointError
 from tfps.recovery.guard import Guard
 from tfps.recovery.kept_tasks import KeptTasks, ask_for_servers
+from tfps.recovery.new_addresses import NewAddresses
 from tfps.recovery.recovery import Recovery
 from tfps.recovery.restoration import Restoration, Seen
+from tfps.recovery.round_restoration import RoundRestoration
 from tfps.recovery.server_loss import ServerLoss
 from tfps.recovery.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.training.recovery_checkpoints import RecoveryCheckpoints
+from tfps.training.recovery_checkpoints import RecoveryCheckpoints, RoundCheckpoints
+from tfps.training.round_points import RoundPoints
 from tfps.training.ticket_run import TicketRun
 
 
@@ -35,41 +42,113 @@ class Recovering:
         self._strategy = weakref.ref(strategy)
         self.recovery = recovery
         self._manager: CheckpointManager | None = None
+        # Where the runs of `fit` can go back to; None: the mode has no rounds that are repeated.
+        in_rounds = isinstance(strategy.consistency, Synchronous)
+        self.points = RoundPoints(strategy.runtime) if in_rounds else None
         if isinstance(recovery.checkpoints, CheckpointManager):
             self._adopt(recovery.checkpoints)
         runtime = strategy.runtime
+        self._runtime = runtime
         self._restoration = Restoration(
             runtime, checkpoints=lambda: self._manager, seen=self._seen, strangers=self._strangers
         )
+        self._rounds = RoundRestoration(runtime, write_totals=self._write_totals)
         # What outlives the strategy, until it is freed, keeps its model by no other way either.
         itself, job = weakref.ref(self), weakref.ref(runtime)
 
-        def restore(*servers: Any) -> ServerLoss:
+        def restore(*servers: Sequence[Server]) -> list[ServerLoss]:
             recovering = itself()
             if recovering is None:
                 raise CheckpointError("nothing refers to the strategy any more")
             return recovering._restore(*servers)
 
+        def fence() -> None:
+            if (recovering := itself()) is not None:
+                recovering._fence()
+
         self.servers = ServerReturn(
             runtime,
             deadline_s=guard.policy.deadline_s,
+            fence=fence,
             restore=restore,
             told=guard.server_is_back,
+            elsewhere=NewAddresses(
+                strategy._connections.resolve,
+                cluster=lambda: runtime.cluster,
+                deadline_s=guard.policy.deadline_s,
+            ),
             waits=recovery.on_lost_server == "wait",
         )
         guard.servers = self.servers
+        self._begun = 0  # closures, when the latest run had ended
         self._kept: KeptTasks | None = None
         if recovery.on_lost_server == "wait":
             tasks = runtime.processes.values()
             self._kept = ask_for_servers(tasks, unless=lambda: _is_over(job()))
 
-    def _restore(
-        self, server: Server, known: Sequence[Server], living: Sequence[Server]
-    ) -> ServerLoss:
-        loss = self._restoration.restore(server, known, living)
+    def _restore(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
+        losses = self._losses(anew, living)
         if self._kept is not None:
-            loss.into(self._kept.restarts)
-        return loss
+            for loss in losses:
+                loss.into(self._kept.restarts)
+        return losses
+
+    def _losses(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
+        points = self.points
+        if points is None or self._manager is None:
+            return self._restoration.restore_all(anew, living)
+        for server in anew:
+            self._restoration.refuse_strangers(server)
+        with points.lock:
+            if points.run is not None:
+                return self._rounds.go_back(points.run, manager=self._manager, anew=anew)
+            seen = self._seen()
+            cells = seen.cells.tolist() if seen is not None and seen.is_current else None
+            number = points.unchanged(living, seen=cells)
+            losses = self._restoration.restore_all(anew, living, checkpoint=number)
+            points.renew()
+            return losses
+
+    def _fence(self) -> None:
+        """Let nobody wait in a round of the servers that live for who waits for another one."""
+        run = None if self.points is None else self.points.run
+        workers = range(self._runtime.workers) if run is not None else ()
+        for worker in workers:
+            incarnation = self._runtime.latest_incarnation(worker)
+            if incarnation is not None:
+                with contextlib.suppress(tf.errors.OpError):  # one more may be lost: tried again
+                    self._runtime.evict(worker, incarnation, patience_s=0.0)
+
+    def _write_totals(self) -> None:
+        if (seen := self._seen()) is not None:
+            seen.write_totals()
+
+    def begin_run(self, run: TicketRun) -> None:
+        """A run is about to hand out its first tickets."""
+        if self.points is not None:
+            self.points.begin(run)
+
+    def end_run(self, run: TicketRun, *, is_whole: bool) -> None:
+        """A run was drained for good; unless it is whole, an error has ended it."""
+        if not is_whole:
+            self.abandon_run()
+            return
+        if self.points is not None:
+            self.points.end(run)
+        self._begun = self._closures_begun()
+
+    def abandon_run(self) -> None:
+        """A run has ended with an error."""
+        if self.points is not None:
+            self.points.abandon()
+        self._begun = self._closures_begun()
+
+    def _closures_begun(self) -> int:
+        strategy = self._strategy()
+        if strategy is None or strategy._cluster_coordinator is None:
+            return 0
+        begun: int = private.closure_queue(strategy._cluster_coordinator).begun
+        return begun
 
     @property
     def updates_lost(self) -> int:
@@ -89,6 +168,10 @@ class Recovering:
         ):
             self._adopt(CheckpointManager(model, checkpoints))
         assert self._manager is not None
+        if self.points is not None and self._manager.model is model:
+            saver = RoundCheckpoints(self._manager, every_steps=self.recovery.every_steps)
+            self.points.save_with(saver)
+            return [saver]
         if self.recovery.every_steps is None or self._manager.model is not model:
             return []
         return [RecoveryCheckpoints(self._manager, every_steps=self.recovery.every_steps)]
@@ -96,6 +179,8 @@ class Recovering:
     def _adopt(self, manager: CheckpointManager) -> None:
         self._manager = manager
         manager.outlives_servers = True
+        if self.points is not None:
+            self.points.adopt(manager)
 
     def _seen(self) -> Seen | None:
         """What the run at hand, or the last one, has read of the ticket server."""
@@ -107,15 +192,17 @@ class Recovering:
         while follower is not None:  # the runs that this one interrupts
             run, follower = follower.outer_run
             runs.append(run)
-        known = [run for run in runs if run is not None]
+        # The oldest first: what runs of one program have reported lies in one place.
+        known = sorted((run for run in runs if run is not None), key=lambda run: run.sampled_s)
         if not known:
             return None
 
         def write_totals() -> None:
-            for run in known:
+            for run in sorted(known, key=lambda run: run.sampled_s):  # of one program, the newest
                 run.write_totals()
 
-        return Seen(max(known, key=lambda run: run.sampled_s).cells, write_totals)
+        is_current = strategy._active_run is not None or self._begun == self._closures_begun()
+        return Seen(known[-1].cells, write_totals, is_current)
 
     def _strangers(self, device: str) -> list[str]:
         strategy = self._strategy()

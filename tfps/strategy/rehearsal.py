@@ -17,6 +17,7 @@ from tfps.runtime.program.program import is_seed
 class _Made(NamedTuple):
     variable: Any  # what Keras holds as the value
     reference: Any  # of the variable that it belongs to
+    may_be_trained: bool  # as it was made; a layer that is frozen leaves it at that
 
 
 class Rehearsal:
@@ -76,6 +77,7 @@ class Rehearsal:
                 follows=first if id(variable) in counts else None,
                 is_pulled=id(variable) in weights,
                 is_trained=id(variable) in trained,
+                is_frozen=made.may_be_trained and id(variable) in weights - trained,
             )
             for made in kept
             for variable in [by_value[id(made.variable)]]
@@ -94,5 +96,5 @@ class Rehearsal:
             variable._distribute_strategy = self._strategy
         else:
             variable = next_creator(**options)
-        self._made.append(_Made(variable, reference))
+        self._made.append(_Made(variable, reference, options.get("trainable") is not False))
         return variable

@@ -1,4 +1,4 @@
-"""`strategy.stats()`: what the servers have counted, as one frozen value."""
+"""`strategy.stats()`, and `stats()` of who is attached: what servers have counted, as a value."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Quantiles:
     p99: float | None
 
 
-@dataclass(frozen=True)
-class Stats:
-    """A snapshot of a job. What is not measured is None, never 0.
+@dataclass(frozen=True, kw_only=True)
+class JobStats:
+    """What the servers of a job have counted. What is not measured is None, never 0.
 
     Attributes:
         updates_applied: the smallest count of all servers; they are equal with drained workers.
@@ -35,10 +35,8 @@ class Stats:
             between active workers; the asynchronous mode has no gate, so the largest is None.
         worker_steps: completed training steps of each worker.
         worker_evaluation_steps: completed evaluation steps of each worker.
-        steps_per_s: training steps of each worker per second in the current or latest epoch of
-            `fit`, from the first step that was seen to the last; None before that.
         versions: of each server.
-        exchanges: joins and pushes answered, per server.
+        exchanges: joins, pulls, pushes and look-ups of rows answered, per server.
         bytes_pulled: parameter bytes sent to workers.
         bytes_pushed: gradient and state bytes received.
         pull_seconds: round trips to all servers that fetch parameters for training and bring
@@ -53,13 +51,6 @@ class Stats:
         update_seconds: of the optimizer on a server, for each update.
         wait_seconds: of a worker in `fit` for its next batch; scheduled functions get their batches
             themselves.
-        carriers: per server.
-        tasks: name -> "alive", "lost" or "rejoining".
-        incarnations: how many lives each worker has had: 1, and one more each time that it worked
-            again after it was lost.
-        fallback_steps: steps that took TensorFlow's own path.
-        updates_lost: updates that rows of servers lack which were lost and came back with a
-            checkpoint (`tfps.Recovery`).
     """
 
     updates_applied: int
@@ -69,7 +60,6 @@ class Stats:
     clock_gap_steps: tuple[int, int | None]
     worker_steps: tuple[int, ...]
     worker_evaluation_steps: tuple[int, ...]
-    steps_per_s: tuple[float, ...] | None
     versions: tuple[int, ...]
     exchanges: tuple[int, ...]
     bytes_pulled: int
@@ -78,6 +68,25 @@ class Stats:
     push_seconds: Quantiles
     update_seconds: Quantiles
     wait_seconds: Quantiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stats(JobStats):
+    """A snapshot of a job, with what its chief alone knows.
+
+    Attributes:
+        steps_per_s: training steps of each worker per second in the current or latest epoch of
+            `fit`, from the first step that was seen to the last; None before that.
+        carriers: per server.
+        tasks: name -> "alive", "lost" or "rejoining".
+        incarnations: how many lives each worker has had: 1, and one more each time that it worked
+            again after it was lost.
+        fallback_steps: steps that took TensorFlow's own path.
+        updates_lost: updates that rows of servers lack which were lost and came back with a
+            checkpoint (`tfps.Recovery`).
+    """
+
+    steps_per_s: tuple[float, ...] | None
     carriers: tuple[str, ...]
     tasks: dict[str, str]
     incarnations: tuple[int, ...]
@@ -88,27 +97,57 @@ class Stats:
 def take_stats(strategy: Any) -> Stats:
     """Ask every server once."""
     runtime = strategy.runtime
-    layout: LedgerLayout = runtime.ticket_server.layout
-    all_cells = runtime.cells()
-    tickets = all_cells[0]
-    workers = range(layout.workers)
-    versions = tuple(int(cells[layout.VERSION]) for cells in all_cells)
-    steps = tuple(int(tickets[layout.steps(worker)]) for worker in workers)
-    has_gate = strategy.consistency.bound_steps is not None
-    clocks = [int(tickets[layout.clock(worker)]) for worker in workers] if has_gate else steps
-    active = [clocks[worker] for worker in workers if tickets[layout.active(worker)]]
+    counted = job_stats(
+        runtime.ticket_server.layout,
+        runtime.cells(),
+        workers=runtime.workers,
+        has_bound=strategy.consistency.bound_steps is not None,
+    )
     return Stats(
+        **vars(counted),
+        steps_per_s=strategy.worker_rates(),
+        carriers=runtime.data_plane.carriers,
+        tasks=strategy.tasks,
+        incarnations=strategy._worker_lives(),
+        fallback_steps=runtime.fallback_steps,
+        updates_lost=0 if strategy._recovering is None else strategy._recovering.updates_lost,
+    )
+
+
+def job_stats(
+    layout: LedgerLayout,
+    all_cells: list[np.ndarray[Any, Any]],
+    *,
+    workers: int,
+    has_bound: bool,
+) -> JobStats:
+    """What ledgers say.
+
+    Args:
+        layout: of each ledger.
+        all_cells: of the servers, in their order.
+        workers: how many there are.
+        has_bound: the mode has one, so servers measure the gap at the gate.
+    """
+    tickets = all_cells[0]
+    places = range(workers)
+    versions = tuple(int(cells[layout.VERSION]) for cells in all_cells)
+    steps = tuple(int(tickets[layout.steps(worker)]) for worker in places)
+    clocks = [int(tickets[layout.clock(worker)]) for worker in places] if has_bound else steps
+    active = [clocks[worker] for worker in places if tickets[layout.active(worker)]]
+    return JobStats(
         updates_applied=min(versions),
         gradients_dropped=int(max(cells[layout.DROPPED] for cells in all_cells)),
         examples_seen=int(tickets[layout.EXAMPLES]),
         gradient_staleness_updates=_staleness(layout, tickets),
         clock_gap_steps=(
             max(active) - min(active) if active else 0,
-            int(max(cells[layout.LARGEST_GAP] for cells in all_cells)) if has_gate else None,
+            int(max(cells[layout.LARGEST_GAP] for cells in all_cells)) if has_bound else None,
         ),
         worker_steps=steps,
-        worker_evaluation_steps=tuple(int(tickets[layout.evaluation_steps(s)]) for s in workers),
-        steps_per_s=strategy.worker_rates(),
+        worker_evaluation_steps=tuple(
+            int(tickets[layout.evaluation_steps(worker)]) for worker in places
+        ),
         versions=versions,
         exchanges=tuple(int(cells[layout.EXCHANGES]) for cells in all_cells),
         bytes_pulled=sum(int(cells[layout.BYTES_SENT]) for cells in all_cells),
@@ -117,11 +156,6 @@ def take_stats(strategy: Any) -> Stats:
         push_seconds=_quantiles(layout, all_cells, PUSH),
         update_seconds=_quantiles(layout, all_cells, UPDATE),
         wait_seconds=_quantiles(layout, all_cells[:1], WAIT),
-        carriers=runtime.data_plane.carriers,
-        tasks=strategy.tasks,
-        incarnations=strategy._worker_lives(),
-        fallback_steps=runtime.fallback_steps,
-        updates_lost=0 if strategy._recovering is None else strategy._recovering.updates_lost,
     )
 
 

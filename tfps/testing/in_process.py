@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge.remote_value import fetch_without_a_cluster
 from tfps.bridge.server_function import server_function
+from tfps.cluster import ClusterSpec
 from tfps.cluster.topology import Topology
 from tfps.runtime.coordinator.connections import ControlLine, Task
 from tfps.runtime.coordinator.control_plane import (
@@ -19,12 +21,17 @@ from tfps.runtime.coordinator.control_plane import (
     ATTEMPT_TIMEOUT_S,
     CALL_TIMEOUT_S,
     NoSuchFunction,
+    brings_back,
+    line_closed,
     never,
     signature_of,
 )
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
 from tfps.transport.carrier import InProcessCarrier
+
+# How long a line waits before it repeats a call that TensorFlow has cancelled.
+RETRY_S = 0.01
 
 
 class InProcessConnections:
@@ -41,6 +48,13 @@ class InProcessConnections:
     def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
         """Nothing is elsewhere, so TensorFlow connects to nothing."""
         fetch_without_a_cluster()
+
+    def resolve(self) -> ClusterSpec | None:
+        """The devices of a process are nowhere else."""
+        return None
+
+    def move(self, task: Task, address: str) -> None:
+        """A device stays where it is."""
 
     def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
         """A line to a device."""
@@ -88,21 +102,28 @@ class DeviceLine:
                 return server_function(trace, device=self._device, signature=signature)
 
         def call(*values: Any, **_: float) -> list[np.ndarray[Any, Any]]:
-            if self.lost is not None:
+            if self.lost is not None and not brings_back():
                 raise tf.errors.UnavailableError(None, None, self.lost)
             with lock:
                 concrete = traced()
-            try:
-                with tf.init_scope(), tf.device(self._device):
-                    pairs = zip(values, signature, strict=True)
-                    outputs = concrete(*(tf.constant(value, spec.dtype) for value, spec in pairs))
-                    return [output.numpy() for output in outputs]
-            except ANSWERS:
-                raise
-            except tf.errors.OpError as error:  # as the line to a process has it
-                raise tf.errors.UnavailableError(
-                    None, None, f"{self._device} does not answer: {error.message}"
-                ) from error
+            deadline_s = time.monotonic() + CALL_TIMEOUT_S
+            while True:
+                try:
+                    with tf.init_scope(), tf.device(self._device):
+                        pairs = zip(values, signature, strict=True)
+                        inputs = [tf.constant(value, spec.dtype) for value, spec in pairs]
+                        return [output.numpy() for output in concrete(*inputs)]
+                except ANSWERS:
+                    raise
+                except tf.errors.OpError as error:  # as the line to a process has it
+                    # What one thread calls TensorFlow cancels with the closure of another one,
+                    # before it starts or while it waits for a mutex: nobody meant this call.
+                    meant = not isinstance(error, tf.errors.CancelledError)
+                    if meant or time.monotonic() > deadline_s:
+                        raise tf.errors.UnavailableError(
+                            None, None, f"{self._device} does not answer: {error.message}"
+                        ) from error
+                    time.sleep(RETRY_S)
 
         return call
 
@@ -117,5 +138,7 @@ class DeviceLine:
         """As long as this process runs."""
         return True
 
-    def close(self, *, answering: bool = True) -> None:
+    def close(
+        self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
+    ) -> None:
         """A line is nothing but a name."""

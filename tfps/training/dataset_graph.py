@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
+from tfps.bridge.traced_graph import operations_below
 from tfps.training.early_dataset import calls_python, graph_of, nodes_of
 
 AttrValue = tf.compat.v1.AttrValue
@@ -204,7 +204,7 @@ def make_operations_deterministic(graph: Any, number: tf.Tensor) -> set[str]:
     mine = set(map(id, own))
     return {
         operation.type
-        for operation in private.operations_below(graph)
+        for operation in operations_below(graph)
         if id(operation) not in mine and _is_left_to_chance(operation)
     }
 

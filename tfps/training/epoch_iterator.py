@@ -135,9 +135,12 @@ class TicketIterator(EpochIterator):
 
     def tf_sync(self) -> None:
         """Keras calls this when the epoch's loop ends, also early: nobody works on after it."""
+        self._end_of_epoch(is_whole=True)
+
+    def _end_of_epoch(self, *, is_whole: bool) -> None:
         follower = self._strategy._active_follower
         if follower is not None and follower.follows(self._request):
-            follower.end_of_epoch()
+            follower.end_of_epoch(is_whole=is_whole)
 
     def _interrupted_warning(self) -> None:
         """Not where the length could not be known: the advice to repeat the data would be wrong."""
@@ -147,10 +150,15 @@ class TicketIterator(EpochIterator):
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
         with super().catch_stop_iteration():
+            is_whole = False
             try:
                 yield
+                is_whole = True
+            except StopIteration:
+                is_whole = True
+                raise
             finally:
-                self.tf_sync()
+                self._end_of_epoch(is_whole=is_whole)
 
 
 def undistributed(x: Any) -> Any:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_function import server_function
+from tfps.bridge.traced_graph import graphs_of_dataset
 from tfps.errors import UnsupportedError
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.visit import BatchClaim
@@ -30,6 +31,8 @@ class BatchKeeper:
         period_steps: of a worker, for one ticket of the servers.
         until_seen: keep each batch until the chief has seen its ticket closed: the server that has
             the tickets may be lost, and the chief's look is what it goes on from.
+
+    Where all tickets from some number on may be handed out again, all batches from there on stay.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class BatchKeeper:
     ) -> None:
         self._batches, self._most_open = batches, 2 * period_steps
         self._until_seen = until_seen
+        self._held_from: int | None = None
         self._closed: collections.deque[int] = collections.deque()  # not seen by the chief
         self._passed = 0  # how many were closed before these
         self._next = 0
@@ -73,10 +77,18 @@ class BatchKeeper:
         """
         with self._lock:
             for number in (*self._owner, *self._closed):
-                self._kept.pop(number, None)
+                if self._held_from is None:
+                    self._kept.pop(number, None)
             self._pass_over()
             self._owner.clear()
             self._asked.clear()
+
+    def hold_from(self, number: int) -> None:
+        """From a number on, batches may be asked for again; those before are done with."""
+        with self._lock:
+            self._held_from = number
+            for done in [known for known in self._kept if known < number]:
+                del self._kept[done]
 
     @property
     def closed(self) -> int:
@@ -113,6 +125,8 @@ class BatchKeeper:
             closed = asked.popleft()
             if self._owner.get(closed) == worker:
                 self._owner.pop(closed, None)
+                if self._held_from is not None:
+                    return
                 if self._until_seen:
                     self._closed.append(closed)
                 else:
@@ -157,7 +171,7 @@ class Feeder:
 
     @property
     def input_graphs(self) -> list[Any]:
-        return private.graphs_of_dataset(self._dataset)
+        return graphs_of_dataset(self._dataset)
 
     @property
     def failure(self) -> Exception | None:
@@ -203,6 +217,11 @@ class Feeder:
 
     def examples(self, batch: Any) -> tf.Tensor:
         return count_examples(batch)
+
+    def hold_from(self, position: int) -> None:
+        """From a position of the run on, batches may be asked for again."""
+        if self.keeper is not None:
+            self.keeper.hold_from(self._first_number + position)
 
     def on_drained(self) -> None:
         """Forget the batches of all steps so far."""

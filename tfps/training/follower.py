@@ -27,6 +27,7 @@ from tfps.training.arrays import ResidentArrays
 from tfps.training.epoch_iterator import TicketRunRequest
 from tfps.training.one_batch import OneBatch
 from tfps.training.seeds import advance_seeds, seed_states
+from tfps.training.step_logs import step_logs
 from tfps.training.ticket_run import TicketRun
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class Follower:
             raise StopIteration  # an empty input is no mistake to Keras
         if request is not self._request:
             self._start(request)
+        elif self._run is None:
+            raise StopIteration  # the data ended within the call before
         run = self._run
         assert run is not None
         strategy = self._strategy
@@ -129,13 +132,19 @@ class Follower:
         """Whether the run at hand is the one that was asked for."""
         return request is not None and self._request is request
 
-    def end_of_epoch(self) -> None:
-        """Stop the run, wait for every worker, and take its exact results."""
+    def end_of_epoch(self, *, is_whole: bool = True) -> None:
+        """Stop the run, wait for every worker, and take its exact results.
+
+        Args:
+            is_whole: the loop has ended as it should; else an error has ended it.
+        """
         run, self._run = self._run, None
         if run is None:
             return
         try:
             run.drain()
+            if self._strategy._recovering is not None:
+                self._strategy._recovering.end_run(run, is_whole=is_whole)
         finally:
             self._leave()
             self._strategy._last_run = run
@@ -157,6 +166,8 @@ class Follower:
         """Nobody waits for this run any more; its workers stop at their next ticket."""
         self._run = self._request = None
         self._leave()
+        if self._strategy._recovering is not None:
+            self._strategy._recovering.abandon_run()
         with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
             if isinstance(error, KeyboardInterrupt):
                 run.give_up()
@@ -184,6 +195,8 @@ class Follower:
             request,
             tickets=None if tickets is None else tickets - self._warmed_up_steps,
         )
+        if self._strategy._recovering is not None:
+            self._strategy._recovering.begin_run(self._run)
 
     def _warms_up(self, request: TicketRunRequest) -> bool:
         """At the begin of a job, unless it goes on from a checkpoint."""
@@ -228,7 +241,8 @@ class Follower:
         else:
             copies = isinstance(request.source, ResidentArrays)
             begins = "copying the data to every worker" if copies else "starting the workers"
-            progress.show(self._warmed_up_steps + completed, begins if self._is_new else "")
+            note = begins if self._is_new else "" if self._run is None else self._run.repeats
+            progress.show(self._warmed_up_steps + completed, note)
 
     def _compiling(self) -> contextlib.AbstractContextManager[None]:
         """Let whoever watches see that a new step is being compiled."""
@@ -367,34 +381,10 @@ class Follower:
             variable._value.assign(value.astype(variable._dtype))
         if run.completed:
             self._logs.clear()
-            self._logs.update(self._read_logs(program, run))
-
-    def _read_logs(self, program: Program, run: TicketRun) -> dict[str, Any]:
-        """What the step's logs are for the whole run; other values are those of its last step."""
-        outputs, results = program.outputs, program.results
-        if not isinstance(outputs, dict) or results is None:
-            return dict(self._model.get_metrics_result())
-        if not self._results_known:
-            # Keras asks for them after the epoch, and what is new to TensorFlow then would wait for
-            # a worker that hangs by that time.
-            self._model.get_metrics_result()
-            self._results_known = True
-        with private.placed_on(self._strategy.runtime.topology.chief):
-            known = results.compute([v._value.read_value() for v in program.metrics])
-        reported = {id(spec) for spec in program.numeric_outputs}
-        values, offset = list[Any](), 0
-        for position, spec in enumerate(tf.nest.flatten(outputs)):
-            value = None
-            if id(spec) in reported:
-                size = int(np.prod(spec.shape))
-                value = run.outputs[offset : offset + size].reshape(spec.shape)
-                offset += size
-            values.append(known.get(position, value))
-        logs = dict(tf.nest.pack_sequence_as(outputs, values))
-        if results.others:
-            mine = self._model.get_metrics_result()
-            others = tf.nest.pack_sequence_as(
-                outputs, [position in results.others for position in range(len(values))]
-            )
-            logs.update({name: mine[name] for name in mine if others.get(name) is True})
-        return {name: value for name, value in logs.items() if value is not None}
+            if not self._results_known:
+                # Keras asks for them after the epoch, and what is new to TensorFlow then would wait
+                # for a worker that hangs by that time.
+                self._model.get_metrics_result()
+                self._results_known = True
+            chief = self._strategy.runtime.topology.chief
+            self._logs.update(step_logs(self._model, program, run.outputs, chief=chief))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Any
 
 from tfps.checkpoint.callback import Checkpoint
+from tfps.checkpoint.manager import CheckpointManager
 
 
 class RecoveryCheckpoints(Checkpoint):
@@ -12,3 +15,40 @@ class RecoveryCheckpoints(Checkpoint):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._look(lambda: self._save(logs))
+
+
+class RoundCheckpoints(Checkpoint):
+    """Saves also, and waits for it, where an epoch begins or ends: for `RoundPoints`.
+
+    Args:
+        manager: what saves.
+        every_steps: save after so many steps as well, in the background; None: do not.
+    """
+
+    def __init__(self, manager: CheckpointManager, *, every_steps: int | None) -> None:
+        super().__init__(manager, every_steps=every_steps or sys.maxsize)
+        self.is_active = True  # until the end of its `fit`
+        self._begun = 0  # the steps before the epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_begin(epoch, logs)
+        self._begun = self._steps
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.is_active = False
+        super().on_train_end(logs)
+
+    def keep(self, *, done_steps: int | None) -> None:
+        """Save what training has made now, unless an attempt has failed just before.
+
+        Args:
+            done_steps: of the epoch, if all of them are done; None: it goes on, or is to begin.
+        """
+        if self._attempts.may_save(now_s=time.monotonic()):
+            epoch, step = self._epoch, self._steps
+            if done_steps is not None:
+                epoch, step = epoch + 1, self._begun + done_steps
+            self._look(lambda: self._wait_for(epoch=epoch, step=step))
+
+    def _wait_for(self, *, epoch: int, step: int) -> None:
+        self._manager.save(epoch=epoch, step=step, background=False)

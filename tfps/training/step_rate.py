@@ -53,6 +53,11 @@ class StepRate:
             self._first = self._first or self._latest
 
     @property
+    def steps(self) -> int:
+        """How many steps the latest report has, since the epoch began."""
+        return self._latest.steps
+
+    @property
     def per_second(self) -> float | None:
         """The rate; None where it cannot be measured."""
         first, latest = self._first, self._latest

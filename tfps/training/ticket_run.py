@@ -15,6 +15,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import LOST_SERVER
 from tfps.consistency.ledger import Status
 from tfps.consistency.shard_book import ShardBook
+from tfps.errors import CheckpointError
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
@@ -22,6 +23,8 @@ from tfps.runtime.coordinator.worker_error import servers_error
 from tfps.runtime.worker.visit import closure_control
 from tfps.training.feeder import BatchKeeper, Feeder
 from tfps.training.invitations import Invitations
+from tfps.training.one_batch import OneBatch
+from tfps.training.run_progress import RunProgress
 from tfps.training.step_rate import StepRate
 
 logger = logging.getLogger(__name__)
@@ -35,7 +38,7 @@ SAMPLE_PERIOD_S = 0.05
 LONGEST_SAMPLE_PERIOD_S = 0.2
 
 
-class TicketRun:
+class TicketRun(RunProgress):
     """Workers take tickets of one program until none are left.
 
     Args:
@@ -65,30 +68,47 @@ class TicketRun:
             closure_control(0, 0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
         )
         server = runtime.ticket_server
-        self.cells, *_ = compiled.servers[0].report(reset=True)
-        self.first, self._starts = server.open_tickets(0), server.starts
+        cells, *_ = compiled.servers[0].report(reset=True)
+        first, self._starts = server.open_tickets(0), server.starts
         self._steps = UNLIMITED_TICKETS if tickets is None else tickets
-        self._end = self.first + self._periods(self._steps)
-        self._completed_before = int(self.cells[server.layout.COMPLETED])
+        super().__init__(
+            server.layout,
+            program=compiled.program,
+            cells=cells,
+            first=first,
+            end=first + self._periods(self._steps),
+        )
         self.sampled_s = time.monotonic()
         self.rate = StepRate(self.sampled_s)
-        self.completed = 0
+        self.resumed: Callable[[], None] = lambda: None  # called before it goes on after another
+        self._meanwhile: Callable[[int], None] = lambda _: None
         self.samples = 0
-        self.metrics = np.zeros([compiled.program.metric_items])
-        self.outputs = np.zeros([compiled.program.output_items])
-        self.running = False
         self._ended = False  # whether all closures had, when the latest sample was taken
-        self._limit = self.first
         self._failures = private.failure_handler(coordinator)
-        self._recalled = False
         self._interrupted = False
         self._invited = Invitations(runtime)
         self._visited: set[int] = set()  # slots that ran a closure to its end in this run
+
+    @property
+    def trains(self) -> bool:
+        """Whether its steps change variables."""
+        return self._compiled.program.trains
+
+    @property
+    def is_of_one_batch(self) -> bool:
+        """Whether it is the one step of `train_on_batch`."""
+        return isinstance(self._compiled.source, OneBatch)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether workers can draw the batch of a ticket once more."""
+        return not (self.is_of_one_batch or self._compiled.source.is_per_worker)
 
     def run_to(self, steps: int | None) -> None:
         """Let workers take tickets up to a number of steps of this run (None: all)."""
         if self._interrupted:
             self._resume()
+            self.resumed()
         limit = self._end if steps is None else min(self._end, self.first + self._periods(steps))
         is_new, self._limit = limit != self._limit, limit
         if not self.running:
@@ -129,6 +149,7 @@ class TicketRun:
         Raises:
             Exception: what a closure raised, from the coordinator.
         """
+        self._meanwhile = meanwhile
         while self.completed < steps:
             due_s = self.sampled_s + self._period_s(steps - self.completed)
             self._queue.wait_until_idle(max(0.0, due_s - time.monotonic()))
@@ -196,21 +217,26 @@ class TicketRun:
     def sample(self) -> None:
         """Read progress, metric totals and outputs from the ticket server."""
         server = self._runtime.ticket_server
-        keeper = self._keeper
+        keeper, layout = self._keeper, server.layout
         while True:
             starts, closed = server.starts, 0 if keeper is None else keeper.closed
+            went_back = self._went_back
             report = self._compiled.servers[0].report()
-            if (server.starts, server.lost) == (starts, None):
+            is_same = (server.starts, server.lost) == (starts, None)
+            if is_same and self.take_report(report, went_back=went_back):
                 break  # else it goes on from what was seen before
-        self.cells, self.metrics, self.outputs = report
         if keeper is not None:
             keeper.are_seen(closed)
         self.samples += 1
         self.sampled_s = time.monotonic()
-        layout = self._runtime.ticket_server.layout
-        self.completed = int(self.cells[layout.COMPLETED]) - self._completed_before
-        by_worker = [int(self.cells[layout.steps(worker)]) for worker in range(layout.workers)]
+        workers = range(self._runtime.workers)
+        by_worker = [int(self.cells[layout.steps(worker)]) for worker in workers]
         self.rate.count(self.completed, now_s=self.sampled_s, by_worker=by_worker)
+
+    def hold_from(self, position: int) -> None:
+        source: object = self._compiled.source
+        if isinstance(source, Feeder):
+            source.hold_from(position)
 
     @property
     def _keeper(self) -> BatchKeeper | None:
@@ -233,17 +259,37 @@ class TicketRun:
     def drain(self) -> None:
         """Hand out no more tickets and wait until every worker has left.
 
-        All weights are of one version then. A worker that hangs is not waited for once it was let
-        out on the servers.
+        All weights are of one version then, and no older than what anybody has heard of. A worker
+        that hangs is not waited for once it was let out on the servers.
+
+        Raises:
+            CheckpointError: steps had to be repeated, and the input did not have their batches.
         """
-        if self.running and not self._ended:
-            self._runtime.ticket_server.halt()
-            try:
-                self._coordinator.join()
-            finally:
-                self.running = self._recalled = False
-            self.sample()
-        self.running = self._recalled = False
+        self._failures.servers.settle()
+        while True:
+            if self.running and not self._ended:
+                self._runtime.ticket_server.halt()
+                try:
+                    self._coordinator.join()
+                finally:
+                    self.running = self._recalled = False
+                self.sample()
+            self.running = self._recalled = False
+            if not self.is_behind:
+                return
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Repeat the steps that somebody has heard of, and no others."""
+        self._limit = min(self._end, self.first + self._periods(self.known))
+        self._meanwhile(self.completed)
+        self._send_out()
+        if not self.wait_for(self.known, meanwhile=self._meanwhile):
+            raise CheckpointError(
+                f"{self.known} steps were done before a parameter server was lost, and the input "
+                f"had batches for {self.completed} when they were repeated; expected the same "
+                "batches again"
+            )
 
     def drain_for_another_run(self) -> None:
         """Drain for another run; the next `run_to` goes on where this one has stopped."""
@@ -270,7 +316,7 @@ class TicketRun:
     def give_up(self) -> None:
         """End the run for good; no worker need be there to begin what is left of it."""
         self._failures.servers.interrupt()
-        if self._runtime.ticket_server.lost is None:
+        if self._runtime.ticket_server.lost is None and not self._runtime.closed:
             self._runtime.ticket_server.halt()
         while not self._queue.wait(timeout=SAMPLE_PERIOD_S):
             self._queue.discard_queued()

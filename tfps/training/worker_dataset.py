@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.traced_graph import graphs_of_dataset
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.visit import BatchClaim
 from tfps.training.batch import numbered, restore_batch
@@ -78,7 +79,7 @@ class WorkerDataset:
 
     @property
     def input_graphs(self) -> list[Any]:
-        return private.graphs_of_dataset(self._identity)
+        return graphs_of_dataset(self._identity)
 
     def key(self) -> Any:
         return ("worker_dataset", str(self.batch_spec))

@@ -6,7 +6,7 @@ import functools
 import itertools
 import json
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,9 @@ from tfps.transport.message import REPLY_FIELDS, Kind, Reply, Request
 from tfps.transport.service import MAX_IDS, RECLAIMED_BYTES
 
 CONNECT_TIMEOUT_S = 10.0  # a server that listens answers within milliseconds
+# How long a worker that joins waits for an exchange that a cancelled closure of it has left behind:
+# servers answer within milliseconds, unless it waits for others there, which joining ends.
+LEFT_BEHIND_TIMEOUT_S = 1.0
 # Closures of a worker that failed; more than ever run at the same time.
 REMEMBERED_FAILURES = 64
 
@@ -82,6 +85,8 @@ class Links:
         self._busy: dict[Connection, tuple[int, int, int]] = {}
         self._last_failure = (0, "")  # job, text
         self._failed: OrderedDict[tuple[int, int, int], None] = OrderedDict()
+        self._under_way = Counter[tuple[int, int, int]]()  # exchanges of each sender
+        self._has_ended = threading.Condition(self._lock)
         self._moved: dict[Endpoint, Endpoint] = {}  # of servers that were started anew
         self._peers = functools.lru_cache(maxsize=8)(
             lambda text: Peers.from_json(text.decode())  # parsed once, not per step
@@ -122,7 +127,44 @@ class Links:
         sender = _sender(requests[0][0].tolist())
         if sender in self._failed:
             return [part for least, _, _ in each for part in _lost(least)]
-        asked = list(zip(servers.tolist(), requests, each, strict=True))
+        self._begin(sender, joins=requests[0][0][Request.KIND] == Kind.JOIN)
+        try:
+            return self._exchange(known, sender, servers.tolist(), requests, each)
+        finally:
+            self._end(sender)
+
+    def _begin(self, sender: tuple[int, int, int], *, joins: bool) -> None:
+        """An exchange begins.
+
+        TensorFlow ends a cancelled closure before an exchange of it has ended. Where the same
+        worker joined meanwhile, the first server might refuse its push and the second take it.
+        """
+
+        def is_alone() -> bool:
+            earlier = {other for other in self._under_way if other[:2] == sender[:2]}
+            return earlier <= {sender, (*sender[:2], NO_INCARNATION)}
+
+        with self._lock:
+            if joins:
+                self._has_ended.wait_for(is_alone, timeout=LEFT_BEHIND_TIMEOUT_S)
+            self._under_way[sender] += 1
+
+    def _end(self, sender: tuple[int, int, int]) -> None:
+        with self._lock:
+            self._under_way[sender] -= 1
+            if not self._under_way[sender]:
+                del self._under_way[sender]
+                self._has_ended.notify_all()
+
+    def _exchange(
+        self,
+        known: Peers,
+        sender: tuple[int, int, int],
+        servers: list[int],
+        requests: list[Any],
+        each: list[list[int]],
+    ) -> list[np.ndarray]:
+        asked = list(zip(servers, requests, each, strict=True))
         sent = [self._send(known, server, request) for server, request, _ in asked]
         if any(max(least, rows) >= RECLAIMED_BYTES for least, rows, _ in each):
             release_arrays()

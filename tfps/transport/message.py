@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 
-# Raised when the meaning of a header field changes; a server refuses another version.
-PROTOCOL = 6
+# Raised when the meaning of a header field, or of ids, changes; a server refuses another version.
+PROTOCOL = 7
 # In the place of a worker's index, where the coordinator asks on its own behalf.
 COORDINATOR = -1
 
@@ -33,7 +33,7 @@ class Request(enum.IntEnum):
     KIND = 3
     WORKER = 4  # index of the worker
     INCARNATION = 5  # grows with every start of a worker's closure; fences out the dead
-    TICKET = 6
+    TICKET = 6  # of a scheduled function: which push it is, see `consistency.applied_window`
     CALL = 7  # which of the step's optimizer calls, 0 for the first
     BASE_VERSION = 8  # of this server, that the gradient was computed from; its round if there are
     ACKED_TICKET = 9  # the previous ticket, now known to be done on all servers

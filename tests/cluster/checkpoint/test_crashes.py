@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
+import tfps
+from tests.cluster.checkpoint.counting_model import counting_model, updates_of
 from tests.cluster.checkpoint.crashing_job import UNAVAILABLE
 from tfps.checkpoint.commit import Folder
 from tfps.testing import Command, watch_leftovers
@@ -17,21 +19,13 @@ pytestmark = pytest.mark.timeout(280)
 
 ROOT = Path(__file__).resolve().parents[3]
 STATUS = {"ps": UNAVAILABLE, "worker": 0, "chief": -signal.SIGKILL}
-ALONE = """
-import sys, tfps
-from tests.cluster.checkpoint.counting_model import counting_model, updates_of
-model = counting_model()
-manifest = tfps.CheckpointManager(model, sys.argv[1]).restore_latest()
-assert updates_of(model) == manifest.counters.versions[0]
-print("restored", manifest.number)
-"""
 
 
-@pytest.mark.quick("a server*")
+@pytest.mark.quick("a server")
 @pytest.mark.parametrize(
     ("seed", "victims"),
     [
-        pytest.param(0, ["ps", "chief"], id="a server and the chief"),
+        pytest.param(0, ["ps"], id="a server"),
         *(pytest.param(seed, list(STATUS), id=f"seed {seed}") for seed in range(10)),
     ],
 )
@@ -41,7 +35,8 @@ def test_the_last_committed_checkpoint_restores(
     """One job after the other in the same folder, each on a cluster of its own.
 
     Each goes on from what the one before has left, and is ended in its turn: by the loss of a
-    parameter server, not at all by that of a worker, and by that of the chief.
+    parameter server, not at all by that of a worker, and by that of the chief. In the end this
+    process restores.
     """
     folder = Folder(tmp_path / "checkpoints")
     last = "nothing"
@@ -59,6 +54,10 @@ def test_the_last_committed_checkpoint_restores(
             assert f"killing {victim}" in job.output
             assert f"restored {last}\n" in job.output, job.describe()
         last = str(folder.numbers()[-1])
-    with Command([sys.executable, "-c", ALONE, str(folder.path)], deadline_s=60, folder=ROOT) as c:
-        assert c.wait() == 0, c.describe()
-        assert re.search(rf"^restored {last}$", c.output, re.M)
+    with tf.device("CPU:0"):
+        model = counting_model()
+        manifest = tfps.CheckpointManager(model, folder.path).restore_latest()
+        assert manifest is not None
+        assert str(manifest.number) == last
+        assert manifest.counters is not None
+        assert updates_of(model) == manifest.counters.versions[0]

@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfps
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tests.cluster.kill_worker import KillWorker
-from tests.unit.numbers.modes.small_network import BATCH, examples, network
+from tests.unit.numbers.modes.small_network import examples, network
+from tests.unit.numbers.modes.two_workers import assert_weights_are_averaged
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
 
-LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
 PERIOD = 4
 
 
@@ -61,40 +59,11 @@ def pair(cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster(workers=2, ps=2)
 
 
-@pytest.mark.quick("4")
+# Numbers alone: one process has them in tests/unit/numbers/modes/test_two_workers.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("period", [1, PERIOD])
 def test_workers_that_meet_average_what_they_have(pair: LocalCluster, period: int) -> None:
-    """By plain SGD, which keeps nothing: who of two workers takes which period does not matter."""
-    rounds = 20
-    x, y = examples(2 * period * rounds * BATCH)
-    strategy = tfps.ParameterServerStrategy(
-        pair.cluster_resolver,
-        placement="round_robin",
-        consistency=tfps.LocalSteps(period, synchronous=True),
-    )
-    with strategy.scope():
-        model = network(keras.optimizers.SGD(0.2))
-    before = model.get_weights()
-    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
-    after, stats = model.get_weights(), strategy.stats()
-    iterations = int(model.optimizer.iterations)
-    strategy.close()
-    with tf.device(LOCAL):
-        worker, expected = network(keras.optimizers.SGD(0.2)), before
-        for at in range(0, len(x), 2 * period * BATCH):
-            results = []
-            for begin in (at, at + period * BATCH):
-                worker.set_weights(expected)
-                for first_row in range(begin, begin + period * BATCH, BATCH):
-                    rows = slice(first_row, first_row + BATCH)
-                    worker.train_on_batch(x[rows], y[rows])
-                results.append(worker.get_weights())
-            expected = [(a + b) / 2 for a, b in zip(*results, strict=True)]
-    for weight, other, first in zip(after, expected, before, strict=True):
-        assert np.linalg.norm(weight - other) <= 5e-6 * np.linalg.norm(other - first)
-    assert stats.versions == (rounds, rounds)
-    assert iterations == rounds * period
-    assert stats.worker_steps == (rounds * period, rounds * period)
+    assert_weights_are_averaged(pair, period=period)
 
 
 @pytest.mark.conformance

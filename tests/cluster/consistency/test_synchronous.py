@@ -17,6 +17,7 @@ from tests.cluster.consistency.slow_input import slow_input
 from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
 from tests.cluster.suspend_worker import SuspendWorker
+from tests.unit.numbers.modes.two_workers import assert_gradients_are_averaged
 from tfps.errors import ConfigError
 from tfps.launch import LocalCluster
 
@@ -105,33 +106,10 @@ def test_backup_workers_are_not_waited_for(cluster: Callable[..., LocalCluster])
     strategy.close()
 
 
+# Numbers alone: one process has them in tests/unit/numbers/modes/test_two_workers.py.
+@pytest.mark.slow
 def test_two_workers_are_the_mean_of_two_gradients(cluster: Callable[..., LocalCluster]) -> None:
-    rounds = 400
-    x, y = _examples(2 * BATCH * rounds)
-    _, before, after, stats = _fit(
-        cluster(workers=2, ps=2), lambda: _network(keras.optimizers.SGD(0.1)), x, y
-    )
-    with tf.device(LOCAL):
-        reference = _network(keras.optimizers.SGD(0.1))
-        reference.set_weights(before)
-
-        variables = reference.trainable_variables
-
-        @tf.function
-        def gradients(x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
-            with tf.GradientTape() as tape:
-                loss = reference.compute_loss(y=y, y_pred=reference(x))
-            return tape.gradient(loss, variables)
-
-        batches = [slice(i, i + BATCH) for i in range(0, len(x), BATCH)]
-        for first, second in zip(batches[::2], batches[1::2], strict=True):
-            pairs = zip(gradients(x[first], y[first]), gradients(x[second], y[second]), strict=True)
-            reference.optimizer.apply([(a + b) / 2 for a, b in pairs], variables)
-    for weight, expected in zip(after, reference.get_weights(), strict=True):
-        np.testing.assert_array_equal(weight, expected)
-    assert stats.versions == (rounds, rounds)
-    assert stats.worker_steps == (rounds, rounds)
-    assert stats.gradient_staleness_updates == {0: 2 * rounds}
+    assert_gradients_are_averaged(cluster(workers=2, ps=2), rounds=400)
 
 
 @pytest.mark.slow

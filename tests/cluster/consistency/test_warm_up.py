@@ -9,83 +9,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfps
-from tests.unit.numbers.modes.small_network import BATCH, examples, network
+from tests.unit.numbers.modes.small_network import BATCH, network
+from tests.unit.numbers.modes.two_workers import (
+    WARM_UP_STEPS,
+    WORKERS,
+    assert_all_go_on_from_the_mean,
+)
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
 
-LOCAL = "/job:chief/replica:0/task:0/device:CPU:0"
-STEPS = 6
-WORKERS = 2
 
-
+# Numbers alone: one process has them in tests/unit/numbers/modes/test_two_workers.py.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "rounds"),
     [
-        (tfps.Synchronous(warm_up_steps=STEPS), 6),
-        pytest.param(tfps.BoundedStaleness(2, warm_up_steps=STEPS), 0, marks=pytest.mark.slow),
-        pytest.param(tfps.LocalSteps(3, warm_up_steps=STEPS), 0, marks=pytest.mark.slow),
+        (tfps.Synchronous(warm_up_steps=WARM_UP_STEPS), 6),
+        (tfps.BoundedStaleness(2, warm_up_steps=WARM_UP_STEPS), 0),
+        (tfps.LocalSteps(3, warm_up_steps=WARM_UP_STEPS), 0),
     ],
     ids=["synchronous", "bounded_staleness", "local_steps"],
 )
 def test_all_go_on_from_the_mean(
     cluster: Callable[..., LocalCluster], mode: Any, rounds: int
 ) -> None:
-    """With an optimizer that is new, as the momentum shows where two workers then meet."""
-    warm, drained = WORKERS * STEPS * BATCH, WORKERS * rounds * BATCH
-    x, y = examples(warm + drained)
-    make = functools.partial(keras.optimizers.SGD, 0.1, momentum=0.9)
-    strategy = tfps.ParameterServerStrategy(
-        cluster(workers=WORKERS, ps=2).cluster_resolver,
-        placement="round_robin",
-        consistency=mode,
-        batch_callbacks="sampled",
-    )
-    with strategy.scope():
-        model = network(make())
-    before = model.get_weights()
-    counts = []
-    history = model.fit(
-        x,
-        y,
-        batch_size=BATCH,
-        shuffle=False,
-        verbose=0,
-        callbacks=[
-            keras.callbacks.LambdaCallback(
-                on_train_batch_end=lambda batch, logs: counts.append(logs["loss"])
-            )
-        ],
-    )
-    after, stats = model.get_weights(), strategy.stats()
-    iterations = int(model.optimizer.iterations)
-    strategy.close()
-    assert stats.worker_steps[0] + stats.worker_steps[1] == len(x) // BATCH
-    assert min(stats.worker_steps) >= STEPS
-    assert len(counts) == len(x) // BATCH
-    assert np.isfinite(history.history["loss"][0])
-    with tf.device(LOCAL):
-        alone, results = network(make()), []
-        for begin in range(0, warm, STEPS * BATCH):
-            rows = slice(begin, begin + STEPS * BATCH)
-            alone.compile(make(), alone.loss)
-            alone.set_weights(before)
-            alone.fit(x[rows], y[rows], batch_size=BATCH, shuffle=False, verbose=0)
-            results.append(alone.get_weights())
-        mean = [sum(weights) / WORKERS for weights in zip(*results, strict=True)]
-        alone.compile(make(), alone.loss)
-        alone.set_weights(mean)
-        if rounds:
-            alone.fit(x[warm:], y[warm:], batch_size=WORKERS * BATCH, shuffle=False, verbose=0)
-    for weight, expected, first in zip(after, alone.get_weights(), before, strict=True):
-        assert np.linalg.norm(weight - expected) <= 1e-5 * np.linalg.norm(expected - first)
-    assert iterations == rounds
+    assert_all_go_on_from_the_mean(cluster(workers=WORKERS, ps=2), mode, rounds=rounds)
 
 
 def _counting(path: str, number: tf.Tensor) -> tf.Tensor:

@@ -75,6 +75,7 @@ USES: dict[str, Callable[[Left], Any]] = {
         lambda: tf.data.Dataset.range(1)
     ),
     "other": lambda left: left.other.pull(),
+    "line": lambda left: left.strategy.runtime.ticket_server.cells(),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import sys
@@ -12,88 +13,119 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.launch.counting_chief import STEPS
 from tfps.launch import LocalCluster
 from tfps.launch.environment import task_environment
 from tfps.testing import Command
-
-pytestmark = pytest.mark.timeout(240)
+from tfps.transport.setting import TRANSPORT_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]
-# All numbers of the model, slots included, are the number of its updates.
-CHIEF = """
-import sys
-import keras, numpy as np
-import tfps
-from tests.cluster.checkpoint.counting_model import counting_model, updates_of
-
-strategy = tfps.ParameterServerStrategy(job="counting")
-with strategy.scope():
-    model = counting_model()
-model.optimizer.build(model.trainable_variables)
-found = strategy.stats()
-print("found", updates_of(model), "of", found.updates_applied, flush=True)
-
-
-class Say(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        print("update", strategy.stats().updates_applied, flush=True)
-
-
-epochs = int(sys.argv[1])
-model.fit(np.zeros([20, 1]), np.zeros([20, 1]), batch_size=1, epochs=epochs, verbose=0,
-          callbacks=[Say()] if epochs > 9 else [])
-print("ended", updates_of(model), "of", strategy.stats().updates_applied, flush=True)
-"""
+AGAIN = 2  # epochs of the chief that ends
 
 
 class Chiefs:
     """Start one chief after the other on the tasks of a cluster.
 
     Args:
-        script: of all.
-        environment: of all.
+        local: has the tasks.
+        arguments: of all chiefs: the mode, and what trains.
+        transport: of all.
     """
 
-    def __init__(self, script: Path, environment: dict[str, str]) -> None:
-        self._script, self._environment = script, environment
+    def __init__(self, local: LocalCluster, *arguments: str, transport: str) -> None:
+        self._arguments = arguments
+        self._environment = {
+            **os.environ,
+            **task_environment(local.spec, "chief", 0),
+            TRANSPORT_VARIABLE: transport,
+        }
 
-    def _start(self, *arguments: str) -> Command:
-        command = [sys.executable, str(self._script), *arguments]
-        return Command(command, deadline_s=90, environment=self._environment, folder=ROOT)
+    def _start(self, rounds: int) -> Command:
+        chief = [sys.executable, "-m", "tests.cluster.launch.counting_chief"]
+        command = [*chief, *self._arguments, str(rounds)]
+        return Command(command, deadline_s=120, environment=self._environment, folder=ROOT)
 
-    def killed(self) -> str:
-        """One that is killed in the middle of `fit`; answers what it has said."""
-        with self._start("100000") as chief:
-            while chief.output.count("update ") < 5:
+    def killed(self, *, updates: int = 5, later_s: float = 0.0) -> str:
+        """One that is killed when it has seen some updates; answers what it has said."""
+        with self._start(100_000) as chief:
+            while chief.output.count("update ") < updates:
                 assert chief.process.poll() is None, chief.describe()
                 time.sleep(0.05)
+            time.sleep(later_s)
             os.kill(chief.process.pid, signal.SIGKILL)
             assert chief.wait() == -signal.SIGKILL
             return chief.output
 
-    def ended(self, *arguments: str) -> str:
+    def ended(self) -> str:
         """One that ends by itself; answers what it has said."""
-        with self._start(*arguments) as chief:
+        with self._start(AGAIN) as chief:
             assert chief.wait() == 0, chief.describe()
             return chief.output
 
 
-def _numbers(word: str, output: str) -> tuple[int, int]:
-    found = re.search(rf"^{word} (\d+) of (\d+)$", output, re.M)
+def _numbers(word: str, output: str) -> list[int]:
+    """By server."""
+    found = re.search(rf"^{word} ([\d ]+)$", output, re.M)
     assert found is not None, output
-    return int(found[1]), int(found[2])
+    return [int(number) for number in found[1].split()]
 
 
-def test_the_next_chief_goes_on(cluster: Callable[..., LocalCluster], tmp_path: Path) -> None:
+def _seen(output: str) -> int:
+    return max(int(number) for number in re.findall(r"^update (\d+)$", output, re.M))
+
+
+@pytest.mark.timeout(280)
+def test_the_next_chief_goes_on(cluster: Callable[..., LocalCluster]) -> None:
     """Weights, slots, iterations and counts agree, and are at least what the dead one has seen."""
-    local, script = cluster(workers=2, ps=1), tmp_path / "chief.py"
-    script.write_text(CHIEF)
-    chief = task_environment(local.spec, "chief", 0)
-    chiefs = Chiefs(script, {**os.environ, **chief, "PYTHONPATH": str(ROOT)})
+    chiefs = Chiefs(cluster(workers=2, ps=1), "asynchronous", "fit", transport="auto")
     first = chiefs.killed()
-    assert _numbers("found", first) == (0, 0)
-    seen = max(int(number) for number in re.findall(r"^update (\d+)$", first, re.M))
-    second = chiefs.ended("2")
-    found, counted = _numbers("found", second)
-    assert found == counted >= seen
-    assert _numbers("ended", second) == (found + 40, found + 40)
+    assert _numbers("found", first) == [0]
+    second = chiefs.ended()
+    (found,) = _numbers("found", second)
+    assert found >= _seen(first)
+    assert _numbers("ended", second) == [found + AGAIN * STEPS]
+
+
+VARIANTS = [
+    ("asynchronous", "fit", "grpc", 1),
+    ("asynchronous", "functions", "auto", 1),
+    ("bounded", "fit", "auto", 1),
+    ("bounded", "functions", "grpc", 1),
+    ("synchronous", "fit", "auto", 2),
+    ("synchronous", "fit", "grpc", 2),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("mode", "what", "transport", "contributions"), VARIANTS)
+def test_on_several_servers(mode: str, what: str, transport: str, contributions: int) -> None:
+    """Each is atomic by itself; of a last push one may have its part and another not."""
+    with LocalCluster(workers=2, ps=2) as local:
+        chiefs = Chiefs(local, mode, what, transport=transport)
+        first = chiefs.killed(updates=5, later_s=0.2)
+        second = chiefs.ended()
+    found = _numbers("found", second)
+    assert min(found) >= _seen(first)
+    more = AGAIN * STEPS // contributions
+    assert _numbers("ended", second) == [count + more for count in found]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("mode", "what"), [("asynchronous", "fit"), ("bounded", "functions")])
+def test_at_random_moments(mode: str, what: str) -> None:
+    """Ten chiefs of one job, each of which finds what the one before has left, and adds to it."""
+    moments = random.Random(0)
+    with LocalCluster(workers=2, ps=2) as local:
+        chiefs = Chiefs(local, mode, what, transport="auto")
+        seen = 0
+        for _ in range(10):
+            updates, later_s = moments.randint(1, 30), moments.uniform(0.0, 0.3)
+            output = chiefs.killed(updates=updates, later_s=later_s)
+            assert min(_numbers("found", output)) >= seen
+            seen = _seen(output)
+        last = chiefs.ended()
+    found = _numbers("found", last)
+    assert min(found) >= seen
+    assert _numbers("ended", last) == [count + AGAIN * STEPS for count in found]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.project import pages
 from tests.plugin import NO_ENTRY_POINTS, PLUGIN
 
 pytest_plugins = ["pytester"]
@@ -73,6 +74,12 @@ def test_the_end():
 
 
 def test_a_projects_own_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the pages as well, which pass."""
+    of_pages = pages.runnable("pytest")
+    assert len(of_pages) > 1
+    for number, block in enumerate(of_pages):
+        # Before those with a cluster: the first one is of one process.
+        (pytester.path / f"test_before_{number}.py").write_text(block.text)
     for name, value in NO_ENTRY_POINTS.items():
         monkeypatch.setenv(name, value)
     pytester.makeconftest(CONFTEST)
@@ -80,7 +87,7 @@ def test_a_projects_own_tests(pytester: pytest.Pytester, monkeypatch: pytest.Mon
     folder = pytester.mkdir("kept")
     result = pytester.runpytest_subprocess(*PLUGIN, f"--basetemp={folder}", timeout=180)
     # The failed test has left a process behind, which is an error of its own.
-    result.assert_outcomes(passed=3, failed=1, errors=1)
+    result.assert_outcomes(passed=3 + len(of_pages), failed=1, errors=1)
     shown = result.stdout.str()
     error, _, failure = shown.partition("= FAILURES =")
     assert re.search(r"1 s after the end there still is Leftovers\(.*sleep\(59\)", error)

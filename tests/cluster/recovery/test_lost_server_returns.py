@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -9,57 +10,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfps
-from tests.cluster.counting import UnitGradients, numbered
+from tests.cluster.counting import numbered
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tests.cluster.many_calls import ManyCalls
+from tests.cluster.recovery.kill_server import KILL_AFTER, KillForGood, KillServer, TracedUnits
 from tfps.launch import LocalCluster
 
-EPOCHS, SAVE_EVERY, KILL_AFTER = 2, 100, 250
+EPOCHS, SAVE_EVERY = 2, 100
 
 pytestmark = pytest.mark.timeout(240)
 
 
-class TracedUnits(UnitGradients):
-    """Counts how often it is traced as well."""
-
-    traces = 0
-
-    def call(self, inputs: Any) -> Any:
-        type(self).traces += 1
-        return super().call(inputs)
-
-
-class KillServer(EpochsOfOneVisit):
-    """Kills a server, once; whoever keeps the tasks starts it again."""
-
-    def __init__(self, job: CountingJob, index: int) -> None:
-        super().__init__(job)
-        self.index = index
-        self.traces: int | None = None
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch >= KILL_AFTER and self.traces is None:
-            self.traces = TracedUnits.traces
-            os.kill(self.job.cluster.pid("ps", self.index), signal.SIGKILL)
-
-
-class KillForGood(KillServer):
-    """Lets nobody start the server again."""
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch >= KILL_AFTER and self.traces is None:
-            self.traces = TracedUnits.traces
-            self.job.cluster.kill("ps", self.index)
-
-
 @pytest.fixture(autouse=True)
-def _alive(tasks: Callable[..., LocalCluster]) -> Iterator[None]:
+def _alive(request: pytest.FixtureRequest, tasks: Callable[..., LocalCluster]) -> Iterator[None]:
     yield
+    if "fresh" in request.fixturenames:
+        return
     cluster = tasks(workers=2, ps=2)
     for index in range(2):
         if cluster.status("ps", index) is not None:
@@ -84,14 +55,16 @@ def _counting(
     )
 
 
-@pytest.mark.parametrize("mode", ["asynchronous", pytest.param("bounded", marks=pytest.mark.slow)])
+@pytest.mark.quick("hands out tickets-asynchronous")
+@pytest.mark.parametrize("mode", ["asynchronous", "bounded"])
 @pytest.mark.parametrize("index", [0, 1], ids=["hands out tickets", "another"])
 def test_fit_goes_on(
     index: int, mode: str, tasks: Callable[..., LocalCluster], folder: Path
 ) -> None:
     consistency = {"asynchronous": None, "bounded": tfps.BoundedStaleness(2)}[mode]
     job = _counting(tasks(workers=2, ps=2), folder, consistency=consistency)
-    killer = KillServer(job, index)
+    # Not in the first epoch: metrics are those of this one, not of the one before.
+    killer = KillServer(job, index, epoch=EPOCHS - 1)
     job.fit(killer, epochs=EPOCHS)
     steps = EPOCHS * job.epoch_steps
     stats = job.strategy.stats()
@@ -111,6 +84,164 @@ def test_fit_goes_on(
     told = job.cluster.keeper.restarts[-1]
     assert told.startswith(f"ps {index} (SIGKILL, back at update ")
     assert told.endswith(f"{stats.updates_lost} updates lost on its rows)")
+    job.strategy.close()
+
+
+class LookAtWeights(KillServer):
+    """Reads and writes every weight, first right after the kill."""
+
+    looks = 5
+
+    def __init__(self, job: CountingJob, index: int) -> None:
+        super().__init__(job, index)
+        self.lacks: set[int] = set()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_end(batch)
+        if self.traces is None or not self.looks:
+            return
+        self.looks -= 1
+        weights = self.job.model.trainable_variables
+        places = [weight._value.device for weight in weights]
+        lost = self.job.strategy.runtime.topology.servers[self.index]
+        values = dict(zip(places, (int(weight.numpy()) for weight in weights), strict=True))
+        iterations = int(self.job.model.optimizer.iterations)
+        for weight in weights:
+            weight.assign(values[weight._value.device])
+            weight._value.assign_add(0.0 * weight._value)
+        self.lacks.add(iterations - values[lost])
+        assert {value for place, value in values.items() if place != lost} == {iterations}
+
+
+# How an access is repeated needs no cluster: see tests/unit/recovery/test_server_return.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_callback_that_looks_at_weights_waits_for_the_server(
+    index: int, tasks: Callable[..., LocalCluster], folder: Path
+) -> None:
+    job = _counting(tasks(workers=2, ps=2), folder)
+    look = LookAtWeights(job, index)
+    job.fit(look, epochs=1)
+    assert look.traces is not None
+    # No look has found what was made again and not filled yet.
+    assert look.lacks == {job.strategy.stats().updates_lost}
+    job.strategy.close()
+
+
+class SeenLine(EpochsOfOneVisit):
+    """Notes what the progress line says beside numbers, and which steps hooks are called for."""
+
+    def __init__(self, job: CountingJob) -> None:
+        super().__init__(job)
+        self.notes: set[str] = set()
+        self.steps: list[int] = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.job.strategy._progress = self
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.steps.append(-1)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.steps.append(batch)
+
+    kind, target = "train", None
+
+    def show(self, current: int, note: str = "") -> None:
+        self.notes.add(note)
+
+    @contextlib.contextmanager
+    def during(self, note: str) -> Iterator[None]:
+        yield
+
+
+@pytest.fixture
+def fresh() -> Iterator[LocalCluster]:
+    """One whose servers have not spent any of their budget of restarts on other tests."""
+    with LocalCluster(workers=2, ps=2, environment={"TFPS_LOGICAL_CPUS": "1"}) as cluster:
+        yield cluster
+
+
+def _repeat(cluster: LocalCluster, folder: Path, *, index: int, mode: tfps.Synchronous) -> None:
+    """Nothing is lost: all servers go back to a checkpoint, and no hook hears of it."""
+    job = _counting(cluster, folder, consistency=mode)
+    killer, line = KillServer(job, index), SeenLine(job)
+    job.fit(killer, line, epochs=1)
+    steps, stats = job.epoch_steps, job.strategy.stats()
+    assert killer.traces == TracedUnits.traces
+    assert killer.wrong_epochs == {}
+    assert line.steps == [-1, *range(steps)]
+    assert (stats.examples_seen, sum(stats.worker_steps)) == (job.examples, steps)
+    assert set(job.updates()) == {stats.updates_applied}
+    if mode == tfps.Synchronous():
+        assert steps // 2 <= stats.updates_applied < steps  # a save may cut a round in two
+    assert stats.updates_lost == 0
+    told = job.cluster.keeper.restarts[-1]
+    assert told.startswith(f"ps {index} (SIGKILL, all servers back at update ")
+    repeated = told.rpartition(": ")[2].removesuffix(" are repeated)")
+    # None are where the kill came just after a checkpoint.
+    assert (f"repeating {repeated}" in line.notes) == (repeated != "0 steps")
+    job.strategy.close()
+
+
+def test_rounds_are_repeated(tasks: Callable[..., LocalCluster], folder: Path) -> None:
+    _repeat(tasks(workers=2, ps=2), folder, index=0, mode=tfps.Synchronous())
+
+
+ROUNDS = {
+    "another": (1, tfps.Synchronous(), "auto"),
+    "with a backup worker": (0, tfps.Synchronous(backup_workers=1), "auto"),
+    "with adaptive batches": (1, tfps.Synchronous(adaptive_batches=2), "auto"),
+    "by grpc": (0, tfps.Synchronous(), "grpc"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("index", "mode", "transport"), ROUNDS.values(), ids=ROUNDS)
+def test_rounds_of_other_kinds(
+    index: int,
+    mode: tfps.Synchronous,
+    transport: str,
+    fresh: LocalCluster,
+    folder: Path,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if transport != "auto":
+            patch.setenv("TFPS_TRANSPORT", transport)
+        _repeat(fresh, folder, index=index, mode=mode)
+
+
+class KillAtRandom(SeenLine):
+    """Kills a random server at some random steps, also while another one is brought back."""
+
+    def __init__(self, job: CountingJob, seed: int) -> None:
+        super().__init__(job)
+        random = np.random.default_rng(seed)
+        steps = random.integers(1, job.epoch_steps - 1, size=3)
+        self.kills = {int(step): int(random.integers(2)) for step in steps}
+        self.killed = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_end(batch, logs)
+        index = self.kills.get(batch)
+        if index is not None and self.job.cluster.status("ps", index) is None:
+            os.kill(self.job.cluster.pid("ps", index), signal.SIGKILL)
+            self.killed += 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_are_repeated_at_any_moment(seed: int, fresh: LocalCluster, folder: Path) -> None:
+    job = _counting(fresh, folder, consistency=tfps.Synchronous())
+    killer = KillAtRandom(job, seed)
+    job.fit(killer, epochs=1)
+    stats = job.strategy.stats()
+    assert killer.killed
+    assert killer.wrong_epochs == {}
+    assert killer.steps == [-1, *range(job.epoch_steps)]
+    assert (stats.examples_seen, sum(stats.worker_steps)) == (job.examples, job.epoch_steps)
+    assert set(job.updates()) == {stats.updates_applied}
+    assert stats.updates_lost == 0
     job.strategy.close()
 
 
@@ -139,51 +270,54 @@ def test_the_job_may_rather_stop(tasks: Callable[..., LocalCluster], folder: Pat
     strategy.close()
 
 
-@pytest.mark.skipif(
-    os.environ.get("TFPS_TRANSPORT") == "grpc",
-    reason="the new server may not know a component function, for a cause that is not known",
-)
-def test_scheduled_functions_go_on(tasks: Callable[..., LocalCluster], folder: Path) -> None:
-    cluster = tasks(workers=2, ps=2)
-    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, placement="round_robin")
-    coordinator = tfps.ClusterCoordinator(strategy)
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((4,)), UnitGradients()])
-        optimizer = keras.optimizers.SGD(-1.0)
-        model.compile(optimizer)
-    manager = tfps.CheckpointManager(model, folder)
+def _functions_go_on(cluster: LocalCluster, folder: Path, *, mode: Any = None) -> None:
+    """A server is lost, then a worker: those that lived have each optimizer call once."""
+    strategy = tfps.ParameterServerStrategy(
+        cluster.cluster_resolver, placement="round_robin", consistency=mode
+    )
+    loop = ManyCalls(strategy)
+    manager = tfps.CheckpointManager(loop.model, folder)
     strategy.recovery = tfps.Recovery(checkpoints=manager)
-    x = tf.constant(numbered(4)[0])
-    traces = 0
-
-    @tf.function
-    def step() -> None:
-        nonlocal traces
-        traces += 1
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(x))
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-
-    def run(steps: int) -> None:
-        for _ in range(steps):
-            coordinator.schedule(step)
-
-    run(20)
-    coordinator.join()
+    loop.schedule(4)
+    loop.coordinator.join()
     manager.save(background=False)
-    known = traces
-    run(200)
+    traces = loop.traces
+    loop.schedule(60)
+    loop.wait_for(loop.calls * 12)
     cluster.kill("ps", 1)
     cluster.restart("ps", 1)
-    run(20)
-    coordinator.join()
-    stats = strategy.stats()
-    assert traces == known
-    # A function that was under way runs again, and promises to run at least once.
-    assert 240 <= stats.updates_applied <= 242
-    weights = sorted(int(np.asarray(weight)) for weight in model.get_weights())
-    assert weights[1] - weights[0] == stats.updates_lost
+    loop.schedule(10)
+    loop.coordinator.join()
+    assert loop.traces == traces
+    _count_once(loop)
+    loop.schedule(60)
+    loop.wait_for(loop.expected - loop.calls * 48)
+    os.kill(cluster.pid("worker", 1), signal.SIGKILL)  # who keeps the tasks starts it again
+    loop.coordinator.join()
+    _count_once(loop)
     strategy.close()
+
+
+def _count_once(loop: ManyCalls) -> None:
+    stats, values = loop.strategy.stats(), loop.values()
+    lived, came_back = loop.strategy.runtime.topology.servers
+    assert stats.versions == (loop.expected, loop.expected)
+    assert loop.iterations() == loop.expected
+    assert values[lived] == loop.expected
+    assert values[came_back] == loop.expected - stats.updates_lost
+
+
+def test_scheduled_functions_go_on(tasks: Callable[..., LocalCluster], folder: Path) -> None:
+    _functions_go_on(tasks(workers=2, ps=2), folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [tfps.Asynchronous(), tfps.BoundedStaleness(2)], ids=str)
+def test_scheduled_functions_go_on_by_grpc(
+    mode: Any, fresh: LocalCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFPS_TRANSPORT", "grpc")
+    _functions_go_on(fresh, folder, mode=mode)
 
 
 def test_batches_of_the_chief_are_kept(tasks: Callable[..., LocalCluster], folder: Path) -> None:

@@ -20,8 +20,10 @@ from tfps.launch import LocalCluster
 pytestmark = pytest.mark.timeout(240)
 
 
+# One process has both in tests/unit/numbers/shards/test_row_updates.py, and a cluster rows that
+# travel in test_rows.py beside this.
+@pytest.mark.slow
 @pytest.mark.conformance
-@pytest.mark.quick("hash-adam")
 @pytest.mark.parametrize(("name", "optimizer"), [("hash", "adam"), (None, "scaled")])
 def test_only_rows_that_came_are_updated(
     name: str | None, optimizer: str, cluster: Callable[..., LocalCluster], carrier: str

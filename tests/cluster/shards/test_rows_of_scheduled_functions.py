@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.conformance
-@pytest.mark.quick("asynchronous*", "bounded*")
+@pytest.mark.quick("asynchronous*")
 @pytest.mark.parametrize(
     ("mode", "name", "optimizer", "calls"),
     [

@@ -117,7 +117,7 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "seeds", [range(2), pytest.param(range(2, 52), marks=pytest.mark.slow)], ids=["2", "50"]
+    "seeds", [range(1), pytest.param(range(1, 51), marks=pytest.mark.slow)], ids=["1", "50"]
 )
 def test_updates_are_atomic(job: CountingJob, seeds: range) -> None:
     before, torn_before = job.updates(), torn_pushes(job)

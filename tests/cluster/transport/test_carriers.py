@@ -12,6 +12,7 @@ import tfps
 from tfps.bridge.server_function import server_function
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit
+from tfps.consistency.applied_window import cell_of_ticket
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.launch import LocalCluster
 from tfps.runtime.coordinator.server_contents import ServedPlan, ServerContents
@@ -49,7 +50,7 @@ class EchoServer:
 
     def _answer(self, header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
         server_ledger, ticket = self.ledger, header[Request.TICKET]
-        key, cell = decide.key_of(ticket, 0), server_ledger.window_cell(ticket)
+        key, cell = decide.key_of(ticket, 0), cell_of_ticket(ticket)
         with server_ledger.locked():
             ledger, applied = server_ledger.open(), server_ledger.applied_key(cell)
             decide.enter(ledger, worker=header[Request.WORKER], incarnation=1)

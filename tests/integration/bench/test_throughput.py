@@ -8,11 +8,10 @@ import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
 
-pytest.importorskip("tf_keras", reason="TensorFlow's own strategy needs tf_keras: tfps[bench]")
-
 
 @pytest.mark.slow
 def test_quick_writes_every_row_and_the_comparison(tmp_path: Path) -> None:
+    pytest.importorskip("tf_keras", reason="TensorFlow's own strategy needs tf_keras: tfps[bench]")
     only = ("--model", "mlp", "--workers", "1", "--epoch-seconds", "0.1")
     content, printed = run_benchmark("throughput", *only, output=tmp_path, timeout_s=270)
     measured = {(case["row"], case["steps_per_execution"]) for case in content["cases"]}

@@ -22,7 +22,7 @@ from tests.integration.project import pages
 from tests.integration.project.pages import ROOT
 from tfps import errors, pytest_plugin
 from tfps.bridge import keras_patches
-from tfps.config import JobConfig
+from tfps.config import parse
 from tfps.strategy.stats import Stats
 
 FOLDER = "docs/reference"
@@ -83,13 +83,31 @@ def _leaves(values: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, 
             yield f"{parent}{name}", value
 
 
-def test_each_key_of_a_job_file_is_in_the_table_with_its_default() -> None:
-    defaults = dict(_leaves(JobConfig().model_dump(mode="json")))
-    shown = {
+def _defaults_shown(part: str) -> dict[str, Any]:
+    rows = (row.strip("| ").split(" | ") for row in re.findall(r"^\| `.*", part, re.M))
+    shown = {row[0].strip("` "): row[1].strip() for row in rows}
+    return {
         key: None if default == "none" else json.loads(default.strip("`"))
-        for key, (default, _) in _rows("job-file").items()
+        for key, default in shown.items()
+        if not default.startswith("as ")
     }
-    assert shown == defaults
+
+
+def test_each_key_of_a_job_file_is_in_the_table_with_its_default() -> None:
+    page = pages.text_of(f"{FOLDER}/job-file.md")
+    first, second = page.split("## Keys of the recommender")
+    defaults = dict(_leaves(parse({}).model_dump(mode="json")))
+    assert _defaults_shown(first) == defaults
+    others = dict(_leaves(parse({"example": "recommender"}).model_dump(mode="json")))
+    assert "| `data.table_rows` | as Criteo's, 20,000,000 in all |" in second
+    assert sum(others.pop("data.table_rows")) == 20_000_000
+    own = {
+        key: value
+        for key, value in others.items()
+        if key.startswith(("model.", "data.")) or value != defaults[key]
+    }
+    own.pop("example", None)
+    assert _defaults_shown(second) == own
 
 
 def test_each_field_of_stats_is_in_the_table_with_a_unit() -> None:

@@ -97,7 +97,7 @@ def test_the_default_job_is_found_in_an_empty_folder(installed: Path, run: Run) 
 
 def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) -> None:
     program = (
-        "import sys, tfps.job.bundle as b; print(*map(b.config_path, sys.argv[1:]), sep='\\n')"
+        "import sys, tfps.config.bundle as b; print(*map(b.config_path, sys.argv[1:]), sep='\\n')"
     )
     name = "fashion_mnist_sync"
     found = run([installed / "python", "-c", program, name, f"{name}.toml", f"configs/{name}.toml"])

@@ -66,7 +66,9 @@ def test_a_good_script(script: Path) -> None:
 def _temporary(folder: Path) -> dict[str, str | None]:
     """Return an environment with a folder for temporary files, which is made."""
     (folder / "temporary").mkdir()
-    return {**ALONE, "TMPDIR": str(folder / "temporary")}
+    # TensorFlow imports code that it generates there, whose bytecode would stay.
+    bytecode = {"PYTHONDONTWRITEBYTECODE": "1"}
+    return {**ALONE, **bytecode, "TMPDIR": str(folder / "temporary")}
 
 
 def test_a_failing_script(script: Path) -> None:

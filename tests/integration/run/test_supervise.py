@@ -64,6 +64,52 @@ def test_the_exit_status_says_whether_a_task_is_started_again(
     assert names[-1] == "job_ended"
 
 
+# Goes on from the newest checkpoint, and tells where.
+RESUMES = """
+import os
+import keras, numpy as np, tfps
+
+here = os.path.dirname(__file__)
+strategy = tfps.ParameterServerStrategy()
+with strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+manager = tfps.CheckpointManager(model, os.path.join(here, "saved"))
+last = manager.restore_latest()
+print("begins at", last.epoch if last else 0, flush=True)
+
+class Watch(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        model.stop_training = last is not None
+        print("saved", manager.latest is not None, flush=True)
+
+callbacks = [tfps.callbacks.Checkpoint(manager), Watch()]
+model.fit(np.ones([640, 4]), np.ones([640, 1]), batch_size=4, epochs=10_000, verbose=0,
+          initial_epoch=last.epoch if last else 0, callbacks=callbacks)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_job_that_lost_a_server_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(RESUMES)
+    job = [sys.executable, "-m", "tfps", "run", "--workers", "1", "train.py"]
+    with Command(
+        [*SUPERVISE, "--", *job], deadline_s=250, environment=ALONE, folder=tmp_path
+    ) as command:
+        command.wait_for("begins at 0(?s:.*)saved True")
+        for task in command.children():
+            if task.name() == "ps 0":
+                task.send_signal(signal.SIGKILL)
+        assert command.wait() == 0, command.describe()
+        said, told = command.errors, command.output
+    assert "another start of the script goes on from " in said
+    assert "command 0 ended with status 75 and is started again in 250 ms (restart 1 of 3)" in said
+    begins = [int(line.split()[-1]) for line in told.splitlines() if "begins at" in line]
+    assert len(begins) == 2
+    assert begins[1] > 0
+
+
 def test_a_signal_is_passed_on_and_nothing_started_again() -> None:
     code = (
         "import signal, sys, time\n"

@@ -83,10 +83,20 @@ def scenarios(case: Mapping[str, Any]) -> Any:
     return {"scenarios": dict.fromkeys(case["trainings"], run), "details": {}}
 
 
+def faults(case: Mapping[str, Any]) -> Any:
+    if case["what"] in ("with", "without"):
+        return answer(sample(100))
+    if case["what"] == "worker":
+        return {"pause_s": 0.2, "trains_s": 2.0}
+    moments = {"detected_s": 0.5, "connected_s": 1.5, "restored_s": 3.0, "first_step_s": 4.0}
+    return moments if case["what"] == "server" else {**moments, "first_step_s": 20.0}
+
+
 ANSWERS: dict[str, Answer] = {
     "batch": pair,
     "checkpoint": saves,
     "consistency": scenarios,
+    "recovery": faults,
     "rows": epoch,
     "scaling": epoch,
     "staleness": trainings,

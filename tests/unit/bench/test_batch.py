@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.bench.outputs import answer, outputs, sample
+from tfps.bench.accuracy import NEVER_S
 from tfps.bench.batch import Batch
 from tfps.bench.batch_choice import Pair, choose
-from tfps.bench.goal import NEVER_S
-from tfps.bench.report import Spread
-from tfps.bench.results import Results
+from tfps.bench.results import Results, Spread
 
 SPREADS = st.lists(st.one_of(st.floats(0.1, 20.0), st.just(NEVER_S)), min_size=1, max_size=5).map(
     Spread.of

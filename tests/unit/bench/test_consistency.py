@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from tests.unit.bench.outputs import outputs
-from tfps.bench.case import Case
+from tfps.bench.accuracy import NEVER_S, ends_s, goal_s, goal_text
 from tfps.bench.consistency import Consistency, add
-from tfps.bench.delay import Delay
-from tfps.bench.goal import NEVER_S, ends_s, goal_s
 from tfps.bench.mode_comparison import comparisons, examples_per_s, gain, rate
 from tfps.bench.modes import ALL_MODES, FREE_WORKERS, LOCAL_MODES, SCENARIOS
-from tfps.bench.results import Results
+from tfps.bench.results import Case, Results
+from tfps.bench.slow_input import Delay
 
 
 def run(
@@ -118,6 +117,8 @@ def test_who_does_not_arrive_is_later_than_who_does(results: Results) -> None:
     plain = case(results, "constant", "synchronous")
     assert set(goal_s(plain).values()) == {NEVER_S}
     assert set(ends_s(plain).values()) == {10.0}
+    assert goal_text(plain) == "> 10"
+    assert goal_text(case(results, "constant", "backup")) == "6.00"
     other = Results()
     add(other, "backup", 1, answer(constant=run(18)))
     add(other, "asynchronous", 1, answer(constant=run(44)))

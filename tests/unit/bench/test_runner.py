@@ -13,9 +13,7 @@ from click.testing import CliRunner
 from rich.table import Table
 
 from tests.unit.bench.outputs import answer, sample
-from tfps.bench.case import Case
-from tfps.bench.report import Bar
-from tfps.bench.results import Results
+from tfps.bench.results import Bar, Case, Results
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers
 from tfps.bench.settings import option
 from tfps.bench.table import case_table, spread_text

@@ -7,10 +7,18 @@ import keras
 import pytest
 
 from tests.unit.bench.outputs import outputs
-from tfps.bench.contest import COMPARE, TUNE, best_rate, gain, helpers
 from tfps.bench.contestants import BASES, CONTESTANTS
 from tfps.bench.results import Results
-from tfps.bench.staleness import TUNING_SEED, Staleness
+from tfps.bench.staleness import (
+    COMPARE,
+    TUNE,
+    TUNING_SEED,
+    Staleness,
+    best_rate,
+    by_base,
+    gain,
+    helpers,
+)
 
 
 def add(results: Results, phase: str, *trainings: dict[str, Any]) -> None:
@@ -65,7 +73,7 @@ def test_no_learning_rate_is_chosen_for_a_seed_that_is_compared() -> None:
 
 def test_a_quick_run_tries_the_middle_of_the_grid() -> None:
     quick = Staleness().quick()
-    assert quick.bases == ["sgd"]
+    assert list(by_base(quick.contestants)) == ["sgd"]
     assert quick.rates_of("sgd") == BASES["sgd"].rates[2:4]
     assert Staleness().rates_of("sgd") == BASES["sgd"].rates
     assert (quick.turns, Staleness().turns) == (2, 8)

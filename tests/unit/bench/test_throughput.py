@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.unit.bench.outputs import outputs, turn_of_row
-from tfps.bench.case import Case
-from tfps.bench.results import Results
+from tfps.bench.results import Case, Results
 from tfps.bench.runner import run
-from tfps.bench.throughput import Throughput
-from tfps.bench.throughput_cases import memory_mib, of_shape, ratio
+from tfps.bench.throughput import Throughput, by_shape, memory_mib, ratio
 from tfps.bench.throughput_shapes import SHAPES, Shape
 from tfps.bench.workload import EPOCH_STEPS, split
 from tfps.errors import ConfigError
@@ -40,7 +38,7 @@ def results() -> Results:
 
 
 def cases(results: Results) -> dict[tuple[str, int], Case]:
-    return {(case["row"], case["steps_per_execution"]): case for case in of_shape(results, MLP)}
+    return {(case["row"], case["steps_per_execution"]): case for case in by_shape(results)[MLP]}
 
 
 def test_turns_of_a_row_are_samples_of_one_case(results: Results) -> None:
@@ -96,7 +94,7 @@ def test_the_largest_task_has_the_memory(results: Results) -> None:
     answer = turn_of_row({"50": 10.0})
     answer["lengths"]["50"]["memory_mib"] = {"chief": 700.0}
     Throughput().add(results, SHAPES[1], "single_fit", answer)
-    (alone,) = of_shape(results, SHAPES[1])
+    (alone,) = by_shape(results)[SHAPES[1]]
     assert memory_mib(alone) == 700.0
 
 

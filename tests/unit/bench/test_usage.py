@@ -7,7 +7,16 @@ import time
 
 import pytest
 
-from tfps.bench.usage import EpochClock, Sample
+from tfps.bench.usage import EpochClock, Sample, peak_of
+
+PEAK_PROGRAM = """
+import os
+from tfps.bench.usage import peak_mib
+before = peak_mib(os.getpid())
+block = bytes(range(256)) * (64 * 2**12)
+del block
+print(before, peak_mib(os.getpid()))
+"""
 
 
 def test_a_sample_gives_rates() -> None:
@@ -51,3 +60,16 @@ def _cpu_s(process: int) -> float:
     with open(f"/proc/{process}/stat") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_the_peak_stays_when_memory_is_given_back() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PEAK_PROGRAM], capture_output=True, text=True, check=True, timeout=60
+    )
+    before, after = map(float, ran.stdout.split())
+    assert 60 < after - before < 70
+
+
+def test_a_system_without_the_count_is_named() -> None:
+    with pytest.raises(ValueError, match="a line with VmHWM, received 'Name: python'"):
+        peak_of("Name: python")

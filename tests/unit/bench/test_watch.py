@@ -27,7 +27,7 @@ def make_watch(now_s: list[float], **options: float) -> Watch:
         return SimpleNamespace(worker_steps=(steps, steps))
 
     watch = Watch(
-        SimpleNamespace(stats=stats),
+        strategy=SimpleNamespace(stats=stats),
         clock=EpochClock([]),
         accuracy=lambda: now_s[0] / 1000,
         **{"train_s": 2.0, "look_every_s": 0.75, **options},

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tfps.bench.workload import Images
+from tfps.bench.images import Images
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.bridge import function_registration as registration
-from tfps.bridge.tensorflow_private import Context
+from tfps.bridge.tensorflow_private import Context, current_context
 
 LET_GO_AFTER_S = 0.2
 
@@ -95,28 +95,29 @@ def test_the_wait_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks.answered.set()
 
 
-def test_tasks_hear_nothing_of_functions_that_they_never_knew(
+def test_functions_are_removed_when_no_task_has_to_be_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those of another cluster's time, or of none, go when no task has to be told."""
     registration.hold_back_removals()
     registration.disconnected()
     removed: list[Any] = []
     monkeypatch.setattr(Context, "_tfps_remove_function", lambda _, name: removed.append(name))
 
-    def trace(value: float) -> Any:
-        return tf.function(lambda: tf.constant(value)).get_concrete_function()
+    def collect(value: float) -> bytes:
+        function = tf.function(lambda: tf.constant(value)).get_concrete_function()
+        name = function.name
+        del function
+        gc.collect()
+        return tf.compat.as_bytes(name)
 
-    collected, before = trace(1.0), trace(2.0)
-    names = [collected.name, before.name]
-    del collected
-    gc.collect()
-    registration.connect_begins()
-    since = trace(3.0)
-    names.append(since.name)
-    del before, since
-    gc.collect()
-    registration.remove_held_back()
-    assert [name in removed for name in names] == [False, False, True]
+    alone = collect(1.0)
+    assert alone in removed
+    cluster = tf.train.ClusterSpec({"chief": ["a:1"], "worker": ["b:1"]}).as_cluster_def()
+    on_a_cluster = tf.train.ServerDef(cluster=cluster, job_name="chief")
+    monkeypatch.setattr(current_context(), "_server_def", on_a_cluster)
+    held = collect(2.0)
+    assert held.decode() in registration.collected_functions()
+    assert registration.collected_functions() == []
+    assert held not in removed
     registration.disconnected()
-    assert [removed.count(name) for name in names] == [1, 1, 1]
+    assert removed.count(held) == 1

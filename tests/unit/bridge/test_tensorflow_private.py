@@ -78,11 +78,8 @@ OWNERS: dict[str, Any] = {
     "_cluster_due_for_update_or_finish": COORDINATOR.WorkerPreemptionHandler,
     "stop": COORDINATOR.WorkerPreemptionHandler,
     "_add_control_input": tf.Operation,
-    "_get_function": tf.Graph,
-    "_functions": tf.data.Dataset,
-    "_inputs": tf.data.Dataset,
+    "_graph": MODULES["auto_control_deps"].AutomaticControlDependencies,
     "_message": tf.errors.OpError,
-    "_cached_graph": MODULES["atomic_function"].AtomicFunction,
     "execute_on": COORDINATOR.Closure,
     "_concrete_function": COORDINATOR.Closure,
     "executor": COORDINATOR.Worker,
@@ -111,6 +108,12 @@ def _defines(owner: type, name: str) -> bool:
         (COORDINATOR.RemoteValueImpl, "_status_available_event"),  # bridge/remote_value.py
         (COORDINATOR.RemoteValueImpl, "_copy_to_local"),  # bridge/remote_value.py
         (COORDINATOR.RemoteValueImpl, "_values"),  # bridge/remote_value.py
+        (tf.Graph, "_get_function"),  # bridge/traced_graph.py, bridge/movable_operation.py
+        (tf.data.Dataset, "_functions"),  # bridge/traced_graph.py
+        (tf.data.Dataset, "_inputs"),  # bridge/traced_graph.py
+        (MODULES["atomic_function"].AtomicFunction, "_cached_graph"),  # bridge/traced_graph.py
+        (tf.Operation, "_id"),  # bridge/movable_operation.py
+        (tf.Operation, "_update_input"),  # bridge/movable_operation.py
     ],
 )
 def test_what_other_files_of_the_bridge_use_exists(owner: type, name: str) -> None:

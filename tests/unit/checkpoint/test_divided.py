@@ -11,10 +11,10 @@ import pytest
 
 from tests.cluster.checkpoint.divided import RowsByShard
 from tfps.checkpoint.contents import contents_of
-from tfps.checkpoint.layout import RULES
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.restore import fill
 from tfps.checkpoint.snapshot import Snapshot
+from tfps.partitioners.row_rule import RULES
 
 ROWS = 23
 KINDS = list(RULES.values())

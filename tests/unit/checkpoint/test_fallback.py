@@ -28,9 +28,9 @@ def test_the_newest_sound_one(numbers: list[int], data: st.DataObject) -> None:
         restored, lines = newest_sound(numbers, restore, source="saved")
         assert restored == f"restored {sound[-1]}"
         newer = [number for number in reversed(numbers) if number > sound[-1]]
-        assert lines == [
-            f"reason {number}; checkpoint {sound[-1]} is used instead" for number in newer
-        ]
+        assert lines == {
+            number: f"reason {number}; checkpoint {sound[-1]} is used instead" for number in newer
+        }
         assert tried == [*newer, sound[-1]]  # and nothing that is older
     else:
         with pytest.raises(CheckpointDamaged, match="every checkpoint in saved") as raised:

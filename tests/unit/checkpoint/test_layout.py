@@ -10,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfps.checkpoint.layout import (
-    RULES,
     Move,
     RowBlock,
     blocks_of,
     moves,
     rows_at,
-    rule_name,
     together,
 )
-from tfps.partitioners.row_rule import Contiguous, RowRule, rows_per_shard
+from tfps.partitioners.row_rule import RULES, Contiguous, RowRule, rows_per_shard
 
 PAIRS = [(stored, wanted) for stored in RULES.values() for wanted in RULES.values()]
 
@@ -106,12 +104,3 @@ def test_blocks_cover_a_shard(rows: int, rows_per_block: int) -> None:
     blocks = blocks_of(tensor="t", shard=2, rows=rows, rows_per_block=rows_per_block)
     assert [place for block in blocks for place in block.places] == list(range(rows))
     assert len({block.key for block in blocks}) == len(blocks)
-
-
-def test_a_rule_of_nobody_is_refused() -> None:
-    class Backwards(Contiguous):
-        pass
-
-    assert [rule_name(kind(4, 2)) for kind in RULES.values()] == list(RULES)
-    with pytest.raises(ValueError, match="Backwards"):
-        rule_name(Backwards(4, 2))

@@ -197,6 +197,17 @@ def test_the_callback_saves_after_steps(tmp_path: Path) -> None:
     assert int(fresh.optimizer.iterations) == 3
 
 
+def test_the_callback_counts_the_steps_of_an_execution(tmp_path: Path) -> None:
+    model = _model()
+    model.compile("adam", "mse", steps_per_execution=4)
+    manager = tfps.CheckpointManager(model, tmp_path, keep=KeepLatest(9))
+    x = np.zeros([24, 4], "float32")
+    callback = tfps.callbacks.Checkpoint(manager, every_steps=6)
+    model.fit(x, x[:, 0], batch_size=2, epochs=1, verbose=0, callbacks=[callback])
+    # At the end of the executions in which the 6th and the 12th are done.
+    assert [one.step for one in manager.checkpoints] == [8, 12]
+
+
 def test_a_model_without_variables_is_refused(tmp_path: Path) -> None:
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("adam", "mse")

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfps.checkpoint.checksum import Checksum, text_checksum
-from tfps.checkpoint.layout import RULES, RowBlock
+from tfps.checkpoint.layout import RowBlock
 from tfps.checkpoint.manifest import CHIEF, Counters, Manifest, Tensor
 from tfps.errors import CheckpointError
+from tfps.partitioners.row_rule import RULES
 
 COUNTS = st.integers(0, 2**60)
 NAMES = st.text(min_size=1, max_size=12)

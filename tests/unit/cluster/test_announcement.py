@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tfps.cluster import ClusterSpec, announce_finished, announcement, moves, note_move
+
 CODE = """
 import os, sys
 from tfps.cluster import ClusterSpec, announcement
@@ -33,3 +35,16 @@ def test_announce_at_exit(
         [sys.executable, "-c", CODE, mode], capture_output=True, text=True, timeout=60, check=False
     )
     assert result.stdout == expected, result.stderr
+
+
+def test_a_task_that_has_moved_is_told_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(announcement, "connection_problem", lambda address, **_: None)
+    monkeypatch.setattr(
+        announcement, "_tell", lambda kind, i, address, status: told.append(address)
+    )
+    monkeypatch.setattr(moves, "_now", {})
+    spec = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)})
+    note_move(spec, spec.with_address("ps", 0, "q:1"))
+    assert announce_finished(spec.for_task("chief", 0), 0) == ["worker 0", "ps 0"]
+    assert told == ["w:1", "q:1"]

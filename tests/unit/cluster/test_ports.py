@@ -49,3 +49,16 @@ def test_releasing_one_port_keeps_the_others() -> None:
             other.bind(("127.0.0.1", first))
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", second))
+
+
+def test_a_lease_takes_over_what_another_one_holds() -> None:
+    with lease_ports(1) as lease:
+        with lease_ports(2) as other:
+            ports = (*lease.ports, *other.ports)
+            lease.take_over(other)
+            assert other.ports == ()
+        assert lease.ports == ports
+        with socket.socket() as late, pytest.raises(OSError, match="in use"):
+            late.bind(("127.0.0.1", ports[-1]))
+    with socket.socket() as late:
+        late.bind(("127.0.0.1", ports[-1]))

@@ -299,3 +299,18 @@ def test_no_tensorflow_at_import() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout == "False\n"
+
+
+def test_a_task_may_be_somewhere_else() -> None:
+    spec = ClusterSpec(
+        jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1", "p:2")},
+        task_type="chief",
+        task_index=0,
+    )
+    moved = spec.with_address("ps", 1, "q:2")
+    assert moved.jobs == {**spec.jobs, "ps": ("p:1", "q:2")}
+    assert (moved.task_type, moved.task_index) == ("chief", 0)
+    with pytest.raises(ConfigError, match=r"also the address of cluster\.worker"):
+        spec.with_address("ps", 1, "w:1")
+    with pytest.raises(ConfigError, match="out of range"):
+        spec.with_address("ps", 2, "q:2")

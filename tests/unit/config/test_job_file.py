@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def problems_of(values: dict) -> tuple[str, ...]:
 
 
 def test_shipped_file_shows_the_defaults():
-    assert load(REFERENCE) == JobConfig()
+    assert load(REFERENCE) == parse({})
 
 
 def test_effective_configuration_reads_back_equal(tmp_path):
@@ -101,13 +102,13 @@ def test_a_table_that_both_fill_is_of_both(tmp_path, monkeypatch, own, source):
         (
             {"cluster": {"wrokers": 4}},
             "cluster.wrokers: unknown key; did you mean workers? "
-            "allowed: workers, ps, connect_timeout_s",
+            "allowed: workers, ps, max_workers, connect_timeout_s",
         ),
         (
             {"batch_size": 4},
             "batch_size: unknown key; did you mean data.batch_size? "
-            "allowed: example, model, data, cluster, training, consistency, partitioner, "
-            "placement, transport, restarts",
+            "allowed: example, job, model, data, cluster, training, consistency, partitioner, "
+            "placement, transport, restarts, recovery",
         ),
         ({"model": {"name": "resnet"}}, "model.name: received 'resnet'; expected one of cnn, mlp"),
         (
@@ -174,7 +175,7 @@ def test_salvage_keeps_what_is_right(tmp_path):
     config, wrong = salvage(path, ["model.cnn.filters=[0, 'a']"])
     assert config.data.path == "x"
     assert config.training.seed == 7
-    assert config.training.epochs == JobConfig().training.epochs
+    assert config.training.epochs == parse({}).training.epochs
     assert wrong == {"training.epochs", "training.sed", "model.cnn.filters"}
 
 
@@ -186,4 +187,5 @@ def test_salvage_of_no_toml_trusts_nothing(tmp_path):
 
 def test_sizes_are_those_of_the_chosen_model():
     values = tomllib.loads('[model]\nname = "mlp"\n[model.mlp]\nhidden_units = [8]\n')
-    assert parse(values).model.sizes() == {"hidden_units": (8,), "dropout": 0.2}
+    model: Any = parse(values).model
+    assert model.sizes() == {"hidden_units": (8,), "dropout": 0.2}

@@ -13,14 +13,14 @@ import tomli_w
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tfps.config import JobConfig, parse, to_toml
+from tfps.config import parse, to_toml
 from tfps.config.overrides import apply_overrides
 from tfps.errors import ConfigError
 
 # A busy machine is no mistake.
 relaxed = settings(deadline=None, max_examples=60)
 
-GOOD = tomllib.loads(to_toml(JobConfig()))
+GOOD = tomllib.loads(to_toml(parse({})))
 
 
 def leaves(table: dict[str, Any], prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

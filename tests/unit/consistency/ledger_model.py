@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.unit.consistency.plain_ledger import PlainLedger
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Ledger, LedgerLayout, Status
-from tfps.consistency.logic import PlainLogic
 from tfps.runtime.server.admission import Arrival, ByTicket, PushVerdict, Terms, judge
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 
@@ -58,7 +58,7 @@ class Answer:
     batches: int = 1  # tickets that the next one stands for
 
 
-class ServerModel:
+class ServerModel(PlainLedger):
     """One server: its ledger, the keys that it applied, and a record of what really happened.
 
     Args:
@@ -99,25 +99,6 @@ class ServerModel:
 
     def __getitem__(self, cell: int) -> int:
         return self.cells[cell]
-
-    def open(self) -> Ledger:
-        return Ledger(layout=self.layout, read=self._read, logic=PlainLogic())
-
-    def _read(self, cell: int) -> int:
-        assert 0 <= cell < self.layout.size
-        return self.cells[cell]
-
-    def post(self, ledger: Ledger) -> None:
-        """Make all changes at once: the order of a scatter is not defined, so none may collide."""
-        written = [cell for cell, _ in ledger.writes if cell != LedgerLayout.SCRATCH]
-        assert len(set(written)) == len(written), f"a cell was written twice: {written}"
-        for cell, value in ledger.writes:
-            assert 0 <= cell < self.layout.size
-            self.cells[cell] = value
-        for condition, cell, amount in ledger.additions:
-            assert 0 <= cell < self.layout.size
-            assert cell not in written, f"a cell was written and added to: {cell}"
-            self.cells[cell] += amount if condition else 0
 
     def answer(self, wire: Wire) -> Answer:
         handlers = {

@@ -16,7 +16,15 @@ from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import MAX_CALLS, STALENESS_BINS, Ledger, LedgerLayout
 from tfps.consistency.logic import PlainLogic
 from tfps.consistency.server_ledger import GraphLedger, additions, writes
-from tfps.runtime.server.admission import Anyone, Arrival, ByMember, ByTicket, Terms, judge
+from tfps.runtime.server.admission import (
+    Anyone,
+    Arrival,
+    ByFunction,
+    ByMember,
+    ByTicket,
+    Terms,
+    judge,
+)
 from tfps.transport.message import REQUEST_FIELDS, Request
 
 WORKERS = 2
@@ -99,6 +107,8 @@ TERMS = {
     "push_state": Terms(EARLIER, is_update=False),
     "push_to_round": Terms(LAST, is_update=True, in_rounds=True),
     "push_state_to_round": Terms(EARLIER, is_update=False, in_rounds=True),
+    "push_of_function": Terms(ByFunction(), is_update=True),
+    "push_of_function_or_drop": Terms(ByFunction(), is_update=True, drop_above=DROP_ABOVE),
     "push_of_member": Terms(ByMember(), is_update=True),
     "push_of_member_or_drop": Terms(ByMember(), is_update=True, drop_above=DROP_ABOVE),
     "push_of_member_to_round": Terms(ByMember(), is_update=True, in_rounds=True),
@@ -175,8 +185,6 @@ def _on_tensors(name: str) -> Callable[..., tf.Tensor]:
     def decided(cells: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         ledger = GraphLedger(LAYOUT, cells)
         arguments = dict(zip(parameters, tf.unstack(values), strict=True))
-        if "worker" in arguments:
-            arguments["worker"] = ledger.member(arguments["worker"])
         answers, after = decision(ledger, arguments), cells
         if ledger.writes:
             written, updates = writes(ledger)

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.consistency.plain_ledger import PlainLedger
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import Ledger, LedgerLayout
-from tfps.consistency.logic import PlainLogic
+from tfps.consistency.applied_window import NOT_APPLIED, TICKET_CELLS
+from tfps.consistency.ledger import LedgerLayout
 from tfps.consistency.returned_ledger import applied_by_the_lost, returned_ledger
 
-WORKERS, TICKETS, WINDOW = 3, 12, 64
+WORKERS, TICKETS = 3, 12
 LAYOUT = LedgerLayout(WORKERS)
 
 
-class PlainLedger:
-    """A ledger of plain numbers."""
+class BlankLedger(PlainLedger):
+    """A ledger of a server that has done nothing, or with cells of another one."""
+
+    layout = LAYOUT
 
     def __init__(self, cells: list[int] | None = None) -> None:
         self.cells = cells or LAYOUT.blank()
-
-    def do(self, decision: Any, **arguments: Any) -> Any:
-        ledger = Ledger(layout=LAYOUT, read=self.cells.__getitem__, logic=PlainLogic())
-        answer = decision(ledger, **arguments)
-        for cell, value in ledger.writes:
-            self.cells[cell] = value
-        for condition, cell, amount in ledger.additions:
-            self.cells[cell] += amount if condition else 0
-        return answer
 
 
 class Job:
     """Workers that take tickets, compute and push, with one server that hands them out."""
 
     def __init__(self) -> None:
-        self.ledger = PlainLedger()
+        self.ledger = BlankLedger()
         self.closed: list[int] = []
         self.incarnations = dict.fromkeys(range(WORKERS), 0)
         self.held = dict.fromkeys(range(WORKERS), -1)
@@ -72,7 +65,7 @@ def test_each_ticket_is_closed_once(before: list[int], more: int) -> None:
     for worker in range(more):
         job.step(worker)
     again = Job()
-    again.ledger = PlainLedger(
+    again.ledger = BlankLedger(
         returned_ledger(
             LAYOUT, living=None, seen=seen, incarnations=job.incarnations, limit=TICKETS
         )
@@ -96,7 +89,7 @@ def test_an_older_incarnation_stays_out() -> None:
     living = LAYOUT.blank()
     living[LAYOUT.incarnation(0)], living[LAYOUT.VERSION] = 5, 30
     cells = returned_ledger(LAYOUT, living=living, seen=None, incarnations={0: 4, 1: 7})
-    ledger = PlainLedger(cells)
+    ledger = BlankLedger(cells)
     assert cells[LAYOUT.VERSION] == 30
     assert not ledger.do(decide.enter, worker=0, incarnation=5)
     assert not ledger.do(decide.enter, worker=1, incarnation=7)
@@ -122,7 +115,8 @@ def test_clocks_go_on() -> None:
 def test_what_was_applied_and_not_closed_is_remembered() -> None:
     """Where no server lived, only the chief knows of it."""
     seen = LAYOUT.blank()
-    seen[LAYOUT.unclosed(1)] = WINDOW + 3
-    known = applied_by_the_lost(LAYOUT, seen, window=WINDOW)
-    assert list(known) == [3]
-    assert known[3] >= decide.key_of(WINDOW + 3, 0)
+    seen[LAYOUT.unclosed(1)] = TICKET_CELLS + 3
+    known = applied_by_the_lost(LAYOUT, seen)
+    assert np.flatnonzero(known != NOT_APPLIED).tolist() == [3]
+    assert known[3] >= decide.key_of(TICKET_CELLS + 3, 0)
+    assert set(applied_by_the_lost(LAYOUT, None)) == {NOT_APPLIED}

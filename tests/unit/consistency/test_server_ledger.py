@@ -15,9 +15,10 @@ from tfps.bridge.server_function import server_function
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit
+from tfps.consistency.applied_window import TICKET_CELLS, cell_of_ticket
 from tfps.consistency.histogram import BINS_PER_DOUBLING, DURATION_BINS, bin_of
 from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
-from tfps.consistency.server_ledger import APPLIED_WINDOW_TICKETS, ServerLedger
+from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.coordinator.server_contents import ServerContents
 from tfps.transport.message import Kind
 
@@ -65,7 +66,7 @@ def _push(server_ledger: ServerLedger) -> Callable[..., list[int]]:
     def push(
         worker: tf.Tensor, incarnation: tf.Tensor, ticket: tf.Tensor, acked_ticket: tf.Tensor
     ) -> list[tf.Tensor]:
-        key, cell = decide.key_of(ticket, 0), server_ledger.window_cell(ticket)
+        key, cell = decide.key_of(ticket, 0), cell_of_ticket(ticket)
         with server_ledger.locked():
             ledger, applied = server_ledger.open(), server_ledger.applied_key(cell)
             alive = ledger.is_alive(worker, incarnation)
@@ -143,7 +144,7 @@ def test_a_ticket_is_remembered_until_the_window_comes_round(server_ledger: Serv
     join(0, 1)
     assert push(0, 1, 5, -1)[0] == Status.OK
     assert push(0, 1, 5, -1)[0] == Status.DUPLICATE
-    assert push(0, 1, 5 + APPLIED_WINDOW_TICKETS, -1)[0] == Status.OK
+    assert push(0, 1, 5 + TICKET_CELLS, -1)[0] == Status.OK
     assert push(0, 1, 5, -1)[0] == Status.DUPLICATE  # too old to be known: never applied twice
 
 
@@ -185,20 +186,18 @@ def test_durations_fall_into_the_bins_of_the_histogram(server_ledger: ServerLedg
     assert BINS_PER_DOUBLING == 4
 
 
-def test_a_worker_is_looked_up_once_and_changed_once(server_ledger: ServerLedger) -> None:
+def test_all_changes_of_a_decision_are_two_operations(server_ledger: ServerLedger) -> None:
     """Each operation costs a server time, and the trace as well."""
 
     def leave(worker: tf.Tensor) -> list[tf.Tensor]:
         with server_ledger.locked():
             ledger = server_ledger.open()
-            member = ledger.member(worker)
-            decide.remove(ledger, worker=member, leaves=worker >= 0, closed=tf.constant(False))
+            decide.remove(ledger, worker=worker, leaves=worker >= 0, closed=tf.constant(False))
             server_ledger.post(ledger)
         return [worker]
 
     graph = server_function(leave, device=DEVICE, signature=[INTEGER]).graph
     kinds = Counter(operation.type for operation in graph.get_operations())
-    assert kinds["GatherV2"] == 1
     assert kinds["ResourceScatterUpdate"] == kinds["ResourceScatterAdd"] == 1
 
 

@@ -9,12 +9,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tfps.job import bundle
+from tfps.config import bundle
 
 
 @pytest.fixture(scope="session")
 def data() -> ModuleType:
-    return bundle.example("fashion_mnist").data
+    return bundle.example("fashion_mnist").module("data")
 
 
 @pytest.fixture(scope="session")

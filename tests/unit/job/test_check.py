@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfps.cluster import ClusterSpec
-from tfps.config import load
+from tfps.config import bundle, load
 from tfps.errors import ConfigError
-from tfps.job import bundle
 from tfps.job.check import check_job, check_settings, check_start
 from tfps.job.consistency import mode_of
 from tfps.job.placement import placement_of

@@ -8,53 +8,72 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.errors import ClusterError, TaskFailed
-from tfps.job.train import _lost_tasks_in_short
-from tfps.recovery.restart_policy import EndJob
+from tfps.errors import ClusterError
+from tfps.job import train
 
 LOST = tf.errors.UnavailableError(
     None, None, "GRPC: from remote target /job:ps/replica:0/task:0 ... connection refused"
 )
+NO_WORKER = SimpleNamespace(end_reason="no worker is left", given_up="")
+NO_SERVER = SimpleNamespace(
+    end_reason="", given_up="what ps 0 held is lost with it. Start it again"
+)
+NOTHING = SimpleNamespace(end_reason="", given_up="")
 
 
-class Cluster:
-    def __init__(self, *failures: str, ended: EndJob | None = None) -> None:
-        self.keeper = SimpleNamespace(ended=ended)
-        self._failures = failures
-
-    def failures(self) -> list[TaskFailed]:
-        return [TaskFailed(text) for text in self._failures]
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "TOLD_S", 0.0)
 
 
-def _raised(error: Exception, cluster: Any) -> Exception:
-    with pytest.raises(Exception) as raised, _lost_tasks_in_short(cluster):  # noqa: PT011
+def _raised(error: Exception, keeper: Any) -> Exception:
+    with pytest.raises(Exception) as raised, train._lost_tasks_in_short(keeper):  # noqa: PT011
         raise error
     return raised.value
 
 
-def test_a_task_of_this_machine_tells_how_it_ended() -> None:
-    error = tf.errors.DeadlineExceededError(None, None, "Graph execution error: ...")
-    told = _raised(error, Cluster("ps 0 ended by SIGKILL; its last lines: ..."))
-    assert isinstance(told, ClusterError)
-    assert str(told) == "the job cannot go on.\nps 0 ended by SIGKILL; its last lines: ..."
+@pytest.mark.parametrize(
+    ("keeper", "expected"),
+    [
+        (NO_WORKER, "the job cannot go on: no worker is left."),
+        (NO_SERVER, "the job cannot go on: what ps 0 held is lost with it. Start it again."),
+    ],
+)
+def test_who_keeps_the_tasks_says_why_the_job_cannot_go_on(keeper: Any, expected: str) -> None:
+    for error in (LOST, tf.errors.DeadlineExceededError(None, None, "Graph execution error: ...")):
+        told = _raised(error, keeper)
+        assert isinstance(told, ClusterError)
+        assert str(told) == expected
 
 
-def test_who_keeps_the_tasks_says_why_the_job_cannot_go_on() -> None:
-    told = _raised(LOST, Cluster("worker 0 ended by ...", ended=EndJob("no worker is left")))
-    assert isinstance(told, ClusterError)
-    assert str(told) == "the job cannot go on: no worker is left."
+class Late:
+    """A keeper that looks at its tasks after the connection with one has broken."""
+
+    given_up = ""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    @property
+    def end_reason(self) -> str:
+        self.looks += 1
+        return "no worker is left" if self.looks > 2 else ""
 
 
-def test_a_task_elsewhere_is_named_by_the_error() -> None:
-    told = _raised(LOST, None)
+def test_a_keeper_that_does_not_know_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "TOLD_S", 60.0)
+    assert str(_raised(LOST, Late())) == "the job cannot go on: no worker is left."
+
+
+@pytest.mark.parametrize("keeper", [None, NOTHING])
+def test_a_task_that_nobody_knows_more_of_is_named_by_the_error(keeper: Any) -> None:
+    told = _raised(LOST, keeper)
     assert isinstance(told, ClusterError)
     assert "/job:ps/replica:0/task:0" in str(told)
 
 
-@pytest.mark.parametrize("failures", [(), ("worker 1 ended by SIGKILL; ...",)])
-def test_a_mistake_in_code_stays_what_it_is(
-    failures: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("keeper", [None, NOTHING])
+def test_a_mistake_in_code_stays_what_it_is(keeper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "TOLD_S", 60.0)  # for which it does not wait
     error = ValueError("wrong")
-    assert _raised(error, Cluster(*failures)) is error
-    assert capsys.readouterr().out.splitlines() == [*failures], "but a lost worker is reported"
+    assert _raised(error, keeper) is error

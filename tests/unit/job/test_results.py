@@ -13,14 +13,18 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from tfps.config import parse
+from tfps.config.bundle import example
 from tfps.errors import ConfigError, DataError
-from tfps.job.bundle import example
+from tfps.job.array_inputs import split
+from tfps.job.confusion import confusion
 from tfps.job.epochs import Epoch, TrainingRecord
-from tfps.job.figures import PICTURES, confusion, curves, draw_all, staleness
-from tfps.job.inputs import split
-from tfps.job.job import RESULT_FILES, prepare_output
+from tfps.job.figures import curves, draw_all, pictures_of, staleness
+from tfps.job.job import RESULT_FILES, prepare_output, run_job
 from tfps.job.result import Result, host, now, package_versions
+from tfps.job.workload import workload_of
 
+PICTURES = pictures_of(workload_of("fashion_mnist"))
 EPOCHS = [
     Epoch(1, 891, 31.0, 90.0, {"loss": 0.5, "accuracy": 0.8, "val_loss": 0.4, "val_accuracy": 0.9}),
     Epoch(2, 891, 9.0, 110.0, {"loss": 0.3, "accuracy": 0.9, "val_loss": 0.3, "val_accuracy": 0.9}),
@@ -31,6 +35,7 @@ TRAINING = TrainingRecord(EPOCHS)
 def _result(**changes: Any) -> Result:
     result = Result(
         title="CNN on Fashion-MNIST",
+        example="fashion_mnist",
         started_at=now(),
         mode="synchronous",
         mode_in_words="synchronous, 1 backup worker",
@@ -41,8 +46,12 @@ def _result(**changes: Any) -> Result:
             "carriers": ("direct",),
         },
         host=host(),
-        test_accuracy=0.91234567,
-        test_loss=0.25,
+        test={
+            "test_accuracy": 0.91234567,
+            "test_loss": 0.25,
+            "classes": ("boot", "coat"),
+            "confusion_matrix": [[997, 3], [10, 990]],
+        },
         train_seconds=60.0,
         examples_seen=1000,
         steps_per_s=TRAINING.steps_per_s,
@@ -53,8 +62,6 @@ def _result(**changes: Any) -> Result:
         gradients_dropped=0,
         incarnations=(1, 2, 1),
         history=EPOCHS,
-        classes=("boot", "coat"),
-        confusion_matrix=[[997, 3], [10, 990]],
         data_source="here",
         package_versions=package_versions(),
     )
@@ -78,7 +85,9 @@ def test_result_has_the_fields_of_the_contract(tmp_path):
     _result().write(tmp_path / "result.json")
     text = (tmp_path / "result.json").read_text()
     written = json.loads(text)
-    assert list(written) == [field.name for field in dataclasses.fields(Result)]
+    fields = [field.name for field in dataclasses.fields(Result)]
+    place = fields.index("test")
+    assert list(written) == [*fields[:place], *_result().test, *fields[place + 1 :]]
     older = {
         "test_accuracy",
         "test_loss",
@@ -111,7 +120,7 @@ def test_every_picture_is_drawn_from_the_file_alone(tmp_path):
         (tmp_path / folder).mkdir()
         draw_all(json.loads((tmp_path / "result.json").read_text()), tmp_path / folder)
     names = sorted(path.name for path in (tmp_path / "first").iterdir())
-    assert names == sorted(name for name in RESULT_FILES if name.endswith(".png"))
+    assert names == sorted(PICTURES)
     for name in names:
         png = (tmp_path / "first" / name).read_bytes()
         assert png.startswith(b"\x89PNG\r\n\x1a\n")
@@ -138,7 +147,7 @@ def test_titles_say_what_was_trained_and_how(draw):
 def test_epochs_are_whole_numbers_from_1(number, validation):
     names = ("loss", "accuracy", *(("val_loss", "val_accuracy") if validation else ()))
     history = [Epoch(i, 9, 1.0, 9.0, dict.fromkeys(names, 1 / i)) for i in range(1, number + 1)]
-    figure = curves(_loaded(history=history))
+    figure = curves(_loaded(history=history), metric="accuracy")
     _texts(figure)
     plots = [axes for axes in figure.axes if axes.get_xlabel() == "epoch"]
     assert len(plots) == 2
@@ -189,7 +198,7 @@ def test_an_output_folder_that_is_a_file_is_a_mistake(tmp_path):
 
 
 def test_validation_images_are_held_out():
-    data = example("fashion_mnist").data.load(source="subset")
+    data = example("fashion_mnist").module("data").load(source="subset")
     inputs = split(data, validation_fraction=0.05)
     assert inputs.sizes() == "9,500 training, 500 validation and 3,000 test images"
     assert np.array_equal(inputs.x_validation, data.x_train[9500:])
@@ -197,3 +206,26 @@ def test_validation_images_are_held_out():
     assert split(data, validation_fraction=0.0).validation_data is None
     with pytest.raises(DataError, match=r"data\.validation_fraction"):
         split(data, validation_fraction=0.99999)
+
+
+def test_data_that_do_not_suit_the_loop_are_named_before_anything_starts(tmp_path):
+    class Stream:
+        """Examples without end."""
+
+        source = "a stream"
+
+        def steps_per_epoch(self, batch_size):
+            return None
+
+    def connect():
+        raise AssertionError("nothing may start")
+
+    training = {"loop": "custom", "output": str(tmp_path / "out")}
+    with pytest.raises(ConfigError) as raised:
+        run_job(parse({"training": training}), Stream(), connect=connect, say=print)  # type: ignore[arg-type]
+    assert [problem.partition(";")[0] for problem in raised.value.problems] == [
+        "training.loop: received 'custom', which needs arrays in memory, and the data are a stream",
+        "training.learning_rate_schedule: received 'cosine', which ends with the last step, and "
+        "nobody knows how many a stream make",
+    ]
+    assert not (tmp_path / "out").exists()

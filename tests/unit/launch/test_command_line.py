@@ -154,3 +154,23 @@ def test_counts_have_no_place_beside_tf_config(
     result = CliRunner().invoke(main, ["run", "--ps", "1", str(script)])
     assert result.exit_code == 1
     assert "--workers, --ps, --restarts and --min-workers have no effect" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "name"),
+    [
+        (["bench", "placement", "--quick", "--output"], "--output", "results"),
+        (["supervise", "--events"], "--events", "results/events.jsonl"),
+    ],
+)
+def test_a_result_that_cannot_be_written_starts_nothing(
+    arguments: list[str], option: str, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    command = ["--", "no-such-program"] if option == "--events" else []
+    result = CliRunner().invoke(main, [*arguments, str(tmp_path / "file" / name), *command])
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: {option}: received '{tmp_path}/file/results': {tmp_path}/file is a file; expected "
+        "a folder to write to\n"
+    )

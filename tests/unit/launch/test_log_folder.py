@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tfps.cluster import ClusterSpec
+from tfps.errors import ConfigError
+from tfps.launch import LocalCluster
 from tfps.launch.environment import LOG_FILE
 from tfps.launch.log_folder import LogFolder, TaskLog
 
 JOBS = {"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)}
+
+
+def _cluster(path: Path) -> LocalCluster:
+    return LocalCluster(log_dir=path)
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +40,17 @@ def test_a_temporary_folder_goes_after_a_success(temporary: Path, well: bool) ->
 def test_a_failure_without_a_log_leaves_no_folder(temporary: Path) -> None:
     LogFolder(None, prefix="tfps-run-").end(well=False)
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [lambda path: LogFolder(path, prefix="x"), _cluster])
+def test_a_folder_that_cannot_be_is_one_error(temporary: Path, make: Callable[[Path], Any]) -> None:
+    (temporary / "file").touch()
+    with pytest.raises(ConfigError) as raised:
+        make(temporary / "file" / "logs")
+    assert str(raised.value) == (
+        f"log_dir: received '{temporary}/file/logs': {temporary}/file is a file; expected a folder "
+        "to write to"
+    )
 
 
 @pytest.mark.parametrize("well", [True, False])

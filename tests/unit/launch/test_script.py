@@ -67,6 +67,21 @@ def test_same_as_python(tmp_path: Path, name: str) -> None:
     assert ours.stderr == plain.stderr
 
 
+def test_an_exception_has_the_status_that_is_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise ValueError('lost')")
+    run = RUN.replace("sys.argv[2:])", "[], status_of_error=lambda error: 75)")
+    result = subprocess.run(
+        [sys.executable, "-c", run, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 75
+    assert result.stderr.endswith("ValueError: lost\n")
+
+
 INTERRUPTED = "import os, signal, time\n{}\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)"
 
 

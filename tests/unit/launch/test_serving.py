@@ -26,7 +26,7 @@ def _quick_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "ANSWER_S", 0.0)
 
 
-@pytest.mark.parametrize(("told", "status"), [(0, 0), (1, 1), (7, 1), (130, 1)])
+@pytest.mark.parametrize(("told", "status"), [(0, 0), (1, 1), (7, 1), (75, 75), (130, 1)])
 def test_the_message_ends_the_task(told: int, status: int) -> None:
     end = ServiceEnd()
     threading.Timer(0.1, end.tell, [told]).start()

@@ -149,3 +149,24 @@ def test_an_end_by_force_shows_the_cursor() -> None:
         command.send(signal.SIGTERM)
         assert command.wait() == 143
         assert SHOW_CURSOR in command.output
+
+
+# TensorFlow makes a Python exception of its own status, and a signal comes meanwhile.
+REPLACED = """
+import tfps.job.train
+from tfps.cli import main
+def job(*_):
+    print("trains", flush=True)
+    try:
+        time.sleep(60)
+    except SystemExit:
+        raise RuntimeError("ORIGINAL OutOfRangeError REPLACED BY SystemExit: 143") from None
+tfps.job.train.train = job
+main(["train"])
+"""
+
+
+def test_an_error_that_takes_the_place_of_the_signals_is_not_told() -> None:
+    status, output, errors = _run(REPLACED, signal.SIGTERM, grace_s=30, ready="trains")
+    assert (status, output) == (143, "ready\ntrains\n")
+    assert errors == "tfps: SIGTERM: stopping (once more: at once)\n"

@@ -16,7 +16,7 @@ import pytest
 
 import tfps
 from tests.cluster.checkpoint.small_model import small_model, small_model_on, state_of
-from tfps.checkpoint.commit import MARKER
+from tfps.checkpoint.commit import MARKER, Folder
 from tfps.errors import CheckpointDamaged
 
 OLD, NEW = "checkpoint-000001", "checkpoint-000002"
@@ -109,6 +109,25 @@ def test_on_servers(
     assert {name[:7] for name in saved.files} == {"ps-0000", "ps-0001", MARKER[:7]}
     # What is cut off or deleted is found before any server is asked, as above.
     _check_each_file(saved, caplog, ["one bit"])
+
+
+@pytest.mark.parametrize(
+    ("damage", "finds_out"), [("one bit", True), ("cut off", False)], ids=["values", "size"]
+)
+def test_it_counts_for_nothing_when_others_go(
+    damage: str, finds_out: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Values are compared as they are restored; whoever saves looks at all else by itself."""
+    saved = Saved(small_model(), tmp_path)  # keeps three
+    (values,) = (tmp_path / NEW).glob("*.data-*")
+    DAMAGES[damage](values)
+    if finds_out:
+        saved.restored_epoch()
+    for epoch, there in ((3, [1, 2, 3]), (4, [1, 2, 3, 4]), (5, [2, 3, 4, 5])):
+        saved.fill(epoch)
+        saved.manager.save(epoch=epoch, background=False)
+        assert Folder(tmp_path).numbers() == there
+    assert len([line for line in _said(caplog) if NEW in line]) == 1
 
 
 def test_what_is_said_of_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,12 +13,12 @@ import pytest
 import tfps
 from tests.cluster.checkpoint.divided import RowsByShard
 from tfps.checkpoint.contents import contents_of
-from tfps.checkpoint.layout import RULES
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.restore import fill, restoring
 from tfps.checkpoint.servers import lines_to
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.optimizers.slabs import create
+from tfps.partitioners.row_rule import RULES
 from tfps.placement.slab import SlabLayout
 
 pytestmark = pytest.mark.timeout(180)

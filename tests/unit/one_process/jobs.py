@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import tfps
 from tests.unit.one_process.requests import Answer, Requests
 from tests.unit.one_process.unit_steps import BATCH, Counters, counters, fit, schedule
+from tfps.consistency.applied_window import key_of_function
 from tfps.consistency.ledger import Status
 from tfps.testing import OneProcess
 from tfps.transport.message import Kind
@@ -58,6 +59,10 @@ class Job:
         """Take the steps."""
         raise NotImplementedError
 
+    def next_ticket(self) -> int:
+        """What a push says that does not say it itself."""
+        return 0
+
     def weight(self, server: int) -> float:
         """As it lies on a server."""
         return self.model.counts()[server]
@@ -69,6 +74,7 @@ class Job:
 
     def push(self, worker: int, **options: Any) -> Answer:
         options = {"gradient": 1.0, "step_examples": BATCH, **options}
+        options.setdefault("ticket", self.next_ticket())
         incarnation = options.pop("incarnation", self.incarnations[worker])
         return self.ask(Kind.PUSH, worker=worker, incarnation=incarnation, **options)
 
@@ -105,6 +111,10 @@ class FunctionJob(Job):
         schedule(self.strategy, self.model, steps=STEPS)
         # The function's members have nothing more to run, and are let out before others come.
         self.strategy.runtime.membership.evict_all()
+
+    def next_ticket(self) -> int:
+        """The first push of another function."""
+        return key_of_function(self.strategy.runtime.closure_numbers.of(None), 0)
 
     @functools.cached_property
     def _first_kind(self) -> Kind:

@@ -123,7 +123,8 @@ class Requests:
         header[Request.ACKED_TICKET] = -1
         for name, value in fields.items():
             header[FIELDS[name]] = value
-        ids = [len(rows), *rows] if rows else []
+        numbers = np.array([len(rows), *rows] if rows else [], np.int32)
+        ids = np.resize(numbers, len(numbers) + len(numbers) % 2).view(np.int64)
         entry, function = self._offers[server][kind, call]
         payload = np.zeros(entry.request_bytes, np.uint8)
         number = np.frombuffer(np.float32(gradient).tobytes(), np.uint8)

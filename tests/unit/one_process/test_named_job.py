@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfps
+from tfps.bridge.named_resource import NamedResource
+from tfps.checkpoint.server_restore import ServerRestore
 from tfps.errors import ChiefReplaced, ConfigError
 from tfps.strategy import named_job
 from tfps.testing import OneProcess
@@ -21,11 +25,21 @@ STEPS = 4
 Make = Callable[..., tfps.ParameterServerStrategy]
 
 
-def _model(*, width: int = 3) -> keras.Model:
+def adam() -> keras.optimizers.Optimizer:
+    return keras.optimizers.Adam(0.01, name="adam")
+
+
+def momentum() -> keras.optimizers.Optimizer:
+    return keras.optimizers.SGD(0.1, momentum=0.9, name="sgd")
+
+
+def _model(
+    *, width: int = 3, optimizer: Callable[[], keras.optimizers.Optimizer] = adam
+) -> keras.Model:
     """With names of its own: Keras counts the models of a process."""
     first, second = keras.layers.Dense(width, name="first"), keras.layers.Dense(1, name="second")
     model = keras.Sequential([keras.Input((4,)), first, second], name="model")
-    model.compile(keras.optimizers.Adam(0.01, name="adam"), "mse")
+    model.compile(optimizer(), "mse")
     return model
 
 
@@ -89,6 +103,29 @@ def test_training_goes_on_as_if_nothing_had_happened(make: Make, mode: Any) -> N
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+def _updates_of_functions(strategy: tfps.ParameterServerStrategy) -> tuple[float, int]:
+    """What a weight and its optimizer have counted when some functions more have run."""
+    with strategy.scope():
+        weight = keras.Variable(0.0, name="weight")
+        optimizer = keras.optimizers.SGD(-1.0, name="sgd")
+        optimizer.build([weight])
+
+    @tf.function
+    def step() -> None:
+        optimizer.apply([tf.constant(1.0)], [weight])
+
+    for _ in range(STEPS):
+        strategy.coordinator.schedule(step)
+    strategy.coordinator.join()
+    return float(weight.numpy()), int(optimizer.iterations)
+
+
+def test_scheduled_functions_of_the_next_chief_count(make: Make) -> None:
+    """Servers know those of the chief before by their numbers, which are others."""
+    assert _updates_of_functions(make()) == (STEPS, STEPS)
+    assert _updates_of_functions(make()) == (2 * STEPS, 2 * STEPS)
+
+
 def test_an_older_chief_is_refused(make: Make) -> None:
     old = make()
     model = _model_on(old)
@@ -117,14 +154,88 @@ def test_close_and_fresh_end_the_job(make: Make) -> None:
     assert int(model.optimizer.iterations) == STEPS
 
 
+def _variables(strategy: tfps.ParameterServerStrategy) -> set[NamedResource]:
+    """What a strategy has in the memory of its servers."""
+    return {
+        resource
+        for contents in strategy.runtime.contents
+        for resource, record in contents.records.items()
+        if record is not None
+    }
+
+
+def _is_there(resource: NamedResource) -> bool:
+    with tf.device(resource.device):
+        return bool(tf.raw_ops.VarIsInitializedOp(resource=resource.handle()))
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["fresh", "close"])
+def test_nothing_is_left_of_a_job_that_ends(make: Make, fresh: bool) -> None:
+    """Neither copies of an optimizer's counters on other servers, nor what nobody has opened."""
+    strategy = make()
+    _fit(_model_on(strategy))
+    held = _variables(strategy)
+    counters = {r.device for r in held if r.shared_name.endswith("adam/iteration")}
+    assert counters == set(strategy.runtime.topology.servers)
+    another = make(fresh=fresh)  # without a model
+    if not fresh:
+        another.close()
+    left = {resource for resource in held if _is_there(resource)}
+    assert left <= _variables(another)
+    assert not [resource for resource in left if "adam" in resource.shared_name]
+
+
+def test_a_server_that_was_started_anew_when_no_chief_was_there(make: Make, tmp_path: Path) -> None:
+    """What to do is said, and works."""
+    strategy = make()
+    model = _model_on(strategy)
+    _fit(model)
+    tfps.CheckpointManager(model, tmp_path).save(background=False)
+    saved = _values(model)
+    _fit(model)
+    for resource in _variables(strategy):
+        if resource.device == strategy.runtime.topology.servers[1]:
+            resource.destroy()
+    with pytest.raises(
+        ConfigError, match=r"hold 'night', but ps 1 was started anew .*fresh=True\).*restore_latest"
+    ):
+        make()
+    model = _model_on(make(fresh=True))
+    assert tfps.CheckpointManager(model, tmp_path).restore_latest() is not None
+    for ours, before in zip(_values(model), saved, strict=True):
+        np.testing.assert_array_equal(ours, before)
+
+
 def test_another_model_is_refused_and_nothing_changes(make: Make) -> None:
     model = _model_on(make())
     _fit(model)
     left = _values(model)
-    with pytest.raises(ConfigError, match=r"hold variables/.*kernel as float32 \(4, 3\).*\(4, 5\)"):
-        _model_on(make(), width=5)
+    refused = make()
+    with pytest.raises(ConfigError, match=r"first/kernel as float32 \(4, 3\).*\(4, 5\)") as raised:
+        _model_on(refused, width=5)
+    _names_all(raised.value, "first/kernel", "first/bias", "second/kernel")
+    assert "fresh=True" in raised.value.problems[-1]
+    refused.close()  # leaves the job alone, which is another one's
     with pytest.raises(ConfigError, match=r"consistency: the job has Asynchronous.*fresh=True"):
         make(consistency=tfps.Synchronous())
+    model = _model_on(make())
+    model.optimizer.build(model.trainable_variables)
+    for ours, theirs in zip(_values(model), left, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_another_optimizer_is_refused_and_nothing_changes(make: Make) -> None:
+    """Its slots would begin at zero, and those of the job would be left aside."""
+    model = _model_on(make())
+    _fit(model)
+    left = _values(model)
+    refused = make()
+    model = _model_on(refused, optimizer=momentum)
+    with pytest.raises(
+        ConfigError, match="trained by the optimizer 'adam', this program has 'sgd'"
+    ):
+        _fit(model)
+    refused.close()
     model = _model_on(make())
     model.optimizer.build(model.trainable_variables)
     for ours, theirs in zip(_values(model), left, strict=True):
@@ -139,6 +250,96 @@ def test_one_strategy_of_a_process_has_the_job(make: Make) -> None:
             make()
         strategy.close()
         make()
+
+
+def _names_all(error: ConfigError, *names: str) -> None:
+    """Each once, by server."""
+    assert len(error.problems) == len(names), error
+    for name in names:
+        assert len([problem for problem in error.problems if name in problem]) == 1
+
+
+def test_every_wrong_shape_is_named_when_the_model_is_built_late(make: Make) -> None:
+    """Also the slots, whose optimizer is built with the model: nothing of it is trained."""
+    _fit(_model_on(make()))
+    strategy = make()
+    with strategy.scope():
+        layers = keras.layers.Dense(5, name="first"), keras.layers.Dense(1, name="second")
+        model = keras.Sequential([*layers], name="model")
+        model.compile(keras.optimizers.SGD(0.01, name="sgd"), "mse")
+    with pytest.raises(ConfigError) as raised:
+        _fit(model)
+    _names_all(raised.value, "first/kernel", "first/bias", "second/kernel")
+    with pytest.raises(ConfigError) as raised:
+        model.get_weights()
+    _names_all(raised.value, "first/kernel", "first/bias", "second/kernel")
+
+
+def test_large_variables_keep_their_values(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those whose initial values are drawn where they lie are not drawn again."""
+    monkeypatch.setattr("tfps.strategy.extended.WHOLE_BYTES", 40)
+    keras.utils.set_random_seed(1)
+    model = _model_on(make())
+    _fit(model)
+    left = model.get_weights()
+    keras.utils.set_random_seed(2)
+    for ours, theirs in zip(_model_on(make()).get_weights(), left, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_older_chief_restores_and_assigns_nothing(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfps.recovery.succession.LOOK_EVERY_S", 0.0)
+    old = make()
+    model = _model_on(old)
+    manager = tfps.CheckpointManager(model, tmp_path)
+    _fit(model)
+    manager.save()
+    new = make()
+    theirs = _model_on(new)
+    _fit(theirs)
+    left = _values(theirs)
+    for write in (
+        manager.restore_latest,
+        lambda: model.set_weights(model.get_weights()),
+        lambda: model.weights[0].assign(keras.ops.zeros_like(model.weights[0])),
+        lambda: model.optimizer.iterations.assign_add(1),
+        lambda: model.weights[0]._value.assign_add(np.ones(model.weights[0].shape)),
+    ):
+        with pytest.raises(ChiefReplaced, match="another chief goes on with this job"):
+            write()
+    for ours, before in zip(_values(theirs), left, strict=True):
+        np.testing.assert_array_equal(ours, before)
+
+
+@pytest.mark.slow
+def test_a_restore_that_is_on_its_way_when_the_next_chief_begins(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The servers themselves refuse it: nobody has asked them in time whom they obey."""
+    model = _model_on(make())
+    manager = tfps.CheckpointManager(model, tmp_path)
+    _fit(model)
+    manager.save()
+    theirs: list[keras.Model] = []
+    left: list[Any] = []
+    fill = ServerRestore.fill
+
+    def next_chief_begins(part: ServerRestore, *arguments: Any) -> None:
+        if not theirs:
+            theirs.append(_model_on(make()))
+            theirs[0].optimizer.build(theirs[0].trainable_variables)
+            theirs[0].set_weights([w + 1 for w in theirs[0].get_weights()])
+            left[:] = _values(theirs[0])
+        fill(part, *arguments)
+
+    monkeypatch.setattr("tfps.checkpoint.restore.in_parallel", lambda calls: [c() for c in calls])
+    monkeypatch.setattr(ServerRestore, "fill", next_chief_begins)
+    with pytest.raises(ChiefReplaced):
+        manager.restore_latest()
+    for ours, before in zip(_values(theirs[0]), left, strict=True):
+        np.testing.assert_array_equal(ours, before)
 
 
 @pytest.mark.parametrize("job", ["", "a b", "../x", 3])

@@ -207,3 +207,20 @@ def test_too_few_devices(make: Any) -> None:
         ConfigError, match=r"expected 101 .*testing.OneProcess.reserve\(workers=60, ps=40"
     ):
         make(workers=60, ps=40)
+
+
+def test_data_that_end_within_an_execution_are_no_mistake(make_strategy: Make) -> None:
+    """Nobody knows before how many batches shards hold."""
+    with make_strategy().scope():
+        model = _model()
+        model.compile("sgd", "mse", steps_per_execution=5)
+
+    def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
+        return batches.shard(context.num_input_pipelines, context.input_pipeline_id)
+
+    shards = tfps.Shards(make, number=2)  # of 8 batches: one execution, and a part of one
+    history = model.fit(shards, validation_data=shards, verbose=0).history
+    expected = model.evaluate(X, Y, batch_size=4, verbose=0, return_dict=True)
+    assert history["val_loss"] == pytest.approx([expected["loss"]])
+    assert model.optimizer.iterations.numpy() == 8

@@ -63,10 +63,6 @@ def test_what_servers_serve(job: FitJob) -> None:
         assert job.requests.calls(server) == [0, 1]
 
 
-def test_who_leaves_is_looked_up_once(job: FitJob) -> None:
-    assert job.requests.operations(Kind.LEAVE)["GatherV2"] == 1
-
-
 @pytest.mark.parametrize("kind", [Kind.JOIN, Kind.PUSH])
 def test_a_header_is_taken_apart_at_once(job: FitJob, kind: Kind) -> None:
     """A slice of its own for each field costs four operations, in every request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 import tfps
 from tests.unit.one_process.jobs import DEADLINE_S, FunctionJob, Jobs, waits
 from tests.unit.one_process.requests import Answer, Requests
+from tfps.consistency.applied_window import WRITE_BACK, key_of_function
 from tfps.consistency.ledger import MAX_CALLS, Status
 from tfps.transport.message import Kind
 
@@ -27,8 +29,71 @@ def test_pushes_are_applied_as_they_come(function_jobs: Jobs[FunctionJob], serve
     pushed = job.push(0, server=server, call=server, base_version=pulled.version)
     assert pushed[:2] == (Status.OK, pulled.version + 1)
     assert job.weight(server) == pushed.weight == before + 1
-    # Without tickets nothing tells a request that comes again from another one.
     assert job.push(0, server=server, call=server).weight == job.weight(server) == before + 2
+
+
+MODES = [
+    tfps.Asynchronous(),
+    tfps.BoundedStaleness(1),
+    tfps.Synchronous(),
+    tfps.LocalSteps(2),
+]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_a_push_that_comes_again_changes_nothing(
+    function_jobs: Jobs[FunctionJob], mode: Any
+) -> None:
+    """Neither does one that came before it: a worker that hung may send it late."""
+    job = function_jobs(mode) if mode == tfps.LocalSteps(2) else function_jobs(mode, calls=2)
+    versions = job.strategy.stats().versions
+    at = job.begin(0).version
+    key = job.next_ticket()
+    for position in range(3):
+        before = job.weight(0)
+        pushed = job.push(0, ticket=key + position, base_version=at)
+        assert (pushed.status, pushed.weight) == (Status.OK, job.weight(0))
+        assert job.weight(0) > before
+        at = pushed.version
+    weight, duplicates = job.weight(0), job.requests.counted("DUPLICATES")
+    at = job.begin(1).version
+    job.requests.evict(0, job.incarnations[0])
+    for position in (0, 2, 1):
+        again = job.push(1, ticket=key + position, base_version=at)
+        assert (again.status, again.weight) == (Status.DUPLICATE, weight)
+        at = again.version
+    assert job.requests.counted("DUPLICATES") == duplicates + 3
+    assert job.strategy.stats().versions == (versions[0] + 3, versions[1])
+    assert job.push(1, ticket=key + 3, base_version=at).status is Status.OK
+    job.end()
+
+
+@pytest.fixture(scope="module")
+def two_functions(function_jobs: Jobs[FunctionJob]) -> tuple[FunctionJob, FunctionJob]:
+    """Of one strategy; they train weights of their own."""
+    one = function_jobs(tfps.Synchronous(), calls=2)
+    return one, FunctionJob(one.strategy)
+
+
+def test_what_a_round_went_on_without_counts_when_it_comes_again(
+    two_functions: tuple[FunctionJob, FunctionJob],
+) -> None:
+    """A worker dies in a round in which nobody else calls its optimizer."""
+    one, other = two_functions
+    at, _ = one.begin(0).version, other.begin(1)
+    key, before = one.next_ticket(), one.weight(0)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(one.push, 0, ticket=key, base_version=at)
+        assert waits(first)
+        one.requests.evict(0, one.incarnations[0])
+        first.result(DEADLINE_S)
+    at = other.push(1, base_version=at).version
+    assert one.weight(0) == before
+    again = one.push(1, incarnation=other.incarnations[1], ticket=key, base_version=at)
+    assert (again.status, again.weight) == (Status.OK, before + 1)
+    again = one.push(1, incarnation=other.incarnations[1], ticket=key, base_version=again.version)
+    assert (again.status, again.weight) == (Status.DUPLICATE, before + 1)
+    other.end()
 
 
 def test_a_stale_push_says_how_stale(function_jobs: Jobs[FunctionJob]) -> None:
@@ -56,9 +121,11 @@ def test_what_a_function_assigns_is_written_back(function_jobs: Jobs[FunctionJob
     requests = Requests(strategy, has=Kind.PULL)
     assert float(total.numpy()) == 1
     assert requests.ask(Kind.PULL).weight == 1
-    # The change travels, so that those of two workers add up.
-    assert requests.ask(Kind.WRITE_BACK, gradient=2.5).status is Status.OK
-    assert float(total.numpy()) == 3.5
+    # The change travels, so that those of two workers add up; of a run that is repeated one counts.
+    for number, expected in ((101, 3.5), (101, 3.5), (102, 6.0)):
+        key = key_of_function(number, WRITE_BACK)
+        assert requests.ask(Kind.WRITE_BACK, gradient=2.5, ticket=key).status is Status.OK
+        assert float(total.numpy()) == expected
 
 
 def test_rows_of_a_table_are_looked_up_by_their_ids(function_jobs: Jobs[FunctionJob]) -> None:
@@ -88,8 +155,15 @@ def test_rows_of_a_table_are_looked_up_by_their_ids(function_jobs: Jobs[Function
     requests = Requests(strategy, has=Kind.PUSH)
     holder = next(server for server in range(2) if Kind.LOOK_UP in requests.kinds(server))
     for row, gradient in ((5, 2), (6, 0), (7, 1)):
+        before = strategy.stats()
         answer = requests.ask(Kind.LOOK_UP, server=holder, rows=[row])
         assert (answer.status, answer.weight) == (Status.OK, rows[row, 0] - gradient)
+        after = strategy.stats()
+        counted = np.subtract(after.exchanges, before.exchanges)
+        np.testing.assert_array_equal(counted, [server == holder for server in range(2)])
+        # How many rows and which one, as 32-bit numbers; two floats.
+        assert after.bytes_pushed - before.bytes_pushed == 8
+        assert after.bytes_pulled - before.bytes_pulled == 8
 
 
 def test_a_bound_holds_up_the_fast(function_jobs: Jobs[FunctionJob]) -> None:
@@ -147,10 +221,9 @@ def test_a_round_is_one_mean(function_jobs: Jobs[FunctionJob]) -> None:
     job.end()
 
 
-def test_two_functions_share_a_round(function_jobs: Jobs[FunctionJob]) -> None:
+def test_two_functions_share_a_round(two_functions: tuple[FunctionJob, FunctionJob]) -> None:
     """Each updates its own weights with what it got, once all workers have pushed something."""
-    one = function_jobs(tfps.Synchronous(), calls=2)
-    jobs = [one, FunctionJob(one.strategy)]
+    jobs = two_functions
     before = [sum(job.model.counts()) for job in jobs]  # one of each lies on the server asked
     at, _ = [job.begin(worker).version for worker, job in enumerate(jobs)]
 

@@ -235,7 +235,7 @@ def test_what_no_checkpoint_holds_begins_as_it_began(make_strategy: Make) -> Non
     ]
     found = {resource.shared_name: value.numpy() for resource, value in blank.items()}
     assert found["ledger"].tolist() == strategy.runtime.servers[0].layout.blank()
-    assert set(found["applied_tickets"]) == {-1}
+    assert set(found["applied_pushes"]) == {-1}
     assert not any(value.any() for name, value in found.items() if name.startswith("slabs"))
 
 

@@ -12,17 +12,17 @@ from hypothesis import given
 from tfps.errors import ConfigError
 from tfps.partitioners.row_rule import (
     MOST_SCATTERED_ROWS,
+    RULES,
     Contiguous,
     Modulo,
     Scattered,
     rows_of,
     rows_per_shard,
+    rule_name,
 )
 
-RULES = [Contiguous, Modulo, Scattered]
 
-
-@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("kind", RULES.values(), ids=RULES)
 @given(data=st.data(), rows=st.integers(1, 500))
 def test_every_row_has_one_place_and_is_found_there(kind: Any, data: Any, rows: int) -> None:
     rule = kind(rows=rows, shards=data.draw(st.integers(1, rows)))
@@ -37,7 +37,7 @@ def test_every_row_has_one_place_and_is_found_there(kind: Any, data: Any, rows: 
             assert (np.diff(held) > 0).all()
 
 
-@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("kind", RULES.values(), ids=RULES)
 def test_a_single_row_is_a_number_too(kind: Any) -> None:
     rule = kind(rows=10**6, shards=8)
     row = 123_456
@@ -63,7 +63,7 @@ def test_the_first_rows_are_on_all_shards_but_for_neighbours_that_stay_together(
     assert _busiest(Modulo(10**6, 8), 1) == 50
 
 
-@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("kind", RULES.values(), ids=RULES)
 def test_what_makes_no_sense_is_refused(kind: Any) -> None:
     with pytest.raises(ConfigError, match="received 0 shards, expected 1 at least"):
         kind(rows=4, shards=0)
@@ -75,3 +75,12 @@ def test_more_rows_than_can_be_scattered() -> None:
     assert Scattered(MOST_SCATTERED_ROWS, 4).multiplier < 2**63 // MOST_SCATTERED_ROWS
     with pytest.raises(ConfigError, match=r"Take tfps\.partitioners\.RowModulo"):
         Scattered(MOST_SCATTERED_ROWS + 1, 4)
+
+
+def test_a_rule_of_nobody_is_refused() -> None:
+    class Backwards(Contiguous):
+        pass
+
+    assert [rule_name(kind(4, 2)) for kind in RULES.values()] == list(RULES)
+    with pytest.raises(ValueError, match="Backwards"):
+        rule_name(Backwards(4, 2))

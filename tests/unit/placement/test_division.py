@@ -61,6 +61,13 @@ def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
     assert imbalance(forecast.step_bytes_per_server) == 1.0
 
 
+def test_a_frozen_table_is_divided_and_only_pulled() -> None:
+    table = Wanted("table", (1000, 4), "float32", is_pulled=True, is_frozen=True)
+    shards = divided([table], RowHash(), servers=4)
+    assert [shard.path for shard in shards] == [f"table/{k}" for k in range(4)]
+    assert sum(shard.step_bytes for shard in shards) == table.size_bytes
+
+
 def test_a_large_variable_among_small_ones_fills_all_servers_alike() -> None:
     wanted = _program([(4000, 9), (10, 9), (20, 9), (5, 9)])
     whole = Forecast.of(wanted, servers=4, placement=LeastLoaded())

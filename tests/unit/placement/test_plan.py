@@ -19,6 +19,7 @@ CHANGES = {
     "shape": (4, 3),
     "dtype": "int32",
     "item_bytes": 8,
+    "rule": ("modulo", 10, 2),
 }
 
 

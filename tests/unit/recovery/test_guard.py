@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.recovery.guard import Guard
-from tfps.recovery.kept_tasks import KEEPER, keep, leave
+from tfps.recovery.kept_tasks import keep, leave
 from tfps.recovery.liveness import ProbePolicy
 from tfps.recovery.probe import Observation
 from tfps.recovery.restarts import Restarts
@@ -173,33 +174,61 @@ def test_who_answers_again_does_not_make_up_for_a_lost_server(
     assert queue.done()
 
 
-class Spent:
-    """Who has started the workers again for the last time."""
+class Kept:
+    """Who has started the tasks."""
 
-    end_reason = "no worker is left"
-    restarts = ()
+    end_reason = given_up = ""
 
-    def servers_return(self) -> bool:
-        return False
+    def __init__(self) -> None:
+        self.restarts: list[str] = []
+        self.lost: list[tuple[str, int]] = []
+
+    def want_servers(self, wanted: Callable[[], bool]) -> None:
+        raise AssertionError("the guard has no use for them")
+
+    def note_lost(self, tasks: Iterable[tuple[str, int]]) -> None:
+        self.lost = [*tasks]
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    kept = Kept()
+    keep(["127.0.0.1:1"], kept)
+    yield kept
+    leave(["127.0.0.1:1"])
 
 
 def test_nobody_waits_for_workers_that_are_not_started_again(
-    guard: Guard, queue: ClosureQueue, caplog: pytest.LogCaptureFixture
+    guard: Guard, queue: ClosureQueue, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keep(["127.0.0.1:1"], Spent())  # type: ignore[arg-type]
-    try:
-        _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
-        with pytest.raises(tf.errors.UnavailableError, match="go on: no worker is left"):
-            queue.done()
-    finally:
-        leave(["127.0.0.1:1"])
-    assert "Start them again" not in caplog.text
-
-
-def test_a_chief_whose_parent_starts_the_tasks_gives_no_advice(
-    guard: Guard, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(KEEPER, "1")
+    kept.end_reason = "no worker is left"  # somebody has started them for the last time
     _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
-    assert "training waits for their restart" in caplog.text
+    with pytest.raises(tf.errors.UnavailableError, match="go on: no worker is left"):
+        queue.done()
     assert "Start them again" not in caplog.text
+
+
+def test_a_chief_whose_tasks_are_started_again_asks_nobody_else_to(
+    guard: Guard, kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    _probe(guard, worker0=REFUSAL, worker1=REFUSAL)
+    assert "Those that died are started again" in caplog.text
+    assert "Start them again" not in caplog.text
+
+
+def test_who_has_started_the_tasks_is_told_who_is_lost_until_it_answers(
+    guard: Guard, queue: ClosureQueue, runtime: Runtime, kept: Kept
+) -> None:
+    closure = Closure()
+    queue.put(closure)
+    queue.get(tag=1)
+    _probe(guard, times=1, worker1=SILENCE, ps0=SILENCE)
+    assert kept.lost == []
+    closure.mark_cancelled = lambda: None  # type: ignore[method-assign] # by the server's loss
+    _probe(guard, times=1, worker1=SILENCE, ps0=SILENCE)
+    assert kept.lost == [("worker", 1), ("ps", 0)]
+    assert (runtime.evicted, runtime.hung_up) == ([(1, 8)], [0]), "nobody hears them any more"
+    _probe(guard, times=1, worker1=SILENCE)
+    assert kept.lost == [("worker", 1)]
+    guard.close()
+    assert kept.lost == []

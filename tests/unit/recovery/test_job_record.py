@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import socket
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tfps.errors import ConfigError
 from tfps.placement.plan import View
-from tfps.recovery.job_record import JobRecord, differences
+from tfps.recovery.job_record import JobRecord, differences, replaced_optimizers
 from tfps.recovery.succession import Estate
 
 NAMES = st.text(min_size=1, max_size=9)
@@ -23,6 +24,8 @@ VIEWS = st.builds(
     st.integers(0, 1 << 40),
     st.lists(st.integers(0, 9)).map(tuple),
     st.sampled_from(["float32", "int64"]),
+    st.just(4),
+    st.none() | st.tuples(NAMES, st.integers(1, 9), st.integers(1, 9)),
 )
 RECORDS = st.builds(
     JobRecord,
@@ -30,7 +33,9 @@ RECORDS = st.builds(
     workers=st.integers(1, 9),
     servers=st.integers(1, 9),
     consistency=NAMES,
+    bound_steps=st.none() | st.integers(0, 9),
     views=st.dictionaries(NAMES, VIEWS, max_size=3),
+    others=st.lists(NAMES, max_size=3).map(tuple),
 )
 
 
@@ -39,17 +44,27 @@ def test_round_trip(record: JobRecord) -> None:
     assert JobRecord.from_json(record.to_json()) == record
 
 
+@given(record=RECORDS)
+def test_fields_of_another_version_are_passed_over(record: JobRecord) -> None:
+    """The protocol says whether two versions understand each other."""
+    fields = json.loads(record.to_json())
+    for part in (fields, *fields["views"].values()):
+        part["of_tomorrow"] = 1
+    assert JobRecord.from_json(json.dumps(fields)) == record
+
+
 @given(held=RECORDS, wanted=RECORDS)
 def test_every_difference_is_named(held: JobRecord, wanted: JobRecord) -> None:
     """But for the chief, which is another one, and the views, which are compared one by one."""
     fields = ("protocol", "workers", "servers", "consistency")
     differ = [name for name in fields if getattr(held, name) != getattr(wanted, name)]
+    differ = ["max_workers" if name == "workers" else name for name in differ]
     assert [line.split(":")[0] for line in differences(held, wanted)] == differ
 
 
-def _estate(record: JobRecord | None) -> Estate:
+def _estate(*records: JobRecord | None) -> Estate:
     estate = Estate(container="tfps_night", devices=())
-    estate.records = [record]
+    estate.records = list(records)
     return estate
 
 
@@ -65,6 +80,27 @@ def test_a_chief_that_lives_keeps_its_job() -> None:
 
 
 def test_a_part_of_a_job_is_refused() -> None:
-    wanted = JobRecord(chief="", workers=1, servers=1, consistency="Asynchronous()")
-    with pytest.raises(ConfigError, match=r"some of the parameter servers only.*fresh=True"):
-        _estate(None).check(wanted, job="night")
+    record = JobRecord(chief="", workers=1, servers=3, consistency="Asynchronous()")
+    for records, gone in (((None, record, None), "ps 0 and ps 2"), ((record, None), "ps 1")):
+        with pytest.raises(ConfigError, match=f"but {gone} was started anew .*fresh=True"):
+            _estate(*records).check(record, job="night")
+
+
+OPTIMIZERS = st.sets(st.sampled_from(["adam", "sgd", "ftrl"]), max_size=2)
+SLOTS = ("iteration", "learning_rate", "w_momentum")
+
+
+def _state(optimizers: set[str]) -> list[str]:
+    return [f"{name}/{slot}" for name in sorted(optimizers) for slot in SLOTS]
+
+
+@given(before=OPTIMIZERS, now=OPTIMIZERS, model=st.booleans())
+def test_an_optimizer_that_another_one_replaces_is_named(
+    before: set[str], now: set[str], model: bool
+) -> None:
+    """A program that makes a model of its own as well, or no optimizer, trains something else."""
+    made = _state(now - before) + (["dense/kernel"] if model else [])
+    lines = replaced_optimizers(unopened=_state(before - now), made=made)
+    expected = sorted(before - now) if now - before and not model else []
+    assert [line.split("'")[1] for line in lines] == expected
+    assert all(repr(name) in line for line in lines for name in now - before)

@@ -82,6 +82,18 @@ def test_answers_silence_and_answers_again(servant: tuple[Servant, str]) -> None
         prober.close()
 
 
+def test_a_task_is_asked_where_it_is_now(servant: tuple[Servant, str]) -> None:
+    _, address = servant
+    with watch_leftovers(), lease_ports(1) as lease:
+        rounds, addresses = Rounds(), {("ps", 0): f"127.0.0.1:{lease.ports[0]}"}
+        prober = Prober(addresses, policy=POLICY, report=rounds.reports.put)
+        prober.start()
+        rounds.wait_for(("ps", 0), answered=False)
+        addresses["ps", 0] = address
+        rounds.wait_for(("ps", 0), answered=True)
+        prober.close()
+
+
 def test_closing_does_not_wait_for_a_silent_task(servant: tuple[Servant, str]) -> None:
     task, address = servant
     task.speaks.clear()

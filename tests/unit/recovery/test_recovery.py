@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import tfps
 from tfps.errors import ConfigError
-from tfps.recovery.incarnation import incarnation_of
+from tfps.recovery.incarnation import first_device
 from tfps.recovery.server_loss import ServerLoss, updates_lost
 
 
@@ -31,7 +31,7 @@ def test_an_incarnation_is_found_among_other_fields() -> None:
     name = b"/job:ps/replica:0/task:0/device:CPU:0"
     device = bytes([10, len(name)]) + name + bytes([18, 3]) + b"CPU" + bytes([32, 128, 2, 42, 0])
     device += bytes([49]) + (2**63 + 5).to_bytes(8, "little")
-    assert incarnation_of(bytes([10, len(device)]) + device) == 2**63 + 5
+    assert first_device(bytes([10, len(device)]) + device) == (name.decode(), 2**63 + 5)
 
 
 def test_nothing_is_lost_where_a_checkpoint_is_as_new() -> None:

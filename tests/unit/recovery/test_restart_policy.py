@@ -31,11 +31,12 @@ RESTARTS = st.builds(
     budget=st.integers(0, 4),
     min_workers=st.integers(1, WORKERS),
     no_worker_timeout_s=st.floats(1, 200),
+    hang_timeout_s=st.floats(1, 200),
 )
 MOMENTS = st.lists(
     st.tuples(
         st.sampled_from(TASKS),
-        st.sampled_from(["dies", "returns", "hangs", "rests"]),
+        st.sampled_from(["dies", "returns", "hangs", "stops", "rests"]),
         st.floats(0, 90),
     ),
     max_size=60,
@@ -52,7 +53,7 @@ class History:
         self.now_s = 0.0
         self.starts: Counter[Any] = Counter()
         self.due_s: dict[Any, float] = {}  # when a task that rests is to be started
-        self.hangs_since: dict[Any, float] = {}
+        self.hangs_since: dict[Any, tuple[bool, float]] = {}  # whether it is stopped
         self.given_up: set[Any] = set()
         self.end: EndJob | None = None
 
@@ -95,10 +96,14 @@ class History:
             self.hangs_since.pop(task, None)
             assert self.policy.take(Return(task), now_s=self.now_s) == []
 
-    def hangs(self, task: Any) -> None:
+    def hangs(self, task: Any, *, is_stopped: bool = False) -> None:
         if task in self.running:
-            self.hangs_since.setdefault(task, self.now_s)
-            assert self.policy.take(Hang(task), now_s=self.now_s) == []
+            if self.hangs_since.get(task, (None,))[0] != is_stopped:
+                self.hangs_since[task] = is_stopped, self.now_s
+            assert self.policy.take(Hang(task, is_stopped), now_s=self.now_s) == []
+
+    def stops(self, task: Any) -> None:
+        self.hangs(task, is_stopped=True)
 
     def rests(self, _task: Any) -> None:
         """Nothing happens, but time."""
@@ -112,10 +117,11 @@ class History:
         expected: list[Any] = [
             Start(task) for task, at_s in self.due_s.items() if at_s <= self.now_s
         ]
+        limits_s = {True: self.restarts.no_worker_timeout_s, False: self.restarts.hang_timeout_s}
         expected += [
-            Kill(task)
-            for task, since_s in self.hangs_since.items()
-            if since_s + self.restarts.no_worker_timeout_s <= self.now_s
+            Kill(task, limits_s[is_stopped], is_stopped)
+            for task, (is_stopped, since_s) in self.hangs_since.items()
+            if since_s + limits_s[is_stopped] <= self.now_s
         ]
         assert Counter(actions) == Counter(expected)
         for action in actions:
@@ -136,7 +142,7 @@ def test_each_death_is_answered_and_no_budget_exceeded(
         getattr(history, what)(task)
         history.pass_time(seconds)
     # Whatever is away by now is started, has been given up, or the job has ended: nobody waits.
-    for seconds in (restarts.no_worker_timeout_s, LONGEST_BACK_OFF_S):
+    for seconds in (max(restarts.no_worker_timeout_s, restarts.hang_timeout_s), LONGEST_BACK_OFF_S):
         history.pass_time(seconds)
     if history.end is None:
         assert set(TASKS) == history.running | history.given_up
@@ -181,11 +187,12 @@ def test_the_reason_names_who_is_gone(restarts: Restarts, deaths: list[Any], rea
 
 def test_what_cannot_work_is_refused_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
-        Restarts(budget=-1, min_workers=0, no_worker_timeout_s=math.nan)
+        Restarts(budget=-1, min_workers=0, no_worker_timeout_s=math.nan, hang_timeout_s=0)
     assert raised.value.problems == (
         "budget: received -1, expected a whole number from 0",
         "min_workers: received 0, expected a whole number from 1",
         "no_worker_timeout_s: received nan, expected a number of seconds above 0",
+        "hang_timeout_s: received 0, expected a number of seconds above 0",
     )
     with pytest.raises(ConfigError, match="budget: received '3'"):
         Restarts(budget="3")  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ CLASSES = [
 STRATEGY = {
     "alive_workers",
     "close",
+    "cluster",
     "coordinator",
     "plan",
     "pull",

@@ -52,3 +52,18 @@ def test_a_model_without_variables_yet() -> None:
         model.compile("sgd", "mse")
     with pytest.raises(ConfigError, match="empty: received a model whose variables are made from"):
         rehearsal.wanted(model)
+
+
+def test_what_a_frozen_layer_has_is_no_other_state() -> None:
+    """It is divided, as a strategy does, which makes it before the layer is frozen."""
+    rehearsal = Rehearsal()
+    with rehearsal.scope():
+        table = keras.layers.Embedding(100, 4, trainable=False, name="table")
+        norm = keras.layers.BatchNormalization(name="norm")
+        layers = [keras.Input((4,)), table, norm, keras.layers.Dense(3)]
+        model = keras.Sequential(layers, name="model")
+        model.compile("sgd", "mse")
+    frozen = {each.path: each.is_frozen for each in rehearsal.wanted(model) if not each.is_trained}
+    assert frozen.pop("model/table/embeddings")
+    assert "model/norm/moving_mean" in frozen
+    assert not any(frozen.values())

@@ -85,6 +85,7 @@ class Served:
             Request.KIND: kind,
             Request.TICKET: more.pop("ticket", 0),
             Request.WORKER: more.pop("worker", 0),
+            Request.INCARNATION: more.pop("incarnation", 0),
         }
         header = tf.constant([fields.get(field, 0) for field in Request], tf.int64)
         request = Message(header, tf.constant(ids, tf.int64, [len(ids)]), payload)

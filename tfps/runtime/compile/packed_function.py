@@ -67,9 +67,12 @@ def _run(
     ]
     private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
     step = step_kind(servers)
+    is_function = isinstance(call.func, tf.types.experimental.PolymorphicFunction)
+    step.look_ups.begin(in_function=is_function)
     step.pull()
     with StepScope(step):
         outputs = call()
+    step.graph_ends(private.current_graph())
     step.write_back()
     return outputs
 
@@ -146,6 +149,7 @@ def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
         state=[v for v in on_servers if discovery.written(v)],
         metrics=[v for v in discovery.order if not isinstance(v._value, ServerVariable)],
         looked_up=[v for v in on_servers if discovery.looked_up(v)],
+        looked_up_inside=[v for v in on_servers if discovery.looked_up_inside(v)],
         calls=discovery.calls,
         devices=strategy.devices,
     )

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster import ClusterSpec
 from tfps.cluster.topology import Topology
-from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, CALL_TIMEOUT_S
+from tfps.runtime.coordinator.control_plane import (
+    ATTEMPT_TIMEOUT_S,
+    CALL_TIMEOUT_S,
+    line_closed,
+)
 
 if TYPE_CHECKING:
     from tfps.runtime.coordinator.data_plane import DataPlane
@@ -52,8 +57,15 @@ class ControlLine(Protocol):
     def is_reachable(self, *, timeout_s: float) -> bool:
         """Return whether the task's process is there; it may hang all the same."""
 
-    def close(self, *, answering: bool = True) -> None:
-        """Close the line; a task that is not thought to answer is not waited for."""
+    def close(
+        self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
+    ) -> None:
+        """Close the line.
+
+        Args:
+            answering: a task that is not thought to answer is not waited for.
+            error: makes what is raised of calls after that, where tasks are processes.
+        """
 
 
 class Connections(Protocol):
@@ -61,7 +73,8 @@ class Connections(Protocol):
 
     Attributes:
         topology: the devices of the tasks.
-        processes: the addresses of the tasks that have a process of their own, and can be lost.
+        processes: the addresses of the tasks that have a process of their own, and can be lost;
+            that of a task that has moved is another one then.
     """
 
     topology: Topology
@@ -69,6 +82,15 @@ class Connections(Protocol):
 
     def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
         """Make the tasks' devices known to this process; they may take so long to answer."""
+
+    def resolve(self) -> ClusterSpec | None:
+        """Ask where the tasks are now; None: nowhere else, ever.
+
+        It raises `ConfigError` where the answer cannot be a cluster.
+        """
+
+    def move(self, task: Task, address: str) -> None:
+        """Reach a task at another address from now on; its lines do once they are renewed."""
 
     def control(self, task: Task, *, longest_attempt_s: float = ATTEMPT_TIMEOUT_S) -> ControlLine:
         """Open a line to a task; some calls take it longer than usual."""

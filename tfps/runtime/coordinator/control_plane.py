@@ -15,6 +15,7 @@ from tfps.bridge.owned_graph import OwnedGraph
 from tfps.bridge.server_function import server_function
 from tfps.bridge.tensorflow_private import leave_open
 from tfps.cluster import accepts_connections
+from tfps.errors import StrategyClosed
 from tfps.transport import tokens
 from tfps.transport.session_options import session_options
 
@@ -66,6 +67,11 @@ def never() -> bool:
     return False
 
 
+def line_closed() -> StrategyClosed:
+    """What a call raises of a line whose owner has closed it."""
+    return StrategyClosed("this line to a task of the cluster is closed")
+
+
 class NoSuchFunction(LookupError):
     """A task's process does not know a function: it is a plain `tf.distribute.Server`."""
 
@@ -79,6 +85,7 @@ class ControlPlane:
     and works with any `tf.distribute.Server`.
 
     Args:
+        address: answers where the task is, ``host:port``; asked for each session.
         to_any_incarnation: a task that was started anew answers as well; for workers, which keep
             nothing that such a call could ask for.
         longest_attempt_s: attempts become longer up to this, for calls that take a server longer.
@@ -87,20 +94,25 @@ class ControlPlane:
     def __init__(
         self,
         *,
-        address: str,
+        address: Callable[[], str],
         device: str,
         to_any_incarnation: bool = False,
         longest_attempt_s: float = ATTEMPT_TIMEOUT_S,
     ) -> None:
-        self._device, self._address = device, address
+        self._device, self._where = device, address
         self._longest_attempt_s = longest_attempt_s
         self._to_any_incarnation = to_any_incarnation
         self._graph = OwnedGraph()
         self._lock = threading.Lock()
         self.lost: str | None = None  # why no call is attempted
         self.returns: Callable[[], bool] = never
+        self._closed: Callable[[], Exception] | None = None  # makes the error of each call
         self._asked: dict[str, Callable[..., Any]] = {}  # by token
         self._session = self._connect()
+
+    @property
+    def _address(self) -> str:
+        return self._where()
 
     def _connect(self) -> Any:
         options = session_options(self._device, timeout_s=ATTEMPT_TIMEOUT_S)
@@ -154,6 +166,8 @@ class ControlPlane:
         if timeout_s != ATTEMPT_TIMEOUT_S:
             options = tf.compat.v1.RunOptions(timeout_in_ms=int(timeout_s * 1000))
         with self._lock:
+            if self._closed is not None:
+                raise self._closed()
             if self.lost is not None and not brings_back():
                 raise tf.errors.UnavailableError(None, None, self.lost)
             try:
@@ -170,6 +184,7 @@ class ControlPlane:
         Raises:
             tf.errors.UnavailableError: the server is gone, was started anew, or does not answer.
             tf.errors.OpError: one of `ANSWERS`.
+            Exception: what `close` was given, after that.
         """
         until_s = time.monotonic() + patience_s
         timeout_s = ATTEMPT_TIMEOUT_S
@@ -198,8 +213,13 @@ class ControlPlane:
                 ) from error
 
     def renew(self) -> None:
-        """Call a task that was started anew from now on, with the functions that there are."""
+        """Call a task that was started anew from now on, with the functions that there are.
+
+        A line that is closed stays so; each call says it.
+        """
         with self._lock:
+            if self._closed is not None:
+                return
             leave_open(self._session)
             self._session = self._connect()
 
@@ -207,9 +227,12 @@ class ControlPlane:
         """Whether the task accepts connections."""
         return accepts_connections(self._address, timeout_s=timeout_s)
 
-    def close(self, *, answering: bool = True) -> None:
-        """Close the line; a server that is gone is not waited for."""
+    def close(
+        self, *, answering: bool = True, error: Callable[[], Exception] = line_closed
+    ) -> None:
+        """Close the line; see `ControlLine`."""
         with self._lock:
+            self._closed = error
             if answering and self.lost is None and self.is_reachable():
                 # A task that was started anew knows nothing of the session.
                 with contextlib.suppress(tf.errors.AbortedError):

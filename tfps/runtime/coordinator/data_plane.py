@@ -103,16 +103,38 @@ class DataPlane:
         lines = {f"worker {worker}": line for worker, line in enumerate(self._lines)}
         lines.update({f"ps {server.index}": server.control for server in self._servers})
         plain, others = [], []
-        own = fingerprint(secret, job=self.job_id)
         for name, line in lines.items():
             try:
-                if line.ask(tokens.FINGERPRINT, self.job_id) != own:
+                if not self._has_secret(line, secret):
                     others.append(name)
             except NoSuchFunction:
                 plain.append(name)
         if others:
             raise ConfigError(_other_secret(others, chief_has_one=secret is not None))
         return plain
+
+    def _has_secret(self, line: ControlLine, secret: bytes | None) -> bool:
+        """Whether a process of tfps has the secret that this one's environment gives."""
+        own = fingerprint(secret, job=self.job_id)
+        return bool(line.ask(tokens.FINGERPRINT, self.job_id) == own)
+
+    def misfit(self, server: Server) -> str:
+        """Why a server that was started anew cannot take part; empty where it can."""
+        if server.index not in self.endpoints:
+            return ""
+        name, secret = f"ps {server.index}", secret_from_environment()
+        line = server.open_line()
+        try:
+            if self._has_secret(line, secret):
+                return ""
+            return _other_secret([name], chief_has_one=secret is not None)
+        except NoSuchFunction:
+            return (
+                f"{name} at {server.address} is a plain tf.distribute.Server now; expected a "
+                "process of tfps, as before. Start it with `tfps serve` or `tfps run`."
+            )
+        finally:
+            line.close()
 
     def _open(self, server: Server, secret: bytes) -> Endpoint:
         """Let a data server open the job."""

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.chief_constant import chief_constant
 from tfps.bridge.closure_membership import ClosureMembership
 
 if TYPE_CHECKING:
     from tfps.runtime.coordinator.runtime import Runtime
 
 LOOK_EVERY_S = 0.2
-
-_MEMBER = tf.TensorSpec([2], tf.int64)
 
 
 class FunctionMembership(ClosureMembership):
@@ -159,14 +156,3 @@ def trains(closure: Any) -> bool:
         return False
     kept = private.kept_with_graph(traced.graph)
     return any(getattr(server, "takes_part", False) for servers in kept for server in servers)
-
-
-def member_of_call(membership: FunctionMembership) -> tf.Tensor:
-    """Index and incarnation of the worker that a scheduled function runs on, int64 [2]."""
-    graph: Any = private.current_graph()
-
-    def at_call() -> tf.Tensor:
-        return chief_constant(membership.member(private.worker_index()), tf.int64)
-
-    member: tf.Tensor = graph.capture_call_time_value(at_call, _MEMBER, key="tfps_member")
-    return member

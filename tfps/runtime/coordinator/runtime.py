@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfps.bridge.closure_numbers import ClosureNumbers
 from tfps.bridge.function_table import FunctionTables
-from tfps.cluster import ClusterSpec
+from tfps.cluster import ClusterSpec, note_move
+from tfps.consistency.applied_window import FUNCTION_CELLS
 from tfps.consistency.ledger import TERM_INCARNATIONS
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
@@ -37,15 +39,21 @@ def container_of(job: str) -> str:
     return f"tfps_{job}"
 
 
+def number_of(job: str) -> int:
+    """What requests call a job."""
+    return int.from_bytes(hashlib.blake2b(job.encode(), digest_size=7).digest(), "little")
+
+
 class Runtime(Storage):
     """What one job owns on the cluster.
 
     Args:
         job: names the container of all resources; two jobs on one cluster never meet.
+        max_workers: how many workers can take part; those that there are when None.
         held: for each server, what there is of the job already and is gone on with.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a job is made of
         self,
         *,
         job: str,
@@ -54,17 +62,18 @@ class Runtime(Storage):
         placement: Placement,
         transport: str = "auto",
         mode: Mode,
+        max_workers: int | None = None,
         held: Sequence[Mapping[str, VariableRecord]] | None = None,
     ) -> None:
+        self._connections = connections
         self.topology, self.processes = connections.topology, connections.processes
         super().__init__(container=container_of(job), servers=self.topology.servers)
         for contents, there in zip(self.contents, held or [], strict=False):
             contents.held = dict(there)
         self.job, self.workers = job, cluster.count("worker")
-        self.cluster, self.worker_addresses = cluster, cluster.jobs["worker"]
-        self.job_id = int.from_bytes(
-            hashlib.blake2b(job.encode(), digest_size=7).digest(), "little"
-        )
+        self.max_workers = max_workers or self.workers
+        self.cluster = cluster
+        self.job_id = number_of(job)
         self.placement, self.mode = placement, mode
         self.servers = [
             Server(
@@ -73,6 +82,7 @@ class Runtime(Storage):
                 connections=connections,
                 contents=contents,
                 workers=self.workers,
+                max_workers=self.max_workers,
                 mode=mode,
             )
             for index, contents in enumerate(self.contents)
@@ -105,6 +115,7 @@ class Runtime(Storage):
         self.closed_because = ""  # the reason, once it is closed
         self.membership = FunctionMembership(self)
         self.call_ids = OptimizerCallIds()
+        self.closure_numbers = ClosureNumbers(cells=FUNCTION_CELLS)
         self._lock = threading.Lock()
         self._incarnations = itertools.count(1)
         self._latest_incarnations: dict[int, int] = {}
@@ -131,6 +142,10 @@ class Runtime(Storage):
             "the `with` block of the cluster. To go on, make a new strategy on a running cluster, "
             "and the model in its scope."
         )
+
+    @property
+    def worker_addresses(self) -> tuple[str, ...]:
+        return self.cluster.jobs["worker"]
 
     @property
     def ticket_server(self) -> Server:
@@ -168,6 +183,14 @@ class Runtime(Storage):
         for index, plan_id in plans:
             self.contents[index].plans.pop(plan_id, None)
         self.data_plane.forget(plans)
+
+    def move(self, server: Server, address: str) -> None:
+        """A server is somewhere else now; what it held is made again there by `replay`."""
+        before = self.cluster
+        self.cluster = before.with_address("ps", server.index, address)
+        self._connections.move(("ps", server.index), address)
+        server.address = address
+        note_move(before, self.cluster)
 
     def replay(self, server: Server) -> None:
         """Make again what a server held, on one that holds nothing; values are restored after."""
@@ -228,7 +251,7 @@ class Runtime(Storage):
             self._leave(reason, with_guests=answering)
             # What is left open is closed by the collector, which waits for a server that is gone.
             for line in self._lines():
-                line.close(answering=answering)
+                line.close(answering=answering, error=self.closed_error)
 
     def _lines(self) -> list[ControlLine]:
         return [*(server.control for server in self.servers), *self.worker_lines]
@@ -248,6 +271,9 @@ class Runtime(Storage):
         if any(server.is_of_another_chief() for server in self.servers):
             self.abandon("another chief goes on with its job", answering=True)
             return
+        if self.has_misfits:
+            self.abandon("its model is not that of the job, which stays", answering=True)
+            return
         self._leave(reason, with_guests=True)
         self.collect()
         local = [self.local_slots, self.local_times]
@@ -261,4 +287,4 @@ class Runtime(Storage):
         for contents in self.contents:
             contents.free(contents.records)
         for line in self._lines():
-            line.close()
+            line.close(error=self.closed_error)

@@ -35,6 +35,8 @@ class Server:
 
     Args:
         index: of the task; server 0 hands out tickets.
+        workers: how many there are.
+        max_workers: how many can take part.
     """
 
     def __init__(
@@ -45,9 +47,10 @@ class Server:
         connections: Connections,
         contents: ServerContents,
         workers: int,
+        max_workers: int,
         mode: Mode,
     ) -> None:
-        self.index, self.address = index, address
+        self.index, self.address, self.workers = index, address, workers
         self.contents, self.device = contents, contents.device
         self._connections = connections
         self._lost: str | None = None
@@ -55,7 +58,7 @@ class Server:
         self.starts = 1  # how often it was started
         self.limit = 0  # as it was set last; below 0: halted
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
-        self.ledger = ServerLedger(contents, workers=workers)
+        self.ledger = ServerLedger(contents, workers=max_workers)
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
@@ -78,7 +81,7 @@ class Server:
             self._let_out, "worker", "incarnation", then=self.membership.leave
         )
         if self.rounds is not None:
-            self._expect = self.control.function(self._trace_expect, arguments=workers)
+            self._expect = self.control.function(self._trace_expect, arguments=max_workers)
             self._cancel_expected = self._decides(self._is_away, "worker", then=self.rounds.leave)
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
@@ -122,13 +125,13 @@ class Server:
 
     def open_tickets(self, count: int) -> int:
         """Open the tickets of a run; answers the first."""
-        first = self._obeyed(self._open(count, self.term))
+        first = self.obeyed(self._open(count, self.term))
         self.limit = first + count
         return first
 
     def set_limit(self, limit: int) -> int:
         """Hand out tickets below a number only; answers the number that would come next."""
-        upcoming = self._obeyed(self._limit(limit, self.term))
+        upcoming = self.obeyed(self._limit(limit, self.term))
         self.limit = limit
         return upcoming
 
@@ -138,20 +141,29 @@ class Server:
         Raises:
             ChiefReplaced: there is a newer one.
         """
-        self.term = self._obeyed(self._take_over(term))
+        self.term = self.obeyed(self._take_over(term))
 
     def is_of_another_chief(self) -> bool:
         """Whether the server, if it is there, obeys a newer chief than this process."""
         return self.lost is None and bool(self.cells()[self.layout.TERM] != self.term)
 
-    def _obeyed(self, answer: list[np.ndarray[Any, Any]]) -> int:
+    def refuse_if_of_another_chief(self) -> None:
+        """Raise `ChiefReplaced` where the server obeys a newer chief than this process."""
+        if self.is_of_another_chief():
+            raise self._replaced()
+
+    def obeyed(self, answer: list[np.ndarray[Any, Any]]) -> int:
+        """A number that the server has answered; raises `ChiefReplaced` where it obeys another."""
         number = int(answer[0])
         if number == decide.REPLACED:
-            raise ChiefReplaced(
-                f"another chief goes on with this job, and ps {self.index} obeys that one. This "
-                "script can do nothing more with it; let it end, and one chief have the job"
-            )
+            raise self._replaced()
         return number
+
+    def _replaced(self) -> ChiefReplaced:
+        return ChiefReplaced(
+            f"another chief goes on with this job, and ps {self.index} obeys that one. This "
+            "script can do nothing more with it; let it end, and one chief have the job"
+        )
 
     def halt(self) -> int:
         """Hand out no new ticket; those that came back are still handed out. Answers the next."""
@@ -168,7 +180,8 @@ class Server:
     def expect(self, there: Sequence[bool]) -> None:
         """Let rounds wait for workers that are going to join; for each whether it will."""
         if self.rounds is not None:
-            self._expect(*map(int, there))
+            spare = [False] * (self.layout.workers - len(there))
+            self._expect(*map(int, [*there, *spare]))
 
     def cancel_expected(self, worker: int) -> None:
         """A worker that was expected will not join now."""
@@ -214,7 +227,7 @@ class Server:
     def _let_out(
         self, ledger: GraphLedger, *, worker: tf.Tensor, incarnation: tf.Tensor
     ) -> tf.Tensor:
-        return decide.evict(ledger, worker=ledger.member(worker), incarnation=incarnation)
+        return decide.evict(ledger, worker=worker, incarnation=incarnation)
 
     def _is_away(self, ledger: Ledger, *, worker: tf.Tensor) -> tf.Tensor:
         """Whether a worker has not joined meanwhile."""

@@ -44,6 +44,7 @@ class ServerContents:
             made by whoever opens them.
         plans: the services, by the number of their plan.
         held: of a job that goes on, the variables that are there and that nobody has opened.
+        misfits: of those that were opened, which are of another shape, a sentence for each.
         is_lost: the server answers no more; what is freed is only forgotten.
         variables: made here, by name, as long as somebody refers to them; no mirrors.
     """
@@ -56,6 +57,7 @@ class ServerContents:
         )
         self.records: dict[NamedResource, VariableRecord | None] = {}
         self.held: dict[str, VariableRecord] = {}
+        self.misfits: list[str] = []
 
     def create(
         self, kind: type[V], initial_value: Any, *, in_checkpoints: bool = False, **options: Any
@@ -67,7 +69,7 @@ class ServerContents:
         """
         there = self.held.pop(options["shared_name"], None)
         if there is not None:
-            options["there"] = (there.shape, there.dtype)
+            options |= {"there": (there.shape, there.dtype), "on_misfit": self.misfits.append}
         variable = kind(initial_value, device=self.device, container=self.container, **options)
         self.variables[variable.shared_name] = variable
         self.add_variable(variable, initial_value=None if in_checkpoints else initial_value)
@@ -96,7 +98,7 @@ class ServerContents:
 
     def replay(self) -> None:
         """Make all resources again, on a server that has none; values are restored by others."""
-        for resource, record in self.records.items():
+        for resource, record in list(self.records.items()):  # a save that ends changes them
             with tf.init_scope(), private.placed_on(self.device):
                 if record is None:
                     resource.handle()

@@ -16,7 +16,8 @@ from tfps.bridge.resource_holder import V
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.sharded_variable import ShardedVariable
 from tfps.bridge.view_variable import SlabVariable, ViewVariable
-from tfps.partitioners.row_rule import RowRule
+from tfps.errors import ConfigError
+from tfps.partitioners.row_rule import RowRule, rule_name
 from tfps.placement.plan import Plan, View
 from tfps.placement.slab import ITEM_BYTES, SlabLayout
 from tfps.runtime.coordinator.control_plane import brings_back
@@ -32,7 +33,9 @@ class Storage:
         self.container, self._servers = container, tuple(servers)
         self.contents = [ServerContents(device=d, container=container) for d in servers]
         self.on_access: Callable[[], None] = lambda: None
-        self.on_layout: Callable[[], None] = lambda: None  # before what was moved is freed
+        # Called when bookkeeping was made, and before what was moved is freed.
+        self.on_layout: Callable[[], None] = lambda: None
+        self.fence: Callable[[], None] = lambda: None  # raises where another chief has the job
         self.layouts = 0  # how often variables were moved; what was traced before is out of date
         self._names = ResourceNames()
         self._views: dict[str, View] = {}
@@ -70,12 +73,14 @@ class Storage:
         planned: bool = True,
         path: str | None = None,
         replaces: ServerVariable | None = None,
+        rule: RowRule | None = None,
         **options: Any,
     ) -> ServerVariable:
         """A named variable on a server.
 
         The plan calls it by its ``path``, or else its name, if it is ``planned``: what belongs to
-        the transport is not. It takes over the name of a freed variable that it ``replaces``.
+        the transport is not. It takes over the name of a freed variable that it ``replaces``. A
+        shard has the ``rule`` of its rows.
         """
         path = path or options.get("name") or "variable"
         is_ours = replaces is not None and replaces.container == self.container
@@ -106,8 +111,11 @@ class Storage:
                 shape=tuple(variable.shape),
                 dtype=dtype,
                 item_bytes=ITEM_BYTES.get(dtype, variable.dtype.size),
+                rule=None if rule is None else (rule_name(rule), rule.rows, rule.shards),
             )
             self._bytes[view.server] += view.size_bytes
+        else:
+            self.on_layout()
         return variable
 
     def _create(
@@ -139,6 +147,7 @@ class Storage:
                 shard,
                 device=device_of(number),
                 path=f"{path}/{number}",
+                rule=rule,
                 name=f"{name}_{number}",
                 trainable=False,  # tapes watch the whole
                 **options,
@@ -158,6 +167,7 @@ class Storage:
         ``filled``, a variable's first item is repeated in the gap behind it instead of zeros, for
         state that an optimizer divides by.
         """
+        self.on_layout()  # all variables are made: whether they are the job's shows now
         self.layouts += 1
         device = variables[0].device
         slab = self._create(
@@ -194,6 +204,7 @@ class Storage:
         variable.mirror_on(devices)
         for device in variable.devices[1:]:
             self.contents[self.index_of(device)].add_variable(variable)
+        self.on_layout()
 
     def free(self, variable: ServerVariable) -> None:
         """Free the value of a variable, or of its shards, before the variable itself is gone."""
@@ -206,9 +217,24 @@ class Storage:
         note = self._forgotten.append
         self._finalizers[shared_name] = weakref.finalize(variable, note, shared_name)
 
+    @property
+    def has_misfits(self) -> bool:
+        """Whether the job is gone on with by a program that makes other variables."""
+        return any(contents.misfits for contents in self.contents)
+
+    def refuse_misfits(self) -> None:
+        """Raise `ConfigError` with all variables that are not what the servers hold."""
+        problems = [f"job: {misfit}" for contents in self.contents for misfit in contents.misfits]
+        if problems:
+            problems[-1] += (
+                ". Nothing was changed. Go on with the same model, discard what is there with "
+                "fresh=True, or give this job another name"
+            )
+            raise ConfigError(problems, source="ParameterServerStrategy")
+
     def collect(self) -> None:
-        """Free the variables that nothing refers to any more."""
-        while self._forgotten:
+        """Free the variables that nothing refers to any more, unless they are of another model."""
+        while self._forgotten and not self.has_misfits:
             shared_name = self._forgotten.popleft()
             self._finalizers.pop(shared_name, None)
             self._drop(shared_name)
@@ -227,6 +253,8 @@ class Storage:
     def _access(self) -> None:
         if not brings_back():  # nothing runs then
             self.on_access()
+            self.refuse_misfits()
+            self.fence()
 
     def index_of(self, device: str) -> int:
         """The index of a server from its device."""

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_patches import OUR_PACKAGE
+from tfps.bridge.traced_graph import operations_below
 from tfps.errors import UnsupportedError
 
 PYTHON_FUNCTIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
@@ -131,7 +132,7 @@ def find_operation(graphs: Sequence[Any], name: str) -> Any:
     """
     name = _INLINED.sub("", name)
     in_order = reversed(graphs)  # the first one counts
-    operations = {op.name: op for graph in in_order for op in private.operations_below(graph)}
+    operations = {op.name: op for graph in in_order for op in operations_below(graph)}
     parts = name.split("/")
     names = ("/".join(parts[begin:]) for begin in range(len(parts)))
     return next((operations[each] for each in names if each in operations), None)
@@ -153,7 +154,7 @@ def _as_text(frames: Iterable[FrameSummary]) -> str:
 
 def refuse_python_functions(graph: Any) -> None:
     """Raise `UnsupportedError` for a traced step that calls back into Python, and say where."""
-    for operation in private.operations_below(graph):
+    for operation in operations_below(graph):
         if operation.type in PYTHON_FUNCTIONS:
             raise UnsupportedError(
                 "the step calls a Python function (tf.py_function or tf.numpy_function): operation "

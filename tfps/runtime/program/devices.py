@@ -103,6 +103,9 @@ class Replica:
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         return None
 
+    def graph_ends(self, graph: Any) -> None:
+        self._step.graph_ends(graph)
+
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return self._meeting.once(
             self.device,

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope, outside_the_step
+from tfps.bridge.traced_graph import is_part
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.errors import UnsupportedError
@@ -77,6 +78,9 @@ class Discovery:
         self._looked_up_in[id(keras_variable)].add(graph)
         return tf.gather(value, ids)
 
+    def graph_ends(self, graph: Any) -> None:
+        """Nothing was put off until then."""
+
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
 
@@ -116,6 +120,11 @@ class Discovery:
             return False
         # What is asked for in a branch cannot be brought out of it.
         return not trained_in or len(graphs | trained_in) == 1
+
+    def looked_up_inside(self, keras_variable: Any) -> bool:
+        """Whether rows were asked for in a branch, a loop or another function."""
+        graphs = self._looked_up_in[id(keras_variable)] - {self.graph}
+        return any(is_part(graph) or graph.outer_graph is not self.graph for graph in graphs)
 
     def refuse_to_densify(self, tables: Iterable[Any] = ()) -> None:
         """Refuse rows of gradients, where only those were to be updated, of all but some tables.

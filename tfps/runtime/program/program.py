@@ -52,6 +52,8 @@ class Program:
     devices: Devices = field(default_factory=Devices)
     # Those of the variables of which the step reads rows, and nothing else.
     looked_up: Sequence[Any] = ()
+    # And those of them of which it does in a branch, a loop or another function.
+    looked_up_inside: Sequence[Any] = ()
     schedule: Schedule = field(default_factory=Schedule)  # how workers go through its steps
 
     @property
@@ -65,6 +67,13 @@ class Program:
         local = self.schedule.local
         calls = self.calls if local is None else local.calls
         return [call for call in calls if call.optimizer is not None]
+
+    @property
+    def tables_in_branches(self) -> list[int]:
+        """The numbers of tables of which rows are asked for alone, where there are others."""
+        tables, inside = self.schedule.tables, {id(each) for each in self.looked_up_inside}
+        numbers = [number for number, table in enumerate(tables) if id(table) in inside]
+        return numbers if len(tables) > 1 else []
 
     @property
     def metric_items(self) -> int:

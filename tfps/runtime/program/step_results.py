@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
+from tfps.bridge.traced_graph import graph_of_call
 
 # The calls on the way from a step to a tensor inside one of its functions.
 Calls = tuple[Any, ...]
@@ -124,10 +124,10 @@ def _origin(tensor: tf.Tensor, calls: Calls) -> tuple[tf.Tensor, Calls] | None:
     """What a tensor stands for that a call passes into its function, or out of it."""
     operation = tensor.op
     if operation.type in CALLS:
-        inner = private.graph_of_call(operation)
+        inner = graph_of_call(operation)
         return inner.outputs[tensor.value_index], (*calls, operation)
     if operation.type == "Placeholder" and calls:
-        inner = private.graph_of_call(calls[-1])
+        inner = graph_of_call(calls[-1])
         for outer, argument in zip(calls[-1].inputs, inner.inputs, strict=True):
             if argument is tensor:
                 return outer, calls[:-1]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit, either
+from tfps.consistency.applied_window import cell_of_function, cell_of_ticket
 from tfps.consistency.issuing import NO_GRANT, TicketGrant
 from tfps.consistency.ledger import STALENESS_BINS, Ledger, Status
 from tfps.transport.message import Request
@@ -20,38 +21,61 @@ class Anyone:
     Attributes:
         knows_senders: only workers that take part may push.
         has_keys: each push is applied once, whatever its sender repeats.
+        has_tickets: pushes are steps of `fit`, whose tickets the servers know.
     """
 
     knows_senders: ClassVar[bool] = False
     has_keys: ClassVar[bool] = False
+    has_tickets: ClassVar[bool] = False
 
     def key(self, ticket: Any) -> Any:
         """The number of a push, which grows; None where they have none."""
         return None
+
+    def cell(self, ticket: Any) -> Any:
+        """Where the largest of some pushes' numbers is remembered; called where they have any."""
+        raise NotImplementedError
 
     def grant(self, ledger: Ledger, arrival: Arrival) -> tuple[Any, TicketGrant]:
         """Whether the push closes the ticket before it (None: never), and the next tickets."""
         return None, NO_GRANT
 
 
-class ByMember(Anyone):
-    """Every push of a worker that takes part counts: an optimizer call of a scheduled function."""
+class ByFunction(Anyone):
+    """Each optimizer call of a scheduled function counts once, whoever runs it again."""
+
+    has_keys: ClassVar[bool] = True
+
+    def key(self, ticket: Any) -> Any:
+        return ticket
+
+    def cell(self, ticket: Any) -> Any:
+        return cell_of_function(ticket)
+
+
+class ByMember(ByFunction):
+    """The same where only workers that take part may push, since others wait for them."""
 
     knows_senders: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class ByTicket(ByMember):
+class ByTicket(Anyone):
     """Each ticket counts once, from the worker that has it: a step of a program of `fit`."""
 
     call_number: int  # which of the step's optimizer calls
     hands_out: bool  # the last one on the ticket server: closes a ticket and hands out the next
     pipelined: bool = False  # workers compute a step while the one before is on its way
 
+    knows_senders: ClassVar[bool] = True
     has_keys: ClassVar[bool] = True
+    has_tickets: ClassVar[bool] = True
 
     def key(self, ticket: Any) -> Any:
         return decide.key_of(ticket, self.call_number)
+
+    def cell(self, ticket: Any) -> Any:
+        return cell_of_ticket(ticket)
 
     def grant(self, ledger: Ledger, arrival: Arrival) -> tuple[Any, TicketGrant]:
         if not self.hands_out:
@@ -86,6 +110,7 @@ class Terms:
     admission: Anyone  # whose pushes count
     is_update: bool  # they carry gradients; else only state such as moving averages
     in_rounds: bool = False  # the round, when it is complete, counts as the update
+    workers: int = 1  # how many there are
     drop_above: int | None = None  # the staleness above which gradients are dropped; None: none are
 
 
@@ -98,8 +123,7 @@ class Arrival:
     is_ours: Any  # whether the request was made for this server function
     alive: Any  # whether the sender takes part; True where it need not
     is_worker: Any = True  # whether it is a worker, for who may be the coordinator as well
-    # The largest key applied so far in this ticket's cell of the window, if its pushes have
-    # keys.
+    # The largest key applied so far in this push's cell of the window, if pushes have keys.
     applied_key: Any = None
     quota: Any = None  # how many tickets the worker gets at once; None: one, as everybody
     # Whether its parameters came from the round at hand; True where there are none.
@@ -119,7 +143,7 @@ class PushVerdict:
     closed: Any  # count the report of the step before; None: this server takes none
     grant: TicketGrant
     workers: Any  # of how many the state that comes with it is one opinion
-    remembered: Any  # the largest key applied in this ticket's cell of the window
+    remembered: Any  # the largest key applied in this push's cell of the window
 
 
 def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
@@ -155,6 +179,8 @@ def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
         fresh=admitted.fresh,
         closed=closed,
         grant=grant,
-        workers=layout.workers if key is None else ledger.read(layout.ACTIVE_WORKERS),
+        workers=(
+            ledger.read(layout.ACTIVE_WORKERS) if terms.admission.has_tickets else terms.workers
+        ),
         remembered=None if key is None else logic.choose(admitted.known, key, arrival.applied_key),
     )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.server_variable import ServerVariable
+from tfps.consistency.applied_window import NOT_APPLIED, cell_of_function
+from tfps.consistency.ledger import MAX_CALLS
 from tfps.optimizers.gathered_rows import densified
 from tfps.optimizers.server_update import UpdateContext
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.wire import count_name, gradient_of, name_of
+from tfps.runtime.server.admission import Arrival
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
+from tfps.transport.message import Request
 
 REFERENCE, TOTAL, POSITION = range(3)
 
@@ -27,9 +31,16 @@ class Contributions:
 
     A round may go on without what was contributed to it, when those have gone who could apply it.
     So sums are of one position of the server, and what they hold of another one is forgotten.
+
+    Args:
+        call: whose they are.
+        runtime: of the job.
+        of_functions: scheduled functions contribute, of which several kinds may share a round.
     """
 
-    def __init__(self, call: ServerOptimizerCall, *, runtime: Runtime) -> None:
+    def __init__(
+        self, call: ServerOptimizerCall, *, runtime: Runtime, of_functions: bool = False
+    ) -> None:
         self._call = call
         optimizer = call.optimizer.name if call.is_update else "state"
 
@@ -50,6 +61,11 @@ class Contributions:
         natives = call.wire.updated if call.is_update else ()
         first = natives[0].shared_name if natives else f"server_{call.server.index}"
         self._weights = variable(np.zeros(3), "weights", tf.float64, of=first)
+        self._keys: ServerVariable | None = None  # of what the sums hold; some of them are none
+        if of_functions:
+            # A worker may die, come back, and contribute to the same round once more.
+            none = np.full([2 * runtime.max_workers], NOT_APPLIED, np.int64)
+            self._keys = variable(none, "keys", tf.int64, of=first)
         self._sums = {gradient_of(native): sum_of(native) for native in natives}
         self._sums.update((name_of(v), sum_of(v._value)) for v in call.wire.state)
         self._sums.update(
@@ -62,13 +78,14 @@ class Contributions:
         tensors: Mapping[str, Any],
         *,
         examples: tf.Tensor,
-        position: tf.Tensor,
+        arrival: Arrival,
         condition: tf.Tensor,
     ) -> tf.Tensor:
         """Add a worker's gradients and state if a condition holds; answers when it is done.
 
-        They come from so many ``examples``; the ``position`` is the server's in its rounds.
+        They come from so many ``examples``.
         """
+        position = arrival.position
 
         def add() -> tf.Tensor:
             known = self._weights.read_value()
@@ -86,12 +103,56 @@ class Contributions:
                     # Not 0 * old: what an earlier round has left may be no number.
                     sums.assign(tf.where(is_first, value, old + value), read_value=False)
             self._weights.assign(tf.stack([reference, total, now]), read_value=False)
+            self._note_key(arrival.header[Request.TICKET], is_first=is_first)
             return tf.constant(0)
 
         return tf.cond(condition, add, lambda: tf.constant(0))
 
-    def apply(self, condition: tf.Tensor, *, compiled: bool) -> tf.Tensor:
-        """Change the server's variables by the mean if a condition holds; answers when done."""
+    def _note_key(self, key: tf.Tensor, *, is_first: tf.Tensor) -> None:
+        if self._keys is None:
+            return
+        keys = tf.where(is_first, tf.constant(NOT_APPLIED, tf.int64), self._keys.read_value())
+        count = tf.reduce_sum(tf.cast(keys != NOT_APPLIED, tf.int64))
+        places = tf.range(keys.shape[0], dtype=tf.int64)
+        self._keys.assign(tf.where(places == count % keys.shape[0], key, keys), read_value=False)
+
+    def let_come_again(self, position: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Trace that what a round went on without is no longer known as applied.
+
+        The functions that had contributed it are run again, since their workers have gone.
+
+        Args:
+            position: of the server in its rounds.
+
+        Returns:
+            When it is done, if it may have to be.
+        """
+        if self._keys is None:
+            return ()
+        keys, known = self._keys, self._weights.read_value()
+        # A round that is closed has its last contributions still to apply.
+        is_over = known[POSITION] // MAX_CALLS < tf.cast(position // MAX_CALLS, tf.float64)
+
+        def forget() -> tf.Tensor:
+            held = keys.read_value()
+            held = tf.boolean_mask(held, held != NOT_APPLIED)
+            server_ledger = self._call.server.ledger
+            server_ledger.let_come_again(cells=cell_of_function(held), keys=held)
+            self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
+            return tf.constant(0)
+
+        is_forgotten = tf.logical_and(known[TOTAL] > 0, is_over)
+        return [tf.cond(is_forgotten, forget, lambda: tf.constant(0))]
+
+    def apply(self, condition: tf.Tensor, *, compiled: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Change the server's variables by the mean if a condition holds, unless there is none.
+
+        A round to which only repeated pushes came has been applied already.
+
+        Returns:
+            When it is done, and whether it was.
+        """
+        applies = tf.logical_and(condition, self._weights.read_value()[TOTAL] > 0)
 
         def apply() -> tf.Tensor:
             total = self._weights.read_value()[TOTAL]
@@ -104,12 +165,7 @@ class Contributions:
                 self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
             return tf.constant(0)
 
-        def unless_empty() -> tf.Tensor:
-            """A round to which only repeated tickets came has been applied already."""
-            is_empty = self._weights.read_value()[TOTAL] <= 0
-            return tf.cond(is_empty, lambda: tf.constant(0), apply)
-
-        return self._call.timed(condition, unless_empty)
+        return self._call.timed(applies, apply), applies
 
 
 def _weighted(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:

@@ -86,13 +86,12 @@ class FitHalf(ServerHalf):
         worker, server_ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
         accepted = enter_if_new(self.server, self.plan, header)
         ledger = server_ledger.open()
-        member = ledger.member(worker)
         version = ledger.read(server_ledger.layout.VERSION)
-        clock = ledger.read(server_ledger.layout.clock(member))
+        clock = ledger.read(server_ledger.layout.clock(worker))
         if self.server.hands_out_tickets:
             quota = None if self.quotas is None else self.quotas.known(worker)
             grant = issuing.issue(
-                ledger, alive=accepted, worker=member, pushed=NO_TICKET, quota=quota
+                ledger, alive=accepted, worker=worker, pushed=NO_TICKET, quota=quota
             )
         ledger.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
         server_ledger.post(ledger)
@@ -101,7 +100,7 @@ class FitHalf(ServerHalf):
             ahead = issuing.issue(
                 ledger,
                 alive=accepted,
-                worker=ledger.member(worker),
+                worker=worker,
                 pushed=NO_TICKET,
                 pipelined=True,
             )
@@ -116,13 +115,12 @@ class FitHalf(ServerHalf):
 
     def _finish(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """An evaluation step is done: its report is counted, and the next ticket handed out."""
-        server_ledger = self.server.ledger
+        worker, server_ledger = header[Request.WORKER], self.server.ledger
         ledger = server_ledger.open()
-        member = ledger.member(header[Request.WORKER])
-        alive = self.plan.is_alive(header, ledger, member)
-        done = decide.finish(ledger, alive=alive, worker=member, ticket=header[Request.TICKET])
+        alive = self.plan.is_alive(header, ledger, worker)
+        done = decide.finish(ledger, alive=alive, worker=worker, ticket=header[Request.TICKET])
         self._count(done, payload)
-        grant = issuing.issue(ledger, alive=alive, worker=member, pushed=NO_TICKET)
+        grant = issuing.issue(ledger, alive=alive, worker=worker, pushed=NO_TICKET)
         version = ledger.read(server_ledger.layout.VERSION)
         server_ledger.post(ledger)
         return ReplyHeader(version, self.plan.status(header, alive=alive), grant=grant)
@@ -131,13 +129,12 @@ class FitHalf(ServerHalf):
         """A worker ends a ticket run: its last ticket is closed."""
         worker, server_ledger = header[Request.WORKER], self.server.ledger
         ledger = server_ledger.open()
-        member = ledger.member(worker)
-        alive = self.plan.is_alive(header, ledger, member)
+        alive = self.plan.is_alive(header, ledger, worker)
         closed = tf.constant(False)
         if self.reports is not None:
-            closed = close_acked(ledger, header, alive=alive, worker=member)
+            closed = close_acked(ledger, header, alive=alive, worker=worker)
             self._count(closed, payload)
-        decide.remove(ledger, worker=member, leaves=alive, closed=closed)
+        decide.remove(ledger, worker=worker, leaves=alive, closed=closed)
         count_durations(self.server, ledger, header)
         version = ledger.read(server_ledger.layout.VERSION)
         server_ledger.post(ledger)

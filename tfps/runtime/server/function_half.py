@@ -1,4 +1,4 @@
-"""The server's half of a scheduled function: pull, push without tickets, and write-back."""
+"""The server's half of a scheduled function: pull, push with each call, and write-back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.consistency.applied_window import cell_of_function
 from tfps.consistency.ledger import Ledger
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.message.reply_header import ReplyHeader
@@ -18,7 +19,7 @@ from tfps.runtime.message.wire import (
     parameter_layout,
     shards_on,
 )
-from tfps.runtime.server.admission import Anyone, ByMember
+from tfps.runtime.server.admission import Anyone, ByFunction, ByMember
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.requests import enter_if_new, record_pull
@@ -31,8 +32,8 @@ from tfps.transport.packing import unpack
 class FunctionHalf(ServerHalf):
     """A function pulls, pushes with each optimizer call, and writes back what it has assigned.
 
-    What a coordinator schedules carries no ticket: a function that is run again after a worker was
-    lost applies its gradients again, as in TensorFlow. Each push is still one atomic update.
+    A function that is run again, after a worker was lost, makes the same requests under the same
+    keys (see `consistency.applied_window`). What was applied before is not applied again.
 
     Where workers wait for each other, a worker joins with its first pull, and each optimizer call
     is a step, or a round, of its own: so a call can stand in a loop or a branch.
@@ -70,14 +71,18 @@ class FunctionHalf(ServerHalf):
         self.offer_slots()
 
     def admission(self, number: int) -> Anyone:
-        return ByMember() if self.takes_part else Anyone()
+        return ByMember() if self.takes_part else ByFunction()
 
     def contributions(self, call: ServerOptimizerCall, number: int) -> tuple[Contributions, int]:
         """The same for every function that makes the optimizer call."""
         call_ids, runtime = self.runtime.call_ids, self.runtime
         call_id = call_ids.number(self.program.calls[number], layouts=runtime.layouts)
         index = self.server.index
-        return call_ids.sums(call_id, index, lambda: Contributions(call, runtime=runtime)), call_id
+
+        def contributions() -> Contributions:
+            return Contributions(call, runtime=runtime, of_functions=True)
+
+        return call_ids.sums(call_id, index, contributions), call_id
 
     def reply_with_rows(self, header: Sequence[tf.Tensor], ledger: Ledger) -> ReplyHeader:
         return ReplyHeader(ledger.read(ledger.layout.VERSION))
@@ -97,9 +102,8 @@ class FunctionHalf(ServerHalf):
         server_ledger.post(ledger)
         version = ledger.read(server_ledger.layout.VERSION)
         if is_member:
-            member = ledger.member(worker)
-            counts = self.plan.is_alive(header, ledger, member)
-            clock = ledger.read(server_ledger.layout.clock(member))
+            counts = self.plan.is_alive(header, ledger, worker)
+            clock = ledger.read(server_ledger.layout.clock(worker))
             reply = ReplyHeader(version, self.plan.status(header, alive=counts), clock=clock)
         else:
             counts, reply = header[Request.TICKET] != COORDINATOR, ReplyHeader(version)
@@ -109,14 +113,21 @@ class FunctionHalf(ServerHalf):
 
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """What a scheduled function has assigned: changes add up, moving averages mix."""
-        server_ledger = self.server.ledger
-        changes, workers = unpack(self.state_layout, payload), server_ledger.layout.workers
-        for variable in self.state:
-            value, change = variable._value, changes[name_of(variable)]
-            if value.dtype.is_bool:
-                value.assign(change, read_value=False)
-            elif value.dtype.is_floating and not variable.trainable:
-                value.assign_add(change / workers, read_value=False)
-            else:
-                value.assign_add(change, read_value=False)
+        server_ledger, key = self.server.ledger, header[Request.TICKET]
+        changes, workers = unpack(self.state_layout, payload), self.server.workers
+        cell = cell_of_function(key)
+
+        def take() -> tf.Tensor:
+            for variable in self.state:
+                value, change = variable._value, changes[name_of(variable)]
+                if value.dtype.is_bool:
+                    value.assign(change, read_value=False)
+                elif value.dtype.is_floating and not variable.trainable:
+                    value.assign_add(change / workers, read_value=False)
+                else:
+                    value.assign_add(change, read_value=False)
+            server_ledger.remember(cell=cell, key=key)
+            return tf.constant(0)
+
+        tf.cond(key > server_ledger.applied_key(cell), take, lambda: tf.constant(0))
         return ReplyHeader(server_ledger.open().read(server_ledger.layout.VERSION))

@@ -22,6 +22,7 @@ from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import CallWire, ServerShards, name_of, server_shards, shards_on
 from tfps.runtime.program.program import Program
+from tfps.runtime.program.schedule import ALL_TABLES, alone
 from tfps.runtime.server.admission import Anyone, Terms
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.plan_functions import PlanFunctions
@@ -126,12 +127,19 @@ class ServerHalf(PlanFunctions):
             )
 
     def offer_look_ups(self) -> None:
-        """Offer rows of each table that the server has a part of."""
-        for number, table in enumerate(self.program.schedule.tables):
-            if shards := shards_on([table], self.server.device):
+        """Offer rows of all tables at once, and of some alone."""
+        numbers = (ALL_TABLES, *map(alone, self.program.tables_in_branches))
+        for number in numbers:
+            if shards := self.look_up_shards(number):
                 look_up = functools.partial(self._look_up, shards)
                 row_bytes = sum(size_bytes_of(shard._value) for shard in shards)
                 self.offer(Kind.LOOK_UP, look_up, call_number=number, row_bytes=row_bytes)
+
+    def look_up_shards(self, call_number: int) -> tuple[Any, ...]:
+        """What a look-up reads of tables on this server."""
+        tables = self.program.schedule.tables
+        wanted = tables if call_number == ALL_TABLES else [tables[call_number - alone(0)]]
+        return shards_on(wanted, self.server.device)
 
     def _look_up(
         self, shards: Sequence[Any], header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
@@ -140,6 +148,7 @@ class ServerHalf(PlanFunctions):
         with server_ledger.locked():
             ledger = server_ledger.open()
             reply, rows = self.reply_with_rows(header, ledger), rows_of(shards, ids)
+            ledger.count(ledger.layout.EXCHANGES)
             ledger.count_traffic(
                 received_bytes=ID_BYTES * tf.size(ids, tf.int64),
                 sent_bytes=tf.size(rows, tf.int64),
@@ -208,7 +217,7 @@ class ServerHalf(PlanFunctions):
             sums, call_id = self.contributions(call, number)
             self._contributions.append(sums)
             gate = barrier = RoundBarrier(
-                call, rounds, sums, call_id=call_id, weighs_examples=admission.has_keys
+                call, rounds, sums, call_id=call_id, weighs_examples=admission.has_tickets
             )
             application = barrier.contribute
         return Push(
@@ -219,6 +228,7 @@ class ServerHalf(PlanFunctions):
                 is_update=call.is_update,
                 in_rounds=rounds is not None,
                 drop_above=drop_above,
+                workers=self.server.workers,
             ),
             application=application,
             gate=gate,

@@ -103,11 +103,11 @@ class MeanHalf(FunctionHalf):
         call: ServerOptimizerCall,
         tensors: Mapping[str, Any],
         arrival: Arrival,
-        _: PushVerdict,
+        verdict: PushVerdict,
     ) -> tf.Tensor:
         """A push brings what the worker's own weights have changed by since the one before."""
         worker = arrival.header[Request.WORKER]
-        if self._calls is not None:
+        if self._calls is not None:  # also of a push that was applied before: time has passed
             tf.raw_ops.ResourceScatterAdd(
                 resource=self._calls.handle,
                 indices=worker,
@@ -119,4 +119,4 @@ class MeanHalf(FunctionHalf):
                 difference = tensors[gradient_of(shard._value)]
                 self._means[name_of(shard)].add(difference, worker=worker)
 
-        return call.timed(True, lambda: when_done(change))
+        return call.timed(verdict.fresh, lambda: when_done(change))

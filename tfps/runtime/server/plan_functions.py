@@ -62,7 +62,7 @@ class PlanFunctions:
     def install(self) -> None:
         """Let the server serve what is offered."""
         entries = tuple(offer.entry for offer in self._offers.values())
-        service = Service(self.job_id, self.plan_id, self.runtime.workers, entries)
+        service = Service(self.job_id, self.plan_id, self.runtime.max_workers, entries)
         hot = min(1, len(entries) - 1)  # what every step asks for
         self.runtime.install(
             self.server, ServedPlan(service, tuple(self.functions), hot), owner=self

@@ -69,14 +69,16 @@ class Push:
     ) -> list[tf.Tensor]:
         """The function that answers a push: gather, decide, apply, scatter; then wait, perhaps."""
         server_ledger, wire = self.call.server.ledger, self.call.wire
-        cell = server_ledger.window_cell(header[Request.TICKET])
+        admission = self.terms.admission
+        cell = admission.cell(header[Request.TICKET]) if admission.has_keys else None
         tensors, size = unpacked(wire, ids, payload), received_bytes(wire, ids, payload)
         with server_ledger.locked():
-            applied_key = server_ledger.applied_key(cell) if self.terms.admission.has_keys else None
+            with tf.control_dependencies(self.gate.prepare()):
+                applied_key = None if cell is None else server_ledger.applied_key(cell)
             request = PushRequest(header, tensors, size, applied_key)
             outcome = self._compiled(request) if self._is_compiled else self._traced(request)
             arrival, verdict, done = outcome.arrival, outcome.verdict, outcome.done
-            if verdict.remembered is not None:
+            if cell is not None:
                 remember = server_ledger.remember(cell=cell, key=verdict.remembered)
                 private.run_after(remember, done.op)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
@@ -153,16 +155,17 @@ class Push:
         admission, header = self.terms.admission, request.header
         worker = header[Request.WORKER]
         if not admission.knows_senders:
-            is_worker = header[Request.TICKET] != COORDINATOR
-            return self.gate.arrive(Arrival(header, worker, True, True, is_worker))
-        member, is_ours = ledger.member(worker), self.plan.is_ours(header)
-        alive = ledger.is_alive(member, tf.where(is_ours, header[Request.INCARNATION], -1))
+            is_worker = True if admission.has_keys else header[Request.TICKET] != COORDINATOR
+            arrival = Arrival(header, worker, True, True, is_worker, request.applied_key)
+            return self.gate.arrive(arrival)
+        is_ours = self.plan.is_ours(header)
+        alive = ledger.is_alive(worker, tf.where(is_ours, header[Request.INCARNATION], -1))
         quota = None
         if self.quotas is not None:
             took = header[Request.BATCH_MICROSECONDS]
             quota = self.quotas.measured(ledger, worker, alive=alive, microseconds=took)
         return self.gate.arrive(
-            Arrival(header, member, is_ours, alive, applied_key=request.applied_key, quota=quota)
+            Arrival(header, worker, is_ours, alive, applied_key=request.applied_key, quota=quota)
         )
 
     def _judge(self, ledger: GraphLedger, request: PushRequest) -> tuple[Arrival, PushVerdict]:

@@ -29,6 +29,9 @@ class PushGate(Protocol):
     def may_wait(self) -> bool:
         """Whether anybody ever has to."""
 
+    def prepare(self) -> Sequence[tf.Tensor]:
+        """Trace what comes before a push is looked at; answers what has to be done then."""
+
     def arrive(self, arrival: Arrival) -> Arrival:
         """The push, with what the gate knows of where it stands among the others."""
 
@@ -55,6 +58,9 @@ class ClockGate:
     @property
     def may_wait(self) -> bool:
         return not isinstance(self.gate, OpenGate)
+
+    def prepare(self) -> Sequence[tf.Tensor]:
+        return ()
 
     def arrive(self, arrival: Arrival) -> Arrival:
         return arrival
@@ -94,6 +100,9 @@ class RoundBarrier:
     def may_wait(self) -> bool:
         return True
 
+    def prepare(self) -> Sequence[tf.Tensor]:
+        return self.contributions.let_come_again(self.rounds.position())
+
     def arrive(self, arrival: Arrival) -> Arrival:
         header, position = arrival.header, arrival.header[Request.BASE_VERSION]
         end_of_round = self.call.is_last
@@ -121,7 +130,7 @@ class RoundBarrier:
         return self.contributions.add(
             tensors,
             examples=arrival.header[Request.STEP_EXAMPLES] if self.weighs_examples else one,
-            position=arrival.position,
+            arrival=arrival,
             condition=verdict.fresh,
         )
 
@@ -142,8 +151,8 @@ class RoundBarrier:
 
     def _apply(self, completes: tf.Tensor, *, compiled: bool = True) -> tf.Tensor:
         """The update of a complete round, which counts as one."""
-        done = self.contributions.apply(completes, compiled=compiled)
+        done, applied = self.contributions.apply(completes, compiled=compiled)
         server_ledger = self.call.server.ledger
         if self.call.is_update:
-            server_ledger.add(server_ledger.layout.VERSION, tf.cast(completes, tf.int64))
+            server_ledger.add(server_ledger.layout.VERSION, tf.cast(applied, tf.int64))
         return done

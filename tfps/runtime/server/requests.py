@@ -42,12 +42,10 @@ def enter_if_new(server: Server, plan: PlanHeader, header: Sequence[tf.Tensor]) 
 
     def enter() -> tf.Tensor:
         ledger = server_ledger.open()
-        member = ledger.member(worker)
-        decide.remove(ledger, worker=member, leaves=is_new, closed=tf.constant(False))
+        decide.remove(ledger, worker=worker, leaves=is_new, closed=tf.constant(False))
         server_ledger.post(ledger)
         ledger = server_ledger.open()
-        member = ledger.member(worker)
-        accepted = decide.enter(ledger, worker=member, incarnation=incarnation)
+        accepted = decide.enter(ledger, worker=worker, incarnation=incarnation)
         server_ledger.post(ledger)
         server.membership.enter(worker, accepted)
         return accepted

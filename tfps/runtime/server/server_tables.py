@@ -1,8 +1,4 @@
-"""Tables of which only rows travel, on one server: rows out, rows of gradients in.
-
-The ids of a message are, for each shard of a table on the server in turn, how many rows it is about
-and which ones, as places in the shard.
-"""
+"""Tables of which only rows travel, on one server: rows out, rows of gradients in."""
 
 from __future__ import annotations
 
@@ -12,20 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.shards import row_bytes_of
+from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.wire import CallWire, gradient_name
 from tfps.transport.packing import unpack
 
 ID_BYTES = tf.int64.size
-
-
-def places_of(shards: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
-    """The places that a message names in each shard."""
-    places, begin = [], tf.constant(0, tf.int64)
-    for _ in shards:
-        count = ids[begin]
-        places.append(ids[begin + 1 : begin + 1 + count])
-        begin += 1 + count
-    return places
 
 
 def gradients_of_rows(
@@ -33,7 +20,7 @@ def gradients_of_rows(
 ) -> dict[str, tf.IndexedSlices]:
     """Gradients of shards, which are zero where no row came."""
     gradients, begin = {}, tf.constant(0, tf.int64)
-    for shard, places in zip(shards, places_of(shards, ids), strict=True):
+    for shard, places in zip(shards, decode_places(shards, ids), strict=True):
         native = shard._value
         size = tf.size(places, tf.int64) * row_bytes_of(native)
         values = as_rows(rows[begin : begin + size], native)
@@ -80,5 +67,5 @@ def received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
 
 def rows_of(shards: Sequence[Any], ids: tf.Tensor) -> tf.Tensor:
     """The rows that a look-up names, of all shards one after the other, as bytes."""
-    places = zip(shards, places_of(shards, ids), strict=True)
+    places = zip(shards, decode_places(shards, ids), strict=True)
     return tf.concat([as_bytes(shard._value.sparse_read(each)) for shard, each in places], 0)

@@ -49,13 +49,16 @@ class FitStep(Step):
     def position(self) -> tf.Tensor:
         return self.ticket - self.visit.first
 
-    def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
-        caller = {
+    @property
+    def caller(self) -> Fields:
+        return {
             Request.WORKER: self.visit.worker,
             Request.INCARNATION: self.visit.incarnation,
             Request.TICKET: self.ticket,
         }
-        return self.versions, {**caller, **self.fields}
+
+    def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
+        return self.versions, {**self.caller, **self.fields}
 
     def join(self) -> None:
         """Enter on all servers, load the parameters, and get the first ticket."""
@@ -87,6 +90,7 @@ class FitStep(Step):
         self.ticket, self._call_number = ticket, 0
         self._graph, self._nested_versions = private.current_graph(), None
         self.versions = tf.unstack(state["versions"], num=len(self.servers))
+        self.look_ups.begin(after=self.versions)
         self.report = state["report"]
         self.fields = {**state["fields"], Request.WAIT_MICROSECONDS: state["wait"], **told}
 
@@ -107,6 +111,7 @@ class FitStep(Step):
         watch = functools.partial(made.watch, tf.equal(self.ticket, self.visit.first))
         with updates_watched(program.totals.unproven, watch):
             outputs = program.devices.run(self, batch)
+        self.look_ups.ask_together()
         if program.calls and program.calls[-1].optimizer is None:
             self.exchange(len(program.calls) - 1, {})
         return made.made_of(outputs, shares=self.shares)
@@ -134,6 +139,7 @@ class FitStep(Step):
             # The parameters that the next step is computed from are of one round everywhere.
             answer = self.rounds.complete(answer)
         self.load(answer.payloads, self.take_over, call_number=call_number)
+        self.look_ups.go_on(after=answer.versions)
         if self._nested_versions is not None:
             self._nested_versions.assign(tf.stack(answer.versions), read_value=False)
         if not is_nested:  # its tensors end with the branch; the step's last exchange is outside

@@ -28,6 +28,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
     """
 
     least_calls = 1  # that end a period with the function
+    _ends = False  # whether what is traced comes after all calls
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         super().__init__(servers)
@@ -48,6 +49,15 @@ class LocalCalls(LocalUpdates, FunctionStep):
         is_weight = id(variable) in self._followed
         return (self._at_home if is_weight else self._counts_at_begin).read(variable)
 
+    def position_of_push(self) -> tf.Tensor:
+        """That of the period's last call, or the one after it where the function ends."""
+        last = self.calls_done.read_value() + self._calls.read_value()
+        return last if self._ends else last - 1
+
+    def calls_of_push(self) -> tf.Tensor:
+        calls: tf.Tensor = self._calls.read_value()
+        return calls
+
     def pull(self) -> None:
         self.prepare_optimizers()
         super().pull()
@@ -61,6 +71,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
         self._end_period(after=self.local.period_steps)
 
     def write_back(self) -> None:
+        self._ends = True
         self._end_period(after=self.least_calls)
         super().write_back()
 

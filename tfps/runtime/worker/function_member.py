@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.runtime.coordinator.function_membership import member_of_call
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import Answer, column_of
@@ -21,8 +20,8 @@ class MemberStep(FunctionStep):
     """A run that others may wait for: its requests say which incarnation of the worker it is."""
 
     def _who_calls(self) -> Fields:
-        worker, incarnation = tf.unstack(member_of_call(self.runtime.membership))
-        return {Request.WORKER: worker, Request.INCARNATION: incarnation}
+        assert self.run is not None
+        return {Request.WORKER: self.run.worker, Request.INCARNATION: self.run.incarnation}
 
 
 class BoundedStep(MemberStep):

@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.consistency.applied_window import WRITE_BACK
+from tfps.runtime.coordinator.function_run import run_of_call
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.message.wire import in_shards
@@ -25,7 +27,7 @@ from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.runtime.worker.worker_index import caller_of_call
 from tfps.transport.carrier import Message
-from tfps.transport.message import Kind, Reply
+from tfps.transport.message import Kind, Reply, Request
 from tfps.transport.packing import pack
 
 
@@ -53,8 +55,12 @@ class FunctionStep(Step):
         self._followed = {id(variable): variable for variable in self._weights_to_follow()}
         self._at_home = WorkerCopies([*self._followed.values()], devices=[None])
         self._times = ExchangeTimes(self.runtime)
+        changes = self.program.calls or self.program.state
+        self.run = run_of_call(self.runtime) if changes else None
         self._caller = self._who_calls()
         self._versions = private.anonymous_variable(shape=[len(servers)], dtype=tf.int64)
+        # Optimizer calls of which pushes were answered.
+        self.calls_done = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
 
     def _weights_to_follow(self) -> Sequence[Any]:
         """Those that the function trains and assigns as well: only the latter is written back."""
@@ -67,9 +73,25 @@ class FunctionStep(Step):
 
     def told_by_push(self) -> Fields:
         """Further header fields of a push."""
-        return self._times.fields()
+        return {**self._times.fields(), Request.TICKET: self._key(self.position_of_push())}
+
+    def position_of_push(self) -> tf.Tensor:
+        """Of the push that comes next, in this run: which optimizer call it brings."""
+        return self.calls_done.read_value()
+
+    def _key(self, position: tf.Tensor | int) -> tf.Tensor:
+        """By which servers know a request of another run of the same function."""
+        assert self.run is not None
+        return self.run.first_key + position
+
+    @property
+    def caller(self) -> Fields:
+        return self._caller
 
     def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
+        if kind == Kind.WRITE_BACK:
+            with tf.control_dependencies([self.calls_done.read_value()]):  # after the last push
+                return (), {**self._caller, Request.TICKET: self._key(WRITE_BACK)}
         if kind not in (Kind.PUSH, Kind.LOOK_UP):
             return (), self._caller  # the newest is only known when the push before is answered
         versions = tf.unstack(self._versions.read_value(), num=len(self.servers))
@@ -88,11 +110,17 @@ class FunctionStep(Step):
         replies, duration = timed_exchange(self.carrier, calls)
         self._times.has_pushed(duration)
         self._take_answers(call_number, replies)
+        self.look_ups.go_on(after=column_of(replies, Reply.VERSION))
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
         """Go on with what a push was answered with."""
         self.load(payloads_of(replies), self.take_over, call_number=call_number)
         self._versions.assign(tf.stack(column_of(replies, Reply.VERSION)), read_value=False)
+        self.calls_done.assign_add(self.calls_of_push(), read_value=False)
+
+    def calls_of_push(self) -> tf.Tensor:
+        """How many optimizer calls a push has brought."""
+        return tf.constant(1, tf.int64)
 
     def pull(self) -> None:
         """Load all variables: one request per server."""
@@ -101,6 +129,7 @@ class FunctionStep(Step):
             answer = self._pull_parameters()
         self._times.has_pulled(microseconds(begin, until=[*answer.versions, *answer.payloads]))
         self._load(answer, self.begin_with)
+        self.calls_done.assign(tf.constant(0, tf.int64), read_value=False)
         for variable in self.program.metrics:
             self.copies.load(variable, tf.identity(variable._value.read_value()))
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.examples import gradients_together
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.exchange import Answer, requests
+from tfps.runtime.worker.look_ups import LookUps
 from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.runtime.worker.table_rows import TableRows
 from tfps.runtime.worker.worker_copies import WorkerCopies
@@ -39,7 +39,8 @@ class Step:
         self.copies = WorkerCopies(
             [*parameters, *program.metrics, *program.seeds], devices=program.devices.names
         )
-        self.tables = TableRows(servers, ask=functools.partial(self.ask, Kind.LOOK_UP))
+        self.look_ups = LookUps(servers, ask=self._look_up)
+        self.tables = TableRows(servers, look_ups=self.look_ups)
         self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].offers)
         self.shares: Sequence[tf.Tensor] = ()  # of the devices in what the step computes
         self._call_number = 0  # the optimizer call that comes next
@@ -60,6 +61,9 @@ class Step:
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         return self.tables.look_up(keras_variable, ids, copies=self.copies)
+
+    def graph_ends(self, graph: Any) -> None:
+        self.look_ups.graph_ends(graph)
 
     def once(self, function: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Any:
         return function(list(tensors))
@@ -88,6 +92,7 @@ class Step:
         self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
     ) -> None:
         """What an optimizer call does with the gradients of a step, those of all devices."""
+        self.look_ups.ask_together()
         call_number, self._call_number = self._call_number, self._call_number + 1
         values = for_whole_model(optimizer, gradients, variables=variables, value_of=self.value_of)
         for value, variable in zip(values, variables, strict=True):
@@ -96,6 +101,11 @@ class Step:
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         """Push gradients, or what stands for them, and go on with what the servers answer."""
+        raise NotImplementedError
+
+    @property
+    def caller(self) -> Fields:
+        """What all requests of the step say of this worker: header fields."""
         raise NotImplementedError
 
     def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
@@ -122,6 +132,21 @@ class Step:
     ) -> dict[int, Message]:
         """What the servers reply to `requests`."""
         return self.carrier.exchange(self.requests(kind, bodies, **options))
+
+    def _look_up(
+        self, bodies: Mapping[int, Body], *, call_number: int, is_ahead: bool
+    ) -> dict[int, Message]:
+        """Ask for rows; ahead of what the step does, no version of it is waited for."""
+        versions, fields = ((), self.caller) if is_ahead else self.origin(Kind.LOOK_UP)
+        calls = requests(
+            self.servers,
+            Kind.LOOK_UP,
+            bodies,
+            call_number=call_number,
+            versions=versions,
+            fields=fields,
+        )
+        return self.carrier.exchange(calls)
 
     def _ask_for_round(self, kind: Kind, number: tf.Tensor) -> Answer:
         return Answer.of(self.ask(kind, told={Request.BASE_VERSION: number}))

@@ -9,13 +9,12 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.chief_constant import chief_constant
+from tfps.bridge.traced_graph import is_part
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.half import ServerHalf
 from tfps.transport.message import Request
 
 _INDEX = tf.TensorSpec([], tf.int64)
-# Graphs of branches and loops, which have no call of their own.
-_PARTS = ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph")
 
 
 def worker_of_call() -> tf.Tensor:
@@ -26,7 +25,7 @@ def worker_of_call() -> tf.Tensor:
     `tf.distribute.coordinator.experimental_get_current_worker_index`.
     """
     graph: Any = private.current_graph()
-    while type(graph).__name__ in _PARTS:
+    while is_part(graph):
         graph = graph.outer_graph
     with graph.as_default():
         index: tf.Tensor = graph.capture_call_time_value(_at_call, _INDEX, key="tfps_worker_index")

@@ -68,6 +68,25 @@ def test_all_servers_skip_a_step_that_is_not_finite(
         Comparison(strategy).run(_only_a_table, use)
 
 
+def _frozen() -> keras.Model:
+    model = small_tables()
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.Embedding):
+            layer.trainable = False
+    model.compile(keras.optimizers.Adam(0.01), cross_entropy())
+    return model
+
+
+def test_a_frozen_table_is_divided_and_travels_by_rows(
+    cluster: Callable[..., OneProcess],
+) -> None:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+        Comparison(strategy).run(_frozen, lambda model: fit(model, IDS, LABELS))
+        stats, plan = strategy.stats(), strategy.plan
+    assert {view.server for view in plan.views if "embeddings" in view.variable} == {0, 1}
+    assert stats.bytes_pulled < TABLE_BYTES
+
+
 class Nested(keras.Model):
     """Looks up in a function of its own, which the tape sees from outside."""
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(240)
 UNSCALED = [name for name in OPTIMIZERS if name != "scaled loss"]  # a loop scales it itself
 
 
-@pytest.mark.slow
+@pytest.mark.quick("None-bounded-sgd-1")
 @pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize("optimizer", UNSCALED)
 @pytest.mark.parametrize("mode", MODES)

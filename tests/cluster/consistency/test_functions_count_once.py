@@ -1,0 +1,93 @@
+"""Workers die and hang in functions with several optimizer calls: each call counts once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import tfps
+from tests.cluster.consistency.custom_loop import wait_for
+from tests.cluster.many_calls import ManyCalls
+from tfps.launch import LocalCluster
+
+# A killed worker in the asynchronous mode is in tests/cluster/recovery/test_lost_server_returns.py.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+
+FUNCTIONS = 80
+# What all calls come to in a weight, by call: means of a round are ones whoever contributes, and
+# differences are divided by the number of workers.
+MODES: dict[str, tuple[Any, float | None]] = {
+    "asynchronous": (tfps.Asynchronous(), 1.0),
+    "bounded": (tfps.BoundedStaleness(2), 1.0),
+    "synchronous": (tfps.Synchronous(), None),
+    "local": (tfps.LocalSteps(2), 0.5),
+}
+
+
+@pytest.fixture(scope="module")
+def tasks(cluster: Callable[..., LocalCluster]) -> LocalCluster:
+    return cluster(workers=2, ps=2)
+
+
+@pytest.fixture
+def loop(tasks: LocalCluster, carrier: str, mode: str) -> Iterator[ManyCalls]:
+    strategy = tfps.ParameterServerStrategy(
+        tasks.cluster_resolver, placement="round_robin", consistency=MODES[mode][0]
+    )
+    yield ManyCalls(strategy)
+    strategy.close()
+
+
+def _check(loop: ManyCalls, mode: str) -> None:
+    """Each call was taken once by each server, whatever came again."""
+    _, share = MODES[mode]
+    assert min(loop.counted("DUPLICATES")) > 0
+    calls = loop.expected
+    # A period's message brings two calls.
+    messages = calls // 2 if mode == "local" else calls
+    assert loop.counted("staleness") == [messages, messages]
+    if share is None:
+        (value,) = set(loop.values().values())
+        assert loop.iterations() == value == loop.strategy.stats().versions[0]
+        assert calls // 2 <= value <= calls
+    else:
+        assert set(loop.values().values()) == {calls * share}
+        assert loop.iterations() == calls
+        assert loop.strategy.stats().versions == (messages, messages)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("mode", MODES)
+def test_killed(loop: ManyCalls, tasks: LocalCluster, mode: str) -> None:
+    loop.schedule(FUNCTIONS)
+    loop.wait_for(20)
+    tasks.kill("worker", 1)
+    starter = threading.Thread(target=tasks.restart, args=("worker", 1))
+    starter.start()
+    loop.coordinator.join()
+    starter.join()
+    wait_for(lambda: all(loop.strategy.alive_workers()))
+    _check(loop, mode)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("mode", ["asynchronous", "bounded"])
+def test_hung(loop: ManyCalls, tasks: LocalCluster, mode: str) -> None:
+    """It goes on one day, in the middle of a function that another worker has run since."""
+    loop.schedule(FUNCTIONS)
+    loop.wait_for(20)
+    tasks.suspend("worker", 1)
+    try:
+        loop.coordinator.join()
+        known = loop.counted("EXCHANGES")
+    finally:
+        tasks.resume("worker", 1)
+    wait_for(lambda: all(loop.strategy.alive_workers()))
+    queue = loop.coordinator._cluster.closure_queue
+    wait_for(lambda: not queue.recalled)  # it has come to the end of its function
+    if mode == "asynchronous":  # elsewhere who was let out is refused, and is no exchange
+        assert loop.counted("EXCHANGES") > known
+    _check(loop, mode)

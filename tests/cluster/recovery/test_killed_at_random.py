@@ -1,0 +1,151 @@
+"""Kills of workers and servers at random moments, several of them at once: all counts are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.counting import UnitGradients, numbered
+from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tests.cluster.recovery.killer import Killer
+from tfps.launch import LocalCluster
+from tfps.recovery.server_loss import updates_lost
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SEEDS = range(10)
+SAVE_EVERY = 40
+MOST_EPOCHS = 100_000
+WORKERS = 2
+TASKS = [("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)]
+RESTARTS = tfps.Restarts(budget=1000)
+
+MODES = {
+    "asynchronous": tfps.Asynchronous(),
+    "bounded": tfps.BoundedStaleness(2),
+    "synchronous": tfps.Synchronous(),
+}
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+    """Tasks that are started again soon, however often that was done before."""
+    monkeypatch.setattr("tfps.recovery.restarts.LONGEST_BACK_OFF_S", 0.25)
+    environment = {"TFPS_LOGICAL_CPUS": "1"}
+    with LocalCluster(workers=2, ps=2, restarts=RESTARTS, environment=environment) as cluster:
+        yield cluster
+
+
+class UntilKilled(EpochsOfOneVisit):
+    """Ends `fit` after the epoch in which the killer is done; compares every epoch's visits."""
+
+    def __init__(self, job: CountingJob, killer: Killer) -> None:
+        super().__init__(job)
+        self.killer = killer
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        self.model.stop_training = not self.killer.is_alive()
+
+
+def _lost(strategy: tfps.ParameterServerStrategy, server: int) -> int:
+    """How many updates the rows of a server lack."""
+    assert strategy._recovering is not None
+    losses = strategy._recovering.servers.losses
+    return updates_lost(loss for loss in losses if loss.server == server)
+
+
+@pytest.mark.parametrize("transport", ["direct", "grpc"])
+@pytest.mark.parametrize("mode", MODES)
+def test_fit(mode: str, transport: str, tasks: LocalCluster, tmp_path: Path) -> None:
+    """Each example once an epoch, each update once; a server's rows lack what is said.
+
+    Where no server lives, nobody remembers that a ticket was applied which a lost worker had not
+    closed: rows have its update once, and the counters may have it twice.
+    """
+    job = CountingJob(
+        tasks,
+        examples=200,
+        placement="round_robin",
+        consistency=MODES[mode],
+        restarts=RESTARTS,
+        transport=transport,
+        recovery=tfps.Recovery(checkpoints=tmp_path, every_steps=SAVE_EVERY),
+    )
+    with Killer(job.strategy, tasks, tasks=TASKS, seeds=SEEDS, folder=tmp_path) as killer:
+        until = UntilKilled(job, killer)
+        epochs = job.fit(until, epochs=MOST_EPOCHS)
+    killer.check()
+    stats = job.strategy.stats()
+    assert until.wrong_epochs == {}
+    assert stats.examples_seen == epochs * job.examples
+    assert sum(stats.worker_steps) == epochs * job.epoch_steps
+    assert set(stats.versions) == {stats.updates_applied}
+    if mode == "synchronous":
+        assert set(job.updates()) == {stats.updates_applied}
+        assert stats.updates_lost == 0
+    else:
+        counted_twice = stats.updates_applied - epochs * job.epoch_steps
+        assert 0 <= counted_twice <= WORKERS * killer.times_without_servers
+        for weight in job.model.trainable_variables:
+            server = job.strategy.runtime.index_of(weight._value.device)
+            assert int(weight.numpy()) == stats.updates_applied - _lost(job.strategy, server)
+        assert stats.updates_lost == sum(_lost(job.strategy, server) for server in range(2))
+    job.strategy.close()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize(
+    ("mode", "transport"), [("asynchronous", "direct"), ("bounded", "direct"), ("bounded", "grpc")]
+)
+def test_scheduled_functions(
+    mode: str, transport: str, index: int, tasks: LocalCluster, tmp_path: Path
+) -> None:
+    """Each counts once on each server; one server lives, and knows what was applied."""
+    strategy = tfps.ParameterServerStrategy(
+        tasks.cluster_resolver,
+        placement="round_robin",
+        consistency=MODES[mode],
+        restarts=RESTARTS,
+        transport=transport,
+    )
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), UnitGradients()])
+        optimizer = keras.optimizers.SGD(-1.0)
+        model.compile(optimizer)
+    manager = tfps.CheckpointManager(model, tmp_path)
+    strategy.recovery = tfps.Recovery(checkpoints=manager)
+    x = tf.constant(numbered(4)[0])
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+    scheduled = 0
+    killed = [*TASKS[:2], ("ps", index)]
+    with Killer(strategy, tasks, tasks=killed, seeds=SEEDS, folder=tmp_path) as killer:
+        while killer.is_alive():
+            if scheduled % SAVE_EVERY == 0:
+                manager.save()
+            coordinator.schedule(step)
+            scheduled += 1
+        coordinator.join()
+    killer.check()
+    manager.wait()
+    stats = strategy.stats()
+    assert set(stats.versions) == {scheduled}
+    for weight in model.trainable_variables:
+        server = strategy.runtime.index_of(weight._value.device)
+        found = int(np.asarray(weight.numpy()))
+        assert found == stats.versions[server] - _lost(strategy, server)
+    strategy.close()

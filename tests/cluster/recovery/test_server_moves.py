@@ -1,0 +1,268 @@
+"""A parameter server is lost, and is started again somewhere else: the same chief follows it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.cluster.counting import UnitGradients, numbered
+from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tests.cluster.recovery.test_lost_server_returns import TracedUnits
+from tfps.cluster.cluster_file import CLUSTER_FILE
+from tfps.errors import ClusterError
+from tfps.launch import LocalCluster
+from tfps.transport.setting import TRANSPORT_VARIABLE
+
+pytestmark = pytest.mark.timeout(240)
+
+SAVE_EVERY = 100
+
+
+class MoveServers(EpochsOfOneVisit):
+    """Kills servers, each time after so many batches, and starts them again somewhere else."""
+
+    def __init__(self, job: CountingJob, *indices: int, after: tuple[int, ...] = (250,)) -> None:
+        super().__init__(job)
+        self.indices, self.after = indices, list(after)
+        self.traces: int | None = None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        while self.after and batch >= self.after[0]:
+            self.after.pop(0)
+            self.traces = TracedUnits.traces
+            for index in self.indices:
+                self.job.cluster.kill("ps", index)
+            for index in self.indices:
+                self.restart(index)
+
+    def restart(self, index: int) -> None:
+        self.job.cluster.restart("ps", index, new_port=True)
+
+
+def _job(
+    cluster: LocalCluster,
+    folder: Path,
+    *,
+    mode: tfps.consistency.mode.Mode | None = None,
+    resolver: Any = None,
+    examples: int = 2000,
+) -> CountingJob:
+    strategy = tfps.ParameterServerStrategy(
+        resolver or cluster.cluster_resolver,
+        batch_callbacks="sampled",
+        placement="round_robin",
+        consistency=mode,
+        recovery=tfps.Recovery(checkpoints=folder / "checkpoints", every_steps=SAVE_EVERY),
+    )
+    return CountingJob(cluster, examples=examples, counters=TracedUnits, strategy=strategy)
+
+
+def _train(job: CountingJob, move: MoveServers) -> None:
+    """Every example and every update counts once; the servers lack what no checkpoint has."""
+    before = job.strategy.cluster
+    job.fit(move, epochs=1)
+    steps, stats = job.epoch_steps, job.strategy.stats()
+    assert move.after == []
+    assert move.traces == TracedUnits.traces
+    assert move.wrong_epochs == {}
+    assert (stats.examples_seen, sum(stats.worker_steps)) == (job.examples, steps)
+    for index in range(before.count("ps")):
+        has_moved = job.strategy.cluster.address("ps", index) != before.address("ps", index)
+        assert has_moved == (index in move.indices)
+    assert job.strategy.cluster.jobs == job.cluster.spec.jobs
+    if isinstance(job.strategy.consistency, tfps.Synchronous):
+        assert set(job.updates()) == {stats.updates_applied}
+        assert stats.updates_lost == 0
+    else:
+        assert stats.updates_applied == steps == int(job.model.optimizer.iterations)
+        servers = job.strategy.runtime.topology.servers
+        weights = {w._value.device: int(w.numpy()) for w in job.model.trainable_variables}
+        lacks = [steps - weights[server] for server in servers]
+        assert sum(lacks) == stats.updates_lost
+        assert all(not each for index, each in enumerate(lacks) if index not in move.indices)
+    job.strategy.close()
+
+
+def test_training_follows_the_server_that_hands_out_tickets(
+    tasks: Callable[..., LocalCluster], tmp_path: Path
+) -> None:
+    job = _job(tasks(workers=2, ps=2), tmp_path, examples=800)
+    assert set(job.strategy.runtime.data_plane.carriers) == {"direct"}
+    _train(job, MoveServers(job, 0, after=(150,)))
+
+
+class Variant(NamedTuple):
+    """What is lost, and of which kind of job."""
+
+    transport: str = "auto"
+    mode: tfps.consistency.mode.Mode | None = None
+    indices: tuple[int, ...] = (0,)
+    after: tuple[int, ...] = (250,)
+
+
+VARIANTS = {
+    "by grpc": Variant("grpc"),
+    "another, by grpc": Variant("grpc", indices=(1,)),
+    "another": Variant(indices=(1,)),
+    "bounded": Variant(mode=tfps.BoundedStaleness(2)),
+    "rounds": Variant(mode=tfps.Synchronous()),
+    "rounds, by grpc": Variant("grpc", tfps.Synchronous(), indices=(1,)),
+    "both": Variant(indices=(0, 1)),
+    "both, in rounds": Variant(mode=tfps.Synchronous(), indices=(1, 0)),
+    "twice": Variant(after=(250, 600)),
+    "twice at once": Variant(after=(250, 250)),
+    "both twice, by grpc": Variant("grpc", indices=(0, 1), after=(250, 600)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_training_follows(
+    variant: Variant,
+    tasks: Callable[..., LocalCluster],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TRANSPORT_VARIABLE, variant.transport)
+    job = _job(tasks(workers=2, ps=2), tmp_path, mode=variant.mode)
+    _train(job, MoveServers(job, *variant.indices, after=variant.after))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["auto", "grpc"])
+def test_scheduled_functions_follow(
+    transport: str,
+    tasks: Callable[..., LocalCluster],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TRANSPORT_VARIABLE, transport)
+    cluster = tasks(workers=2, ps=2)
+    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, placement="round_robin")
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), UnitGradients()])
+        optimizer = keras.optimizers.SGD(-1.0)
+        model.compile(optimizer)
+    manager = tfps.CheckpointManager(model, tmp_path / "checkpoints")
+    strategy.recovery = tfps.Recovery(checkpoints=manager)
+    x = tf.constant(numbered(4)[0])
+    traces = 0
+
+    @tf.function
+    def step() -> None:
+        nonlocal traces
+        traces += 1
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            coordinator.schedule(step)
+
+    run(20)
+    coordinator.join()
+    manager.save(background=False)
+    known = traces
+    run(200)
+    cluster.kill("ps", 0)
+    cluster.restart("ps", 0, new_port=True)
+    run(20)
+    coordinator.join()
+    stats = strategy.stats()
+    assert traces == known
+    # A function that was under way runs again, and promises to run at least once.
+    assert 240 <= stats.updates_applied <= 242
+    weights = sorted(int(np.asarray(weight)) for weight in model.get_weights())
+    assert weights[1] - weights[0] == stats.updates_lost
+    strategy.close()
+
+
+class MoveInTheFile(MoveServers):
+    """Writes where the servers are into a file, which nobody else says."""
+
+    def __init__(self, job: CountingJob, *indices: int, file: Path) -> None:
+        super().__init__(job, *indices)
+        self.file = file
+
+    def restart(self, index: int) -> None:
+        super().restart(index)
+        write(self.file, self.job.cluster)
+
+
+def write(file: Path, cluster: LocalCluster) -> None:
+    file.write_text(json.dumps(cluster.spec.tf_config("chief", 0)))
+
+
+@pytest.mark.slow
+def test_a_file_says_where_servers_are(
+    tasks: Callable[..., LocalCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, file = tasks(workers=2, ps=2), tmp_path / "cluster.json"
+    write(file, cluster)
+    monkeypatch.setenv(CLUSTER_FILE, str(file))
+    job = _job(cluster, tmp_path, resolver=cluster.spec.tf_resolver())  # which says the same always
+    _train(job, MoveInTheFile(job, 0, file=file))
+
+
+class Scheduler(tf.distribute.cluster_resolver.ClusterResolver):
+    """A user's own: while servers are elsewhere than at first it is wrong, and right in the end."""
+
+    task_type, task_id, rpc_layer = "chief", 0, "grpc"
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        super().__init__()
+        self.cluster, self.at_first = cluster, cluster.spec
+        self.asked = 0
+
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        jobs: dict[str, list[str]] = {name: list(a) for name, a in self.cluster.spec.jobs.items()}
+        if self.cluster.spec.jobs != self.at_first.jobs:
+            self.asked += 1
+            if self.asked == 1:
+                raise OSError("the scheduler restarts")
+            if self.asked == 2:
+                jobs["ps"].pop()
+            if self.asked == 3:
+                jobs["ps"].reverse()
+        return tf.train.ClusterSpec(jobs)
+
+    def master(self, *_: Any, **__: Any) -> str:
+        return f"grpc://{self.cluster.spec.address('chief', 0)}"
+
+
+@pytest.mark.slow
+def test_who_says_nonsense_is_asked_again(
+    tasks: Callable[..., LocalCluster], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = tasks(workers=2, ps=2)
+    scheduler = Scheduler(cluster)
+    job = _job(cluster, tmp_path, resolver=scheduler)
+    address = job.strategy.cluster.address("ps", 1)
+    with caplog.at_level(logging.WARNING, logger="tfps"):
+        _train(job, MoveServers(job, 0))
+    assert scheduler.asked >= 4
+    for text in (
+        "could not be found out: OSError('the scheduler restarts')",
+        "Scheduler: cluster.ps: received 1 addresses, expected 2",
+        f"ps 0 shall be at {address} now, but ps 1 answers there",
+    ):
+        assert caplog.text.count(text) == 1
+
+
+def test_a_worker_stays_where_it_is(tasks: Callable[..., LocalCluster]) -> None:
+    cluster = tasks(workers=2, ps=2)
+    pid = cluster.pid("worker", 0)
+    with pytest.raises(ClusterError, match="worker 0 cannot be restarted at a new port"):
+        cluster.restart("worker", 0, new_port=True)
+    assert (cluster.pid("worker", 0), cluster.status("worker", 0)) == (pid, None)

@@ -1,0 +1,40 @@
+"""`tfps bench recovery`: turns, what has an aim, the tables and the picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.unit.bench.answers import AnsweredBench
+from tests.unit.bench.outputs import outputs
+from tfps.bench.recovery import JOB, SERVER, TITLES, WITH, WITHOUT, WORKER, RecoveryBenchmark
+from tfps.bench.results import Results
+
+
+def test_each_fault_is_measured_in_turn(tmp_path: Path) -> None:
+    benchmark = RecoveryBenchmark(repetitions=2)
+    turns: list[str] = []
+    bench = AnsweredBench(benchmark, turns.append, tmp_path)
+    benchmark.run(bench)
+    assert len(turns) == benchmark.turns
+    # A server is lost before the job starts again from the checkpoint of then.
+    assert [case["what"] for case in bench.cases] == [
+        *(SERVER, JOB, WORKER, WITH, WITHOUT),
+        *(SERVER, JOB, WORKER, WITHOUT, WITH),
+    ]
+    assert [case["began_s"] > 0 for case in bench.cases[:2]] == [False, True]
+    written = outputs(benchmark, bench.results, tmp_path)
+    assert [(bar["value"], bar["aim"], bar["holds"]) for bar in written.content["bars"]] == [
+        (4.0, 6.0, True),
+        (0.2, 1.0, True),
+        (0.2, 1.0, True),
+        (2.0, 3.0, True),
+        (1.0, 1.05, True),
+    ]
+    assert all(title in written.text for title in TITLES.values())
+    server = written.content["cases"][0]
+    assert server["what"] == SERVER
+    assert server["restored_s"] == {"min": 3.0, "median": 3.0, "max": 3.0}
+
+
+def test_what_was_not_measured_has_no_value() -> None:
+    assert {bar.value for bar in RecoveryBenchmark().bars(Results())} == {None}

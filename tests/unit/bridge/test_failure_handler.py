@@ -1,0 +1,110 @@
+"""Tasks that are lost while TensorFlow connects the cluster anew, or at the same moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tfps.bridge import failure_handler
+from tfps.bridge.failure_handler import FailureHandler, NoReturn, UnknownHealth
+
+WORKERS = {0: "127.0.0.1:10", 1: "127.0.0.1:11"}
+SERVERS = {0: "127.0.0.1:20"}
+LOST = tf.errors.UnavailableError(
+    None, None, "Additional GRPC error information from remote target /job:ps/replica:0/task:0"
+)
+
+
+class Machines:
+    """All tasks of a cluster, and what TensorFlow is told of them."""
+
+    def __init__(self) -> None:
+        self.there = {*WORKERS.values(), *SERVERS.values()}
+        self.error: Exception | None = None
+        self.connected: list[list[int]] = []  # the workers, each time
+
+    def update_server_def(self, definition: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.connected.append(
+            [task for job in definition.cluster.job if job.name == "worker" for task in job.tasks]
+        )
+
+
+class Health(UnknownHealth):
+    """Notes who gets no more work."""
+
+    def __init__(self) -> None:
+        self.lost: list[int] = []
+
+    def lose(self, worker: int) -> bool:
+        self.lost.append(worker)
+        return True
+
+
+class Returns(NoReturn):
+    """A server that is lost is brought back."""
+
+    def excuses(self, error: BaseException | None = None) -> bool:
+        return error is LOST
+
+
+@pytest.fixture
+def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
+    machines = Machines()
+    monkeypatch.setattr(failure_handler, "accepts_connections", lambda a: a in machines.there)
+    monkeypatch.setattr("tfps.bridge.failure_handler.private.current_context", lambda: machines)
+    return machines
+
+
+@pytest.fixture
+def handler(machines: Machines) -> Iterator[FailureHandler]:
+    definition = tf.train.ServerDef()
+    for name, tasks in (("worker", WORKERS), ("ps", SERVERS)):
+        job = definition.cluster.job.add(name=name)
+        for index, address in tasks.items():
+            job.tasks[index] = address
+    cluster = SimpleNamespace(
+        closure_queue=SimpleNamespace(_cancellation_mgr=SimpleNamespace(is_cancelled=False)),
+        _potential_ps_failures_lock=threading.Lock(),
+        _num_ps=len(SERVERS),
+    )
+    handler = FailureHandler(definition, cluster)
+    handler.health = Health()
+    yield handler
+    handler.stop()
+    handler._preemption_handler_thread.join()
+
+
+@pytest.mark.parametrize("servers", [NoReturn(), Returns()], ids=["lost", "comes back"])
+def test_a_server_is_lost_while_a_worker_is_taken_in(
+    handler: FailureHandler, machines: Machines, servers: NoReturn
+) -> None:
+    """It is tried again where the server comes back; else a thread of the coordinator raises it."""
+    handler.servers, machines.error = servers, LOST
+    handler.away = frozenset({1})
+    assert not handler._connect()
+    assert (handler._error_from_recovery is None) is isinstance(servers, Returns)
+    machines.error = None
+    assert handler._connect()
+    assert machines.connected == [[0, 1]]
+
+
+def test_a_worker_is_lost_for_good_together_with_a_server(
+    handler: FailureHandler, machines: Machines
+) -> None:
+    """No closure has told of it, since the server was reason enough for each to end."""
+    machines.there.remove(WORKERS[1])
+    assert handler.reconnect()
+    assert machines.connected == [[0]]
+    assert handler.health.lost == [1]  # type: ignore[attr-defined]
+    assert handler.left_out == {1}
+    machines.there.add(WORKERS[1])
+    while handler.left_out:  # the handler's own thread takes it in
+        threading.Event().wait(0.01)
+    assert machines.connected == [[0], [0, 1]]

@@ -1,0 +1,88 @@
+"""`[recovery]` of a job file: what it asks for, what it excludes, and who gets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import tfps
+from tfps.config import parse
+from tfps.errors import ConfigError
+from tfps.job.check import check_start
+from tfps.job.recovery import recovery_of, recovery_problems
+from tfps.job.train import _strategy
+
+SUBSET = "data.source=subset"
+
+
+def test_without_steps_there_is_none() -> None:
+    assert recovery_of(parse({})) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "folder"),
+    [
+        ({"every_steps": 7}, "runs/fashion_mnist/checkpoints"),
+        ({"every_steps": 7, "checkpoints": "saved"}, "saved"),
+    ],
+)
+def test_the_folder_is_that_of_the_job_unless_it_is_named(
+    values: dict[str, Any], folder: str
+) -> None:
+    assert recovery_of(parse({"recovery": values})) == tfps.Recovery(
+        checkpoints=Path(folder), every_steps=7
+    )
+
+
+def test_the_strategy_gets_it() -> None:
+    config = parse({"recovery": {"every_steps": 7, "on_lost_server": "stop"}})
+    with mock.patch("tfps.ParameterServerStrategy") as strategy, _strategy(config, None):
+        pass
+    assert strategy.call_args.kwargs["recovery"] == tfps.Recovery(
+        checkpoints=Path("runs/fashion_mnist/checkpoints"), every_steps=7, on_lost_server="stop"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {"recovery": {"checkpoints": "saved", "on_lost_server": "stop"}},
+            [
+                "recovery.checkpoints: received 'saved' without recovery.every_steps; set",
+                "recovery.on_lost_server: received 'stop' without recovery.every_steps; set",
+            ],
+        ),
+        (
+            {"recovery": {"every_steps": 7}, "training": {"loop": "custom"}},
+            ["recovery.every_steps: received 7 with training.loop = 'custom', which schedules"],
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_named(values: dict[str, Any], expected: list[str]) -> None:
+    problems = recovery_problems(parse(values))
+    assert [p[: len(e)] for p, e in zip(problems, expected, strict=True)] == expected
+
+
+def test_a_check_finds_every_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    wrong = ["recovery.every_steps=0", "recovery.on_lost_server=go"]
+    with pytest.raises(ConfigError) as raised:
+        check_start(None, [SUBSET, *wrong])
+    assert raised.value.problems == (
+        "recovery.every_steps: received 0; expected a whole number, at least 1",
+        "recovery.on_lost_server: received 'go'; expected one of wait, stop",
+    )
+    together = ["recovery.every_steps=7", "recovery.checkpoints=file", "training.loop=custom"]
+    with pytest.raises(ConfigError) as raised:
+        check_start(None, [SUBSET, *together])
+    loop, folder = raised.value.problems
+    assert loop.startswith("recovery.every_steps: received 7 with training.loop = 'custom'")
+    assert (
+        folder == "recovery.checkpoints: received 'file': file is a file; expected a folder to "
+        "write to"
+    )

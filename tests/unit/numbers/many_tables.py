@@ -1,0 +1,47 @@
+"""A recommender's tables: one for each feature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+import tfps
+from tests.unit.numbers.comparison import BATCH, LABELS, cross_entropy, fit
+
+TABLES, ROWS, WIDTH = 26, 40, 4
+FEATURES = np.random.default_rng(3).integers(0, ROWS, size=(64, TABLES)).astype("int32")
+STEPS = len(FEATURES) // BATCH
+JOIN = 1  # of a run of `fit`, `evaluate` or `predict`, with each server
+PULL = LOOK_UP = PUSH = 1
+
+
+def many_tables(optimizer: Callable[[], Any], *, tables: int = TABLES) -> keras.Model:
+    """Of two widths and many lengths."""
+    inputs = keras.Input((TABLES,), dtype="int32")
+    rows = [
+        keras.layers.Embedding(ROWS + k, WIDTH if k % 3 else WIDTH + 1)(inputs[:, k])
+        for k in range(tables)
+    ]
+    model = keras.Model(inputs, keras.layers.Dense(3)(keras.layers.Concatenate()(rows)))
+    model.compile(optimizer(), cross_entropy())
+    return model
+
+
+def exchanges_of(strategy: tfps.ParameterServerStrategy, run: Callable[[], Any]) -> list[int]:
+    """How many exchanges a run takes with each server."""
+    before = strategy.stats().exchanges
+    run()
+    return [now - then for now, then in zip(strategy.stats().exchanges, before, strict=True)]
+
+
+def assert_many_tables_take_one_request(strategy: tfps.ParameterServerStrategy) -> None:
+    """Small tables travel by rows where only rows are updated."""
+    with strategy.scope():
+        model = many_tables(lambda: tfps.optimizers.RowUpdates(keras.optimizers.SGD(0.5)))
+    assert len(model.trainable_variables) == TABLES + 2
+    servers = len(strategy.stats().exchanges)
+    run = exchanges_of(strategy, lambda: fit(model, FEATURES, LABELS, epochs=1))
+    assert run == [JOIN + STEPS * (LOOK_UP + PUSH)] * servers

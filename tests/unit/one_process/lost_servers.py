@@ -1,0 +1,59 @@
+"""Servers of one process that lose all that they hold, as one does that is started anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfps
+from tfps.errors import CheckpointError
+from tfps.recovery.server_loss import ServerLoss
+from tfps.recovery.server_return import ServerReturn
+from tfps.runtime.coordinator.control_plane import bringing_back
+from tfps.strategy.recovering import Recovering
+
+
+class NoProcesses(ServerReturn):
+    """Nobody is asked for a sign of life: there are no processes."""
+
+    def _look(self, deadline_s: float) -> Any:
+        return {}
+
+
+def recover(
+    strategy: tfps.ParameterServerStrategy,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    every_steps: int | None,
+) -> None:
+    """Give a strategy of one process what one of a cluster has."""
+    monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
+    recovery = tfps.Recovery(checkpoints=folder, every_steps=every_steps)
+    strategy._recovering = Recovering(strategy, recovery, guard=strategy._guard)
+
+
+def lose(strategy: tfps.ParameterServerStrategy, servers: Sequence[int]) -> list[ServerLoss]:
+    """Let servers lose what they hold and be filled again, while no closure runs."""
+    runtime, recovering = strategy.runtime, strategy._recovering
+    assert recovering is not None
+    anew = [runtime.servers[index] for index in servers]
+    living = [server for server in runtime.servers if server not in anew]
+    with bringing_back():
+        for server in anew:
+            for resource, record in list(server.contents.records.items()):
+                if record is not None:
+                    resource.destroy()
+        try:
+            losses = recovering._restore(anew, living)
+        except CheckpointError:
+            for server in anew:
+                runtime.replay(server)  # it is freed in the end, as one that is there
+            raise
+    recovering.servers.losses.extend(losses)
+    for server in runtime.servers:
+        server.lost = None
+    return losses

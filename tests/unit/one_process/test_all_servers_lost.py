@@ -1,0 +1,71 @@
+"""Where no server has lived, counts go on from the checkpoint, and what nobody knows is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tfps
+from tests.unit.one_process.lost_servers import lose, recover
+from tests.unit.one_process.unit_steps import Counters, counters, fit, schedule
+
+SAVED, LOST, MORE = 4, 3, 2
+
+Make = Callable[..., tfps.ParameterServerStrategy]
+
+
+@pytest.fixture
+def strategy(
+    make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tfps.ParameterServerStrategy:
+    strategy = make_strategy(placement="round_robin")
+    recover(strategy, tmp_path, monkeypatch, every_steps=None)
+    return strategy
+
+
+@pytest.fixture
+def model(strategy: tfps.ParameterServerStrategy) -> Counters:
+    return counters(strategy)
+
+
+@pytest.fixture
+def manager(
+    strategy: tfps.ParameterServerStrategy, model: Counters, tmp_path: Path
+) -> tfps.CheckpointManager:
+    manager = tfps.CheckpointManager(model, tmp_path)
+    assert strategy._recovering is not None
+    strategy._recovering._adopt(manager)
+    return manager
+
+
+def test_scheduled_functions_since_the_checkpoint_are_unknown(
+    strategy: tfps.ParameterServerStrategy, model: Counters, manager: tfps.CheckpointManager
+) -> None:
+    """Also after a run of `fit`, which has known all that there was until then."""
+    fit(model, steps=1)
+    schedule(strategy, model, steps=SAVED - 1)
+    manager.save(background=False)
+    schedule(strategy, model, steps=LOST)
+    for loss in lose(strategy, [0, 1]):
+        assert f"back at update {SAVED}: all servers were lost" in str(loss)
+    assert strategy.stats().versions == (SAVED, SAVED)
+    assert model.counts() == [SAVED, SAVED]
+    schedule(strategy, model, steps=MORE)
+    assert strategy.stats().versions == (SAVED + MORE, SAVED + MORE)
+    assert model.counts() == [SAVED + MORE, SAVED + MORE]
+
+
+def test_steps_of_fit_are_known(
+    strategy: tfps.ParameterServerStrategy, model: Counters, manager: tfps.CheckpointManager
+) -> None:
+    fit(model, steps=SAVED)
+    manager.save(background=False)
+    fit(model, steps=LOST)
+    told = f"back at update {SAVED} of {SAVED + LOST}: {LOST} updates lost"
+    for loss in lose(strategy, [0, 1]):
+        assert told in str(loss)
+    assert strategy.stats().versions == (SAVED + LOST, SAVED + LOST)
+    assert strategy.stats().updates_lost == 2 * LOST
+    assert model.counts() == [SAVED, SAVED]

@@ -1,0 +1,228 @@
+"""A scheduled function that is run again from its begin counts each optimizer call once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.unit.one_process.lost_servers import NoProcesses, lose
+from tests.unit.one_process.requests import Requests
+from tfps.bridge import closure_error
+from tfps.optimizers import RowUpdates
+from tfps.strategy.recovering import Recovering
+from tfps.transport.message import Kind
+
+CALLS = 4
+DIES = "the worker dies here"
+
+Make = Callable[..., tfps.ParameterServerStrategy]
+
+
+class Model(keras.Model):
+    """Two weights that grow by one with each call of its optimizer, and a count of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (
+            self.add_weight(shape=(), initializer="zeros", name=name) for name in ("a", "b")
+        )
+        self.runs = self.add_weight(
+            shape=(), initializer="zeros", dtype="int64", trainable=False, name="runs"
+        )
+        self.compile(keras.optimizers.SGD(-1.0))
+        self.built = True
+        self.optimizer.build(self.trainable_variables)
+
+
+class Loop:
+    """A function with several optimizer calls, on two weights that lie on two servers.
+
+    It also counts how often it is run, in a variable that it assigns itself.
+
+    Args:
+        strategy: of one process.
+        in_loop: its calls stand in a loop; else one after the other.
+    """
+
+    def __init__(self, strategy: tfps.ParameterServerStrategy, *, in_loop: bool) -> None:
+        self.strategy, self.coordinator = strategy, strategy.coordinator
+        with strategy.scope():
+            self.model = Model()
+        self.weights, self.runs = self.model.trainable_variables, self.model.runs
+        self.optimizer = self.model.optimizer
+        self.dies_after: int | None = None
+        self.attempts = 0
+        self.step = tf.function(self._loop if in_loop else self._in_turn)
+
+    def _loop(self) -> None:
+        for _ in tf.range(CALLS):
+            self._call()
+        self._end()
+
+    def _in_turn(self) -> None:
+        for _ in range(CALLS):
+            self._call()
+        self._end()
+
+    def _call(self) -> None:
+        one = self._one()
+        self.optimizer.apply([one, one], self.weights)
+
+    def _end(self) -> None:
+        self.runs.assign_add(tf.cast(self._one(), tf.int64))
+
+    def _one(self) -> tf.Tensor:
+        """A gradient, after the call before; the worker may die there."""
+        one = tf.numpy_function(self._attempt, [self.weights[0].value], tf.float32)
+        return tf.ensure_shape(one, [])
+
+    def _attempt(self, _: Any) -> np.float32:
+        if self.dies_after == 0:
+            self.dies_after = None
+            raise RuntimeError(DIES)
+        if self.dies_after is not None:
+            self.dies_after -= 1
+        return np.float32(1.0)
+
+    def run(self, *, dies_after: int | None) -> None:
+        """Run the function once; again, if its worker dies after some calls."""
+        self.dies_after = dies_after
+        self.coordinator.schedule(self.step)
+        self.coordinator.join()
+        assert self.dies_after is None
+
+    def counts(self) -> list[float]:
+        """As weights, the optimizer, the ledgers, and the function itself have counted."""
+        return [
+            *(float(weight.numpy()) for weight in self.weights),
+            int(self.optimizer.iterations.numpy()),
+            *self.strategy.stats().versions,
+            int(self.runs.numpy()),
+        ]
+
+    def duplicates(self) -> list[int]:
+        """Pushes that came again, by server."""
+        requests = Requests(self.strategy, has=Kind.PUSH)
+        return [requests.counted("DUPLICATES", server=server) for server in range(2)]
+
+
+@pytest.fixture
+def make(make_strategy: Make, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes a strategy whose functions run again as those of a worker that has died."""
+
+    def make(*arguments: Any, **options: Any) -> tfps.ParameterServerStrategy:
+        strategy = make_strategy(*arguments, **options)
+        # In one process a function that fails cancels all that can be cancelled.
+        cancellation = type(strategy.coordinator._cluster.closure_queue._cancellation_mgr)
+        monkeypatch.setattr(cancellation, "get_cancelable_function", lambda _, function: function)
+        monkeypatch.setattr(
+            closure_error, "tells_of_an_unread_request", lambda error: DIES in str(error)
+        )
+        return strategy
+
+    return make
+
+
+# What one run adds to weights, iterations, versions and its own count; and its messages.
+CASES = {
+    "asynchronous": (tfps.Asynchronous(), False, [4, 4, 4, 4, 4, 1], [0, 1, 2, 3, 4]),
+    "in a loop": (tfps.Asynchronous(), True, [4, 4, 4, 4, 4, 1], [0, 1, 2, 3, 4]),
+    "bounded": (tfps.BoundedStaleness(1), True, [4, 4, 4, 4, 4, 1], [0, 1, 2, 3, 4]),
+    "synchronous": (tfps.Synchronous(), True, [4, 4, 4, 4, 4, 1], [0, 1, 2, 3, 4]),
+    # Differences are divided by the two workers; one message for three calls, one for the rest.
+    "local": (tfps.LocalSteps(3), True, [2, 2, 4, 2, 2, 1], [0, 0, 0, 1, 1]),
+    "local in rounds": (
+        tfps.LocalSteps(3, synchronous=True),
+        True,
+        [4, 4, 4, 2, 2, 1],
+        [0, 0, 0, 1, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_loop", "counts", "repeated"),
+    [
+        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name == "local in rounds"))
+        for name, case in CASES.items()
+    ],
+)
+def test_each_call_counts_once(
+    make: Make, mode: Any, in_loop: bool, counts: list[float], repeated: list[int]
+) -> None:
+    loop = Loop(make(mode, placement="round_robin"), in_loop=in_loop)
+    runs, again = 0, 0
+    for dies_after, messages in [(None, 0), *enumerate(repeated)]:
+        loop.run(dies_after=dies_after)
+        runs, again = runs + 1, again + messages
+        assert loop.counts() == [runs * count for count in counts], dies_after
+        assert loop.duplicates() == [again, again], dies_after
+
+
+def test_rows_of_tables_count_once(make: Make) -> None:
+    strategy = make()
+    with strategy.scope():
+        table = keras.layers.Embedding(300_000, 2, embeddings_initializer="zeros")
+        table.build()
+        optimizer = RowUpdates(keras.optimizers.SGD(-1.0))
+        optimizer.build([table.embeddings])
+    died: list[bool] = []
+
+    def attempt(_: Any) -> np.float32:
+        if not died:
+            died.append(True)
+            raise RuntimeError(DIES)
+        return np.float32(1.0)
+
+    @tf.function
+    def step() -> None:
+        for number in range(2):
+            with tf.GradientTape() as tape:
+                found = table(tf.constant([5, 7, 5]))
+                loss = tf.reduce_sum(found)
+                if number:
+                    loss *= tf.ensure_shape(tf.numpy_function(attempt, [found], tf.float32), [])
+            gradient = tape.gradient(loss, table.embeddings.value)
+            optimizer.apply_gradients([(gradient, table.embeddings)])
+
+    strategy.coordinator.schedule(step)
+    strategy.coordinator.join()
+    assert died
+    found = table(tf.constant([5, 6, 7])).numpy()
+    assert found.tolist() == [[4, 4], [0, 0], [2, 2]]
+
+
+def test_a_server_that_lived_applies_nothing_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the returned one lacks is lost: it takes from the other one what was applied."""
+    monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
+    strategy = make(placement="round_robin")
+    loop = Loop(strategy, in_loop=False)
+    manager = tfps.CheckpointManager(loop.model, tmp_path)
+    recovery = tfps.Recovery(checkpoints=manager)
+    strategy._recovering = Recovering(strategy, recovery, guard=strategy._guard)
+    loop.run(dies_after=None)
+    manager.save(background=False)
+
+    def dies(error: Exception) -> bool:
+        if DIES in str(error):
+            lose(strategy, [1])
+        return DIES in str(error)
+
+    monkeypatch.setattr(closure_error, "tells_of_an_unread_request", dies)
+    loop.run(dies_after=3)
+    lacking = 3
+    servers = [weight._value.device for weight in loop.weights]
+    values = dict(zip(servers, loop.counts()[:2], strict=True))
+    first, second = strategy.runtime.topology.servers
+    assert values == {first: 2 * CALLS, second: 2 * CALLS - lacking}
+    assert strategy.stats().versions == (2 * CALLS, 2 * CALLS)
+    assert strategy.stats().updates_lost == lacking

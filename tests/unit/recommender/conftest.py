@@ -1,0 +1,15 @@
+"""The modules of the shipped recommender."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from tfps.config import bundle
+
+
+@pytest.fixture(scope="session")
+def module() -> Callable[[str], ModuleType]:
+    return bundle.example("recommender").module

@@ -1,0 +1,80 @@
+"""The keys of a recommender's job file, and what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfps.config import load, parse, to_toml
+from tfps.config.bundle import config_path
+from tfps.errors import ConfigError
+
+ROWS = [10] * 26
+
+
+def _parsed(**sections: Any) -> Any:
+    return parse({"example": "recommender", **sections})
+
+
+def test_the_shipped_job_shows_the_defaults_and_has_20_million_rows(tmp_path: Any) -> None:
+    shipped: Any = load(config_path("recommender"))
+    assert sum(shipped.data.rows()) == 20_000_000
+    assert len(shipped.data.rows()) == 26
+    own = _parsed()
+    for section in ("model", "training"):
+        assert getattr(shipped, section) == getattr(own, section)
+    assert shipped.data == own.data
+    written = tmp_path / "config.toml"
+    written.write_text(to_toml(shipped))
+    assert load(written) == shipped
+
+
+def test_tables_can_be_made_small_at_once() -> None:
+    rows = _parsed(data={"max_table_rows": 100}).data.rows()
+    assert max(rows) == 100
+    assert min(rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({"model": {"name": "cnn"}}, "model.name: received 'cnn'; expected 'dlrm'"),
+        (
+            {"model": {"cnn": {}}},
+            "model.cnn: unknown key; allowed: name, dlrm",
+        ),
+        (
+            {"data": {"table_rows": [10] * 25}},
+            f"data.table_rows: received [{'10, ' * 19}...; expected an array with 26 items, each "
+            "a whole number, at least 1",
+        ),
+        (
+            {"data": {"click_log": {"exponent": 1.0}}},
+            "data.click_log.exponent: received 1.0; expected a number, above 1",
+        ),
+        (
+            {"training": {"loop": "custom"}},
+            "training.loop: received 'custom'; expected 'fit'",
+        ),
+        (
+            {"data": {"source": "click_log", "path": "x"}},
+            "data.path: received 'x', but data.source = 'click_log' reads no file; remove one of "
+            "the two",
+        ),
+        (
+            {"data": {"source": "criteo"}},
+            "data.source: received 'criteo' without data.path; set data.path to a file, a folder "
+            "or a pattern such as 'day_*.gz'",
+        ),
+    ],
+)
+def test_a_mistake_names_key_received_and_allowed(sections: Any, expected: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        _parsed(**sections)
+    assert raised.value.problems == (expected,)
+
+
+def test_the_shipped_job_takes_files_by_one_key() -> None:
+    config: Any = load(config_path("recommender"), ["data.path=day_*.gz"])
+    assert (config.data.path, config.data.source) == ("day_*.gz", "auto")

@@ -1,0 +1,114 @@
+"""Where lost servers are now: who is asked may be wrong, late, or not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfps.cluster import ClusterSpec
+from tfps.recovery import new_addresses
+from tfps.recovery.incarnation import Presence
+from tfps.recovery.new_addresses import NewAddresses
+from tfps.recovery.probe import Task
+
+CLUSTER = ClusterSpec(
+    jobs={"chief": ("c:1",), "worker": ("w:1", "w:2"), "ps": ("p:1", "p:2")}, source="Resolver"
+)
+NOBODY = Presence(None, is_gone=True)
+
+
+class Network:
+    """Who answers at which address, and what the resolver says."""
+
+    def __init__(self) -> None:
+        self.resolved: Any = CLUSTER
+        self.there: dict[str, Presence] = {}
+        self.asked = 0
+
+    def resolve(self) -> ClusterSpec | None:
+        self.asked += 1
+        if isinstance(self.resolved, Exception):
+            raise self.resolved
+        return self.resolved
+
+    def look_for(self, addresses: dict[Task, str], *, deadline_s: float) -> dict[Task, Presence]:
+        return {task: self.there.get(address, NOBODY) for task, address in addresses.items()}
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> Network:
+    network = Network()
+    monkeypatch.setattr(new_addresses, "look_for", network.look_for)
+    monkeypatch.setattr(new_addresses, "ASK_EVERY_S", 0.0)
+    return network
+
+
+@pytest.fixture
+def elsewhere(network: Network) -> NewAddresses:
+    return NewAddresses(network.resolve, cluster=lambda: CLUSTER, deadline_s=1.0)
+
+
+def test_only_lost_servers_that_answer_there_have_moved(
+    network: Network, elsewhere: NewAddresses
+) -> None:
+    network.resolved = CLUSTER.with_address("ps", 0, "q:1").with_address("ps", 1, "q:2")
+    assert elsewhere.find([0]) == {}
+    network.there = {"q:1": Presence(5, is_gone=False), "q:2": Presence(6, is_gone=False)}
+    assert elsewhere.find([0]) == {0: "q:1"}
+    assert elsewhere.find([0, 1]) == {0: "q:1", 1: "q:2"}
+    assert elsewhere.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("resolved", "text"),
+    [
+        (OSError("no route"), "could not be found out: OSError('no route')"),
+        (
+            ClusterSpec(jobs={**CLUSTER.jobs, "ps": ("p:1",)}, source="Resolver"),
+            "Resolver: cluster.ps: received 1 addresses, expected 2",
+        ),
+        (
+            CLUSTER.with_address("ps", 0, "q:1"),
+            "ps 0 shall be at q:1 now, but worker 1 answers there",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_once_and_asked_again(
+    resolved: object,
+    text: str,
+    network: Network,
+    elsewhere: NewAddresses,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    network.resolved = resolved
+    network.there = {"q:1": NOBODY._replace(other="worker 1")}
+    for _ in range(3):
+        assert elsewhere.find([0]) == {}
+    assert caplog.text.count(text) == 1
+    assert text in elsewhere.problem
+    network.resolved = CLUSTER.with_address("ps", 0, "q:3")
+    network.there = {"q:3": Presence(5, is_gone=False)}
+    assert elsewhere.find([0]) == {0: "q:3"}
+    assert elsewhere.problem == ""
+
+
+def test_a_scheduler_is_not_asked_all_the_time(
+    network: Network, elsewhere: NewAddresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_addresses, "ASK_EVERY_S", 1000.0)
+    for _ in range(5):
+        elsewhere.find([0])
+    assert network.asked == 1
+
+
+def test_nobody_is_asked_while_nothing_is_lost(network: Network, elsewhere: NewAddresses) -> None:
+    network.resolved = CLUSTER.with_address("ps", 0, "q:1")
+    assert elsewhere.find([]) == {}
+    assert network.asked == 0
+
+
+def test_tasks_of_one_process_are_nowhere_else(network: Network, elsewhere: NewAddresses) -> None:
+    network.resolved = None
+    assert elsewhere.find([0, 1]) == {}
+    assert elsewhere.problem == ""

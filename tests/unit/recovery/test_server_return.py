@@ -1,0 +1,264 @@
+"""What the chief asks of a lost server itself: it waits, asks again, and can be told not to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tfps.bridge.closure_queue import ClosureQueue
+from tfps.cluster import ClusterSpec
+from tfps.recovery import new_addresses, server_return
+from tfps.recovery.incarnation import Presence
+from tfps.recovery.new_addresses import NewAddresses
+from tfps.recovery.probe import Task
+from tfps.recovery.server_loss import ServerLoss
+from tfps.recovery.server_return import ServerReturn
+
+DEADLINE_S = 30.0
+GONE = Presence(is_gone=True, incarnation=None)
+AT_FIRST, ELSEWHERE = "127.0.0.1:1", "127.0.0.1:2"
+CLUSTER = ClusterSpec(
+    jobs={"chief": ("127.0.0.1:3",), "worker": ("127.0.0.1:4",), "ps": (AT_FIRST,)}
+)
+
+
+class Machine:
+    """One server, which the test kills and starts again."""
+
+    def __init__(self) -> None:
+        self.presence = Presence(is_gone=False, incarnation=1)
+        self.value = 7
+        self.restored = 0
+        self.found: list[tuple[list[str], frozenset[int]]] = []  # by workers, before it is filled
+        self.address = self.resolved = AT_FIRST
+        self.moves: list[tuple[int, str]] = []
+        self.problems: dict[int | None, str] = {}  # by incarnations that cannot take part
+
+    def look_for(self, addresses: dict[Task, str], *, deadline_s: float) -> dict[Task, Presence]:
+        return {
+            task: self.presence if address == self.address else GONE
+            for task, address in addresses.items()
+        }
+
+    def resolve(self) -> ClusterSpec:
+        return CLUSTER.with_address("ps", 0, self.resolved)
+
+    def misfit(self, _server: Any) -> str:
+        return self.problems.get(self.presence.incarnation, "")
+
+    def read(self) -> int:
+        if self.presence is GONE:
+            raise tf.errors.UnavailableError(None, None, "connection refused")
+        return self.value
+
+    def start_again(self) -> None:
+        self.value = 0  # until it is filled
+        self.presence = Presence(is_gone=False, incarnation=2)
+
+    def find_again(self, servers: list[str], *, without: frozenset[int], patience_s: float) -> None:
+        assert not self.restored
+        self.found.append((servers, without))
+
+    def restore(self, *_: Any) -> list[ServerLoss]:
+        self.restored += 1
+        self.value = 7
+        return [ServerLoss(0, checkpoint=1, restored_updates=7, updates=9, seconds=0.0)]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(server_return, "look_for", machine.look_for)
+    monkeypatch.setattr(new_addresses, "look_for", machine.look_for)
+    monkeypatch.setattr(new_addresses, "ASK_EVERY_S", 0.0)
+    return machine
+
+
+@pytest.fixture
+def servers(machine: Machine) -> Iterator[ServerReturn]:
+    server: Any = SimpleNamespace(index=0, address=AT_FIRST, device="/job:ps/task:0", lost=None)
+    server.wait_with = lambda _: None
+    runtime: Any = SimpleNamespace(
+        servers=[server],
+        closed=False,
+        container="tests/return",
+        hang_up=lambda _: None,
+        function_tables=machine,
+        data_plane=machine,
+        move=lambda server, address: setattr(server, "address", address),
+    )
+    servers = ServerReturn(
+        runtime,
+        deadline_s=0.1,
+        fence=lambda: None,
+        restore=machine.restore,
+        told=lambda _: None,
+        elsewhere=NewAddresses(machine.resolve, cluster=lambda: CLUSTER, deadline_s=0.1),
+        waits=True,
+    )
+    failures: Any = SimpleNamespace(
+        reconnect=lambda: True,
+        away=frozenset({1}),
+        left_out=frozenset({3}),
+        move_server=lambda index, address: machine.moves.append((index, address)),
+    )
+    servers.attend(ClosureQueue(), failures)
+    yield servers
+    runtime.closed = True
+    if servers._thread is not None:
+        servers._thread.join(DEADLINE_S)
+
+
+def test_who_reads_waits_for_the_return(servers: ServerReturn, machine: Machine) -> None:
+    machine.presence = GONE
+    again = threading.Timer(0.3, machine.start_again)
+    again.start()
+    assert servers.repeat(machine.read) == 7
+    assert machine.found == [(["/job:ps/task:0"], frozenset({1, 3}))]
+    assert machine.restored == 1
+    again.join()
+
+
+def test_a_server_is_followed_to_where_it_is_now(servers: ServerReturn, machine: Machine) -> None:
+    machine.presence = GONE
+    reads, errors = _in_thread(lambda: servers.repeat(machine.read))
+    servers.lose(0, "The server is gone.")
+    machine.address = machine.resolved = ELSEWHERE
+    machine.start_again()
+    reads.join(DEADLINE_S)
+    assert not reads.is_alive()
+    assert errors == []
+    assert machine.moves == [(0, ELSEWHERE)]
+    assert machine.restored == 1
+
+
+def test_nobody_asks_for_a_server_that_is_where_it_was(
+    servers: ServerReturn, machine: Machine
+) -> None:
+    machine.resolved = ELSEWHERE
+    machine.start_again()
+    servers.lose(0, "The server is gone.")
+    assert servers.repeat(machine.read) == 7
+    assert machine.moves == []
+
+
+def test_a_server_that_does_not_fit_is_waited_for_still(
+    servers: ServerReturn, machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until one that does is there, at its address or at another one."""
+    machine.problems[2] = "ps 0 has another secret"
+    machine.start_again()
+    servers.lose(0, "The server is gone.")
+    reads, errors = _in_thread(lambda: servers.repeat(machine.read))
+    while "ps 0 has another secret" not in caplog.text:
+        time.sleep(0.01)
+    machine.address = machine.resolved = ELSEWHERE
+    machine.presence = Presence(is_gone=False, incarnation=3)
+    reads.join(DEADLINE_S)
+    assert not reads.is_alive()
+    assert errors == []
+    assert caplog.text.count("another secret") == 1
+    assert (machine.moves, machine.restored) == ([(0, ELSEWHERE)], 1)
+
+
+def test_what_was_read_before_it_was_filled_does_not_count(
+    servers: ServerReturn, machine: Machine
+) -> None:
+    def read() -> int:
+        if not machine.restored:
+            machine.start_again()
+            found = machine.read()
+            servers.lose(0, "The server is gone.")
+            return found
+        return machine.read()
+
+    assert servers.repeat(read) == 7
+
+
+def test_an_error_of_ones_own_is_raised(servers: ServerReturn) -> None:
+    def read() -> int:
+        raise tf.errors.InvalidArgumentError(None, None, "wrong shape")
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="wrong shape"):
+        servers.repeat(read)
+
+
+@pytest.mark.parametrize("kind", [tf.errors.FailedPreconditionError, tf.errors.UnavailableError])
+def test_a_server_that_is_there_without_its_variables_is_lost(
+    servers: ServerReturn, machine: Machine, kind: Any
+) -> None:
+    """A worker may reach it by TensorFlow's RPC before anybody knows that it was started anew."""
+    error = kind(None, None, "Could not find variable slabs/1.")
+    assert not servers.excuses(error)
+    machine.start_again()
+    assert servers.excuses(error)
+
+
+def _in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except tf.errors.UnavailableError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, errors
+
+
+def test_the_end_of_the_strategy_ends_the_wait(servers: ServerReturn, machine: Machine) -> None:
+    assert not servers.end("nothing is lost")
+    machine.presence = GONE
+    reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
+    closes, of_closure = _in_thread(servers.enter)
+    servers.lose(0, "The server is gone.")
+    assert servers.end("strategy.close() was called")
+    for thread in (reads, closes):
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    for error in of_reader + of_closure:
+        assert "It is not waited for any more: strategy.close() was called." in str(error)
+    assert of_reader
+    assert servers._thread is not None
+    assert not servers._thread.is_alive()
+
+
+def test_who_is_not_started_again_is_not_waited_for(
+    servers: ServerReturn, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: Any = SimpleNamespace(given_up="")
+    monkeypatch.setattr(server_return, "kept_tasks", lambda _: kept)
+    machine.presence = GONE
+    reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
+    servers.lose(0, "The server is gone.")
+    kept.given_up = "ps 0 died again after its budget of 3 restarts"
+    reads.join(DEADLINE_S)
+    assert not reads.is_alive()
+    assert "It is not started again: ps 0 died again after its budget" in str(of_reader[0])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_mistake_while_it_is_filled_ends_the_wait(
+    servers: ServerReturn, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would."""
+
+    def fail(*_: Any) -> list[ServerLoss]:
+        raise RuntimeError("an odd state")
+
+    monkeypatch.setattr(servers, "_restore", fail)
+    machine.presence = GONE
+    reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
+    servers.lose(0, "The server is gone.")
+    machine.start_again()
+    reads.join(DEADLINE_S)
+    assert not reads.is_alive()
+    assert "It cannot be brought back: RuntimeError('an odd state')" in str(of_reader[0])

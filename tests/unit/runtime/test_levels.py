@@ -1,0 +1,61 @@
+"""When what a step computes is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tfps.runtime.worker.levels import Levels
+
+GRAPH: dict[str, Sequence[str]] = {
+    "batch": [],
+    "weight": [],
+    "ids": ["batch"],
+    "ids of a weight": ["batch", "weight"],
+    "more": ["ids"],
+    "checked": ["ids", "check"],
+    "check": ["batch"],
+    "rows": [],
+    "next": ["rows", "batch"],
+    "next rows": [],
+    "last": ["next rows", "next"],
+    "mixed": ["next", "ids of a weight"],
+}
+
+
+def _levels(graph: Mapping[str, Sequence[str]]) -> Levels[str]:
+    return Levels(inputs=graph.__getitem__, is_movable=lambda name: name != "weight")
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("batch", 0),
+        ("ids", 0),
+        ("more", 0),
+        ("checked", 0),
+        ("next", 1),
+        ("last", 2),
+        ("weight", None),
+        ("ids of a weight", None),
+        ("mixed", None),
+    ],
+)
+def test_level(name: str, level: int | None) -> None:
+    levels = _levels(GRAPH)
+    levels.answered("rows", level=0)
+    levels.answered("next rows", level=1)
+    assert levels.of(name) == level
+    assert levels.of(name) == level
+
+
+def test_a_long_chain() -> None:
+    """As deep as a model, and deeper than Python calls."""
+    chain = {str(k): [str(k - 1)] for k in range(1, 20_000)} | {"0": []}
+    assert _levels(chain).of("19999") == 0
+
+
+def test_what_is_computed_from_often_is_looked_at_once() -> None:
+    diamonds = {str(k): [str(k - 1), str(k - 1)] for k in range(1, 200)} | {"0": []}
+    assert _levels(diamonds).of("199") == 0

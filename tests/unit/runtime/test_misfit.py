@@ -1,0 +1,59 @@
+"""What answers in the place of a lost server may not be what was there before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tfps.runtime.coordinator.control_plane import NoSuchFunction
+from tfps.runtime.coordinator.data_plane import DataPlane
+from tfps.transport.direct import SECRET_VARIABLE, fingerprint
+
+JOB = 7
+
+
+@pytest.fixture
+def plane() -> DataPlane:
+    plane = object.__new__(DataPlane)
+    endpoint: Any = None
+    plane.job_id, plane.endpoints = JOB, {0: endpoint}
+    return plane
+
+
+def _server(answer: Callable[[], bytes], *, index: int = 0) -> Any:
+    closed: list[bool] = []
+    line = SimpleNamespace(ask=lambda *_: answer(), close=lambda: closed.append(True))
+    return SimpleNamespace(
+        index=index, address="host:1", open_line=lambda: line, closed=closed, control=None
+    )
+
+
+def _plain() -> bytes:
+    raise NoSuchFunction
+
+
+def test_a_process_with_the_secret_fits(plane: DataPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET_VARIABLE, "0123456789abcdef")
+    server = _server(lambda: fingerprint(b"0123456789abcdef", job=JOB))
+    assert plane.misfit(server) == ""
+    assert server.closed == [True]
+
+
+def test_another_secret_is_said(plane: DataPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET_VARIABLE, "0123456789abcdef")
+    server = _server(lambda: fingerprint(b"another secret!!", job=JOB))
+    assert f"{SECRET_VARIABLE}: ps 0 received another secret" in plane.misfit(server)
+    assert server.closed == [True]
+
+
+def test_a_plain_server_is_said(plane: DataPlane) -> None:
+    server = _server(_plain)
+    assert "ps 0 at host:1 is a plain tf.distribute.Server now" in plane.misfit(server)
+    assert server.closed == [True]
+
+
+def test_a_server_that_tensorflow_reaches_may_be_any(plane: DataPlane) -> None:
+    assert plane.misfit(_server(_plain, index=1)) == ""

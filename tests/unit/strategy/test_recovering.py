@@ -1,0 +1,40 @@
+"""What a server is told that comes back, of the runs of `fit` and `evaluate` that there were."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tfps.strategy.recovering import Recovering
+
+
+class Run:
+    """One whose totals lie where those of all others do."""
+
+    def __init__(self, written: list[str], name: str, sampled_s: float) -> None:
+        self.cells, self.sampled_s = [name], sampled_s
+        self._written, self._name = written, name
+
+    def write_totals(self) -> None:
+        self._written[:] = [self._name]
+
+
+@pytest.mark.parametrize("later", [1.0, -1.0], ids=["epoch", "validation"])
+def test_totals_are_those_of_the_run_that_was_seen_last(later: float) -> None:
+    """Not of the epoch before, whose totals lie in the same place."""
+    written: list[str] = []
+    strategy: Any = SimpleNamespace(
+        _active_run=Run(written, "active", 5.0),
+        _last_run=Run(written, "last", 5.0 - later),
+        _active_follower=None,
+    )
+    recovering = Recovering.__new__(Recovering)
+    recovering._strategy = lambda: strategy  # type: ignore[assignment]
+    seen = recovering._seen()
+    assert seen is not None
+    seen.write_totals()
+    newest = "active" if later > 0 else "last"
+    assert written == [newest]
+    assert list(seen.cells) == [newest]

@@ -1,0 +1,83 @@
+"""The numbers of closures: the same closure keeps its number, whoever runs it again. Pure."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+_thread = threading.local()
+
+
+class ClosureNumbers:
+    """Hands out numbers that grow.
+
+    A number falls into one of some cells, in turn. A closure has its cell for itself as long as
+    anybody may run it: until the queue, and all threads that run it, have let go of it.
+
+    Args:
+        cells: how many there are; more than closures can be under way.
+
+    Example:
+
+    >>> class Closure:
+    ...     pass
+    >>> numbers, first, second = ClosureNumbers(cells=2), Closure(), Closure()
+    >>> numbers.of(first), numbers.of(second), numbers.of(first)
+    (1, 2, 1)
+    >>> del second
+    >>> numbers.of(Closure())
+    4
+    """
+
+    def __init__(self, *, cells: int) -> None:
+        self._cells = cells
+        self._lock = threading.Lock()
+        self._next = itertools.count(1)
+        self._under_way: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def begin_after(self, number: int) -> None:
+        """Hand out larger numbers only."""
+        with self._lock:
+            self._next = itertools.count(number + 1)
+
+    def of(self, closure: Any) -> int:
+        """The number of a closure; None: of something that nobody will run again.
+
+        Raises:
+            RuntimeError: more closures are under way than there are cells.
+        """
+        with self._lock:
+            known: int | None = getattr(closure, "_tfps_number", None)
+            if known is not None:
+                return known
+            for number in itertools.islice(self._next, self._cells):
+                if number % self._cells not in self._under_way:
+                    break
+            else:
+                raise RuntimeError(
+                    f"{self._cells} scheduled functions are under way; expected fewer, since each "
+                    "worker runs one at a time"
+                )
+            if closure is not None:
+                closure._tfps_number = number
+                self._under_way[number % self._cells] = closure
+            return number
+
+
+@contextlib.contextmanager
+def running(closure: Any) -> Iterator[None]:
+    """While this thread runs a closure on a worker."""
+    _thread.closure = closure
+    try:
+        yield
+    finally:
+        _thread.closure = None
+
+
+def running_closure() -> Any:
+    """What this thread runs on a worker now, or None."""
+    return getattr(_thread, "closure", None)

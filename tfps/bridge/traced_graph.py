@@ -1,0 +1,42 @@
+"""What a graph that was traced holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+_PARTS = ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph")
+
+
+def is_part(graph: Any) -> bool:
+    """Whether a graph is that of a branch or a loop, which has no call of its own."""
+    return type(graph).__name__ in _PARTS
+
+
+def graph_of_call(operation: Any) -> Any:
+    """The graph of the function that a call in a traced function runs."""
+    return operation.graph._get_function(operation.get_attr("f").name).graph
+
+
+def operations_below(graph: Any) -> Iterator[Any]:
+    """The operations of a traced function and of all functions that were traced inside it."""
+    graphs, known = [graph], {id(graph)}
+    while graphs:
+        graph = graphs.pop()
+        yield from graph.get_operations()
+        for function in graph._functions.values():
+            # A function that was not traced here has a graph when asked for, but no traceback.
+            below = getattr(function, "_cached_graph", None)
+            if below is not None and id(below) not in known:
+                known.add(id(below))
+                graphs.append(below)
+
+
+def graphs_of_dataset(dataset: Any) -> list[Any]:
+    """The graphs of the functions that a dataset, and those before it, call."""
+    graphs, datasets = [], [dataset]
+    while datasets:
+        dataset = datasets.pop()
+        graphs += [wrapper.function.graph for wrapper in dataset._functions()]
+        datasets += dataset._inputs()
+    return graphs

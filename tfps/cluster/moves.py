@@ -1,0 +1,38 @@
+"""Which tasks are somewhere else than when the job began, as far as this process knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfps.cluster.spec import ClusterSpec
+
+Jobs = tuple[tuple[str, tuple[str, ...]], ...]
+
+_now: dict[Jobs, ClusterSpec] = {}
+
+
+def note_move(before: ClusterSpec, now: ClusterSpec) -> None:
+    """Note that a cluster is what another spec says from now on.
+
+    Example:
+
+    >>> at_first = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)})
+    >>> note_move(at_first, at_first.with_address("ps", 0, "q:1"))
+    >>> note_move(at_first.with_address("ps", 0, "q:1"), at_first.with_address("ps", 0, "r:1"))
+    >>> cluster_now(at_first).address("ps", 0)
+    'r:1'
+    """
+    was = _key(before.jobs)
+    for known, spec in list(_now.items()):
+        if _key(spec.jobs) == was:
+            _now[known] = now
+    _now[was] = now
+
+
+def cluster_now(spec: ClusterSpec) -> ClusterSpec:
+    """Return a cluster as it is now; itself if nothing has moved."""
+    return _now.get(_key(spec.jobs), spec)
+
+
+def _key(jobs: Mapping[str, tuple[str, ...]]) -> Jobs:
+    return tuple(jobs.items())

@@ -1,0 +1,75 @@
+"""The chief of a local cluster as a child process of whoever keeps the other tasks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+
+from tfps.launch.environment import LOG_FILE, task_environment
+from tfps.launch.keeper_line import KEEPER_LINE, KeeperLine
+from tfps.launch.local_cluster import LocalCluster
+from tfps.launch.output import LINE_FILE, prefix_stream
+from tfps.launch.process import start_program
+from tfps.terminal import fresh_line, open_line, share_line
+
+NAME = "chief"
+
+
+class Chief:
+    """A chief, with this process's terminal; elsewhere with its files, or with prefixed pipes.
+
+    Args:
+        cluster: its workers and servers.
+        command: what it runs.
+        is_prefixed: whether each line begins with its name where there is no terminal.
+        takes_signals: whether it tells when it is ready for signals; they wait until then.
+    """
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        command: Sequence[str],
+        *,
+        is_prefixed: bool,
+        takes_signals: bool = False,
+    ) -> None:
+        log_path = cluster.log_dir / f"{NAME}-0.log"
+        pipes = [
+            subprocess.PIPE if is_prefixed and not os.isatty(number) else None for number in (1, 2)
+        ]
+        self._line = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the chief runs
+        share_line(self._line.fileno())
+        self.keeper_line = KeeperLine(cluster.keeper)
+        extra = {
+            LOG_FILE: str(log_path),
+            LINE_FILE: str(self._line.fileno()),
+            KEEPER_LINE: str(self.keeper_line.theirs.fileno()),
+        }
+        self.process = start_program(
+            name=NAME,
+            command=command,
+            environment=task_environment(cluster.spec, "chief", 0, extra=extra),
+            log_path=log_path,
+            signals_wait=takes_signals,
+            stdin=None,
+            stdout=pipes[0] or 1,
+            stderr=pipes[1] or 2,
+            pass_fds=[self._line.fileno(), self.keeper_line.theirs.fileno()],
+        )
+        self.keeper_line.theirs.close()
+        streams = ((self.process.output, 1), (self.process.errors, 2))
+        self._threads = [
+            prefix_stream(NAME, source, target=target) for source, target in streams if source
+        ]
+
+    def stop(self) -> None:
+        """End it if it still runs, with all that it started, and write its last lines."""
+        self.process.kill()
+        self.keeper_line.close()
+        for thread in self._threads:
+            thread.join()
+        open_line(fresh_line() != "")  # from now on this process knows it alone
+        share_line(None)
+        self._line.close()

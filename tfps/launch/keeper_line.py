@@ -1,0 +1,142 @@
+"""How a chief and its parent, which keeps the cluster's tasks, tell each other what they know."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tfps.cluster import ClusterSpec
+from tfps.launch.keeper import Keeper
+from tfps.recovery.kept_tasks import keep
+from tfps.recovery.restart_policy import Task
+
+KEEPER_LINE = "TFPS_KEEPER_LINE"  # the number of the chief's end, which it inherits
+
+
+class KeeperLine:
+    """The parent's end.
+
+    Args:
+        keeper: of the tasks.
+    """
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._own, self.theirs = Pipe()
+        self._restarts_told = 0
+        self._end_told = False
+
+    def exchange(self) -> None:
+        """Take in what the chief has written, and write what it does not know yet."""
+        with contextlib.suppress(EOFError, OSError):  # it has ended
+            while self._own.poll():
+                self._take(json.loads(self._own.recv_bytes()))
+            for text in self._keeper.restarts[self._restarts_told :]:
+                self._tell(restart=text)
+                self._restarts_told += 1
+            if self._keeper.ended and not self._end_told:
+                end = self._keeper.ended
+                self._tell(end=end.reason, is_noticed=end.is_noticed)
+                self._end_told = True
+
+    def close(self) -> None:
+        """The chief has ended: it wants and sees nothing any more."""
+        self._own.close()
+        self.theirs.close()
+        self._keeper.want_servers(lambda: False)
+        self._keeper.note_lost(())
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "servers" in message:
+            wanted = bool(message["servers"])
+            self._keeper.want_servers(lambda: wanted)
+        if "lost" in message:
+            self._keeper.note_lost((kind, index) for kind, index in message["lost"])
+
+    def _tell(self, **message: Any) -> None:
+        self._own.send_bytes(json.dumps(message).encode())
+
+
+class DistantKeeper:
+    """The chief's end: `tfps.recovery.kept_tasks.KeptTasks` of a keeper in another process.
+
+    Args:
+        line: to the keeper.
+    """
+
+    def __init__(self, line: Connection) -> None:
+        self._line = line
+        self._lock = threading.RLock()  # several threads look
+        self._restarts: list[str] = []
+        self._end, self._end_is_noticed = "", False
+        self._wanted: Callable[[], bool] = lambda: False
+        self._told: dict[str, Any] = {"servers": False, "lost": []}
+
+    @property
+    def end_reason(self) -> str:
+        """Why the job cannot go on, where its chief does not find out; empty while it can."""
+        self._look()
+        return "" if self._end_is_noticed else self._end
+
+    @property
+    def given_up(self) -> str:
+        """Why a parameter server is not started again; empty while none is given up."""
+        self._look()
+        return self._end if self._end_is_noticed else ""
+
+    @property
+    def restarts(self) -> list[str]:
+        """Each restart, as in ``worker 1 (SIGKILL)``."""
+        self._look()
+        return self._restarts
+
+    def want_servers(self, wanted: Callable[[], bool]) -> None:
+        """See `tfps.recovery.kept_tasks.KeptTasks`."""
+        self._wanted = wanted
+        self._look()
+
+    def note_lost(self, tasks: Iterable[Task]) -> None:
+        """See `tfps.recovery.kept_tasks.KeptTasks`."""
+        self._tell(lost=[list(task) for task in sorted(tasks)])
+
+    def _look(self) -> None:
+        # Errors: the keeper has ended, and this process is about to.
+        with self._lock, contextlib.suppress(EOFError, OSError):
+            while self._line.poll():
+                message = json.loads(self._line.recv_bytes())
+                if "restart" in message:
+                    self._restarts.append(message["restart"])
+                if "end" in message:
+                    self._end, self._end_is_noticed = message["end"], message["is_noticed"]
+        self._tell(servers=self._wanted())
+
+    def _tell(self, **message: Any) -> None:
+        """Write what has changed."""
+        with self._lock, contextlib.suppress(OSError):
+            if any(self._told[name] != value for name, value in message.items()):
+                self._told |= message
+                self._line.send_bytes(json.dumps(message).encode())
+
+
+def find_keeper(spec: ClusterSpec) -> DistantKeeper | None:
+    """Note that the parent of this process keeps the tasks of its cluster, where it does.
+
+    Args:
+        spec: the cluster.
+
+    Returns:
+        The keeper, or None: the tasks are started by somebody else.
+    """
+    number = os.environ.pop(KEEPER_LINE, "")
+    if not number:
+        return None
+    os.set_inheritable(int(number), False)  # by what the script starts
+    keeper = DistantKeeper(Connection(int(number)))
+    keep([address for _, _, address in spec.tasks("worker", "ps")], keeper)
+    return keeper

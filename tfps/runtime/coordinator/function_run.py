@@ -1,0 +1,45 @@
+"""One run of a scheduled function: who runs it, and which function it is, as tensors inside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.chief_constant import chief_constant
+from tfps.bridge.closure_numbers import running_closure
+from tfps.consistency.applied_window import key_of_function
+
+if TYPE_CHECKING:
+    from tfps.runtime.coordinator.runtime import Runtime
+
+_RUN = tf.TensorSpec([3], tf.int64)
+
+
+class FunctionRun(NamedTuple):
+    """A run, as its requests tell of it; int64 scalars.
+
+    Attributes:
+        worker: its index.
+        incarnation: of the worker; -1 where nobody waits for it.
+        first_key: of its pushes; the same for another run of the same function.
+    """
+
+    worker: tf.Tensor
+    incarnation: tf.Tensor
+    first_key: tf.Tensor
+
+
+def run_of_call(runtime: Runtime) -> FunctionRun:
+    """The run of the function that is traced, whenever it is called."""
+    graph: Any = private.current_graph()
+    membership, numbers = runtime.membership, runtime.closure_numbers
+
+    def at_call() -> tf.Tensor:
+        worker, incarnation = membership.member(private.worker_index())
+        first_key = key_of_function(numbers.of(running_closure()), 0)
+        return chief_constant([worker, incarnation, first_key], tf.int64)
+
+    run = graph.capture_call_time_value(at_call, _RUN, key="tfps_run")
+    return FunctionRun(*tf.unstack(run))

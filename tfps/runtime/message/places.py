@@ -1,0 +1,47 @@
+"""Which rows of tables a message is about, as its ids.
+
+For each shard in turn how many rows, and then, for each in turn, which ones, as places in the
+shard. Both are 32-bit numbers, two in one id, where these can name each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def place_type(shards: Sequence[Any]) -> tf.DType:
+    """What can name each row of each of some shards."""
+    most = max(shard._value.shape[0] for shard in shards)
+    return tf.int32 if most <= tf.int32.max else tf.int64
+
+
+def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> tf.Tensor:
+    """The ids of a message.
+
+    Args:
+        shards: of tables on one server, as Keras variables.
+        places: for each of them, int64; None: it is about none of its rows.
+    """
+    dtype = place_type(shards)
+    counts = [0 if each is None else tf.size(each, dtype) for each in places]
+    named = [tf.cast(each, dtype) for each in places if each is not None]
+    numbers = tf.concat([tf.convert_to_tensor(counts, dtype), *named], 0)
+    if dtype == tf.int64:
+        return numbers
+    even = tf.pad(numbers, [[0, tf.size(numbers) % 2]])
+    return tf.bitcast(tf.reshape(even, [-1, 2]), tf.int64)
+
+
+def decode_places(shards: Sequence[Any], ids: tf.Tensor) -> list[tf.Tensor]:
+    """The places in each of the shards that a message was encoded for, int64."""
+    if place_type(shards) == tf.int32:
+        ids = tf.cast(tf.reshape(tf.bitcast(ids, tf.int32), [-1]), tf.int64)
+    counts, places = ids[: len(shards)], ids[len(shards) :]
+    rest = tf.size(places, tf.int64) - tf.reduce_sum(counts)
+    parts: list[tf.Tensor] = tf.split(
+        places, tf.concat([counts, rest[None]], 0), num=len(shards) + 1
+    )
+    return parts[:-1]

@@ -1,0 +1,149 @@
+"""How far a ticket run has come, and where it can go back to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfps.consistency.ledger import LedgerLayout
+from tfps.consistency.round_point import RoundPoint, oldest_kept, returned_tickets
+from tfps.runtime.program.program import Program
+
+
+class RunPoint(NamedTuple):
+    """A run between two rounds, as the chief knows it.
+
+    Data, seeds and the order of the examples go by the tickets' positions in the run, so nothing
+    is kept of them.
+    """
+
+    servers: RoundPoint  # where they were
+    first: int  # the run's first ticket
+    end: int  # the first ticket behind it
+    completed_before: int  # steps that the ticket server had counted before the run
+    completed: int  # steps of the run
+    open_position: int  # of the first ticket that had not been closed
+    cells: np.ndarray[Any, Any]  # of the ticket server
+    metrics: np.ndarray[Any, Any]  # the totals of the run so far
+    outputs: np.ndarray[Any, Any]
+
+
+class RunProgress:
+    """What the chief has read of the ticket server; who brings servers back writes it as well.
+
+    Args:
+        layout: of the ledger.
+        program: what is run.
+        cells: of the ticket server, before the first ticket.
+        first: the first ticket.
+        end: the first ticket behind the run.
+
+    Attributes:
+        completed: steps that count; fewer than `known` after servers went back.
+        known: the most steps that somebody has heard of.
+        running: whether closures may be at work.
+    """
+
+    def __init__(
+        self,
+        layout: LedgerLayout,
+        *,
+        program: Program,
+        cells: np.ndarray[Any, Any],
+        first: int,
+        end: int,
+    ) -> None:
+        self._layout, self.cells = layout, cells
+        self.first, self._end, self._limit = first, end, first
+        self._completed_before = int(cells[layout.COMPLETED])
+        self.metrics = np.zeros([program.metric_items])
+        self.outputs = np.zeros([program.output_items])
+        self.completed = self.known = 0
+        self.running = False
+        self._recalled = False  # closures end for a moment, and are sent out once more
+        self._points: list[RunPoint] = []
+        self._went_back = self._repeated = 0  # how often, and by how many steps the last time
+        self._sampling = threading.Lock()  # whoever brings servers back has a thread of its own
+
+    def take_report(self, report: tuple[np.ndarray[Any, Any], ...], *, went_back: int) -> bool:
+        """Take what the ticket server has reported, unless the run went back meanwhile.
+
+        Args:
+            report: its ledger, the totals of metrics, and the newest outputs.
+            went_back: how often it had when the report was asked for.
+        """
+        with self._sampling:
+            if self._went_back != went_back:
+                return False
+            self.cells, self.metrics, self.outputs = report
+            self.completed = int(self.cells[self._layout.COMPLETED]) - self._completed_before
+            self.known = max(self.known, self.completed)
+            return True
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether steps that somebody has heard of have still to be repeated."""
+        return self.completed < self.known
+
+    @property
+    def repeats(self) -> str:
+        """What it does while steps are repeated that somebody has heard of; else nothing."""
+        return f"repeating {self._repeated} steps" if self.is_behind else ""
+
+    @property
+    def points(self) -> list[RoundPoint]:
+        """Where the run can go back to, the oldest first."""
+        return [point.servers for point in self._points]
+
+    def note(self, servers: RoundPoint, *, committed: Collection[int]) -> None:
+        """Let the run go back to where it is now, unless it has moved meanwhile.
+
+        Args:
+            servers: where they are, while no worker takes part.
+            committed: the numbers of the checkpoints that are complete.
+        """
+        layout = self._layout
+        with self._sampling:
+            same = (layout.COMPLETED, layout.NEXT)
+            if any(self.cells[cell] != servers.ledgers[0][cell] for cell in same):
+                return
+            self._points = [p for p in self._points if p.servers.checkpoint != servers.checkpoint]
+            still_open = [*returned_tickets(layout, servers.ledgers[0]), self.cells[layout.NEXT]]
+            self._points.append(
+                RunPoint(
+                    servers,
+                    first=self.first,
+                    end=self._end,
+                    completed_before=self._completed_before,
+                    completed=self.completed,
+                    open_position=int(min(still_open)) - self.first,
+                    cells=self.cells,
+                    metrics=self.metrics,
+                    outputs=self.outputs,
+                )
+            )
+            numbers = [point.servers.checkpoint for point in self._points]
+            del self._points[: oldest_kept(numbers, committed=committed)]
+            held_from = self._points[0].open_position
+        self.hold_from(held_from)
+
+    def go_back(self, point: RoundPoint) -> int:
+        """Begin again from a point; answers how many steps are repeated that are known of."""
+        with self._sampling:
+            at = [known.servers for known in self._points].index(point)
+            back = self._points[at]
+            del self._points[at + 1 :]
+            self._limit += back.first - self.first
+            self.first, self._end = back.first, back.end
+            self._completed_before, self.completed = back.completed_before, back.completed
+            self.cells, self.metrics, self.outputs = back.cells, back.metrics, back.outputs
+            self._went_back += 1
+            self._recalled = self.running  # closures find no tickets; they are sent out once more
+            self._repeated = self.known - self.completed
+            return self._repeated
+
+    def hold_from(self, position: int) -> None:
+        """Tickets from a position of the run on may be handed out again."""
