@@ -16,7 +16,7 @@ import tensorflow as tf
 import tfps
 from tests.cluster.counting import UnitGradients, numbered
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
-from tests.cluster.recovery.test_lost_server_returns import TracedUnits
+from tests.cluster.recovery.kill_server import TracedUnits
 from tfps.cluster.cluster_file import CLUSTER_FILE
 from tfps.errors import ClusterError
 from tfps.launch import LocalCluster
