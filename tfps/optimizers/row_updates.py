@@ -188,6 +188,37 @@ def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
                 )
 
 
+def refuse_without_row_updates(optimizer: Any, table: Any, *, source: str) -> None:
+    """Look at an optimizer that is to update rows of a table alone, wrapped or not.
+
+    Args:
+        optimizer: what the user gave.
+        table: of Keras.
+        source: who was given it.
+
+    Raises:
+        ConfigError: no optimizer, one that does not train the table, or one whose update of some
+            rows is not defined by those.
+        UnsupportedError: something else of the table needs more than the rows.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ConfigError(
+            f"optimizer: received {optimizer!r}, expected a built optimizer of Keras, or None to "
+            "subtract the gradients",
+            source=source,
+        )
+    if not any(v is table for leaf in leaves(optimizer) for v in leaf._trainable_variables):
+        raise ConfigError(
+            f"optimizer: received {type(optimizer).__name__}, which does not train {table.path}; "
+            "expected one that was built for it: call optimizer.build(variables) in "
+            "strategy.scope()",
+            source=source,
+        )
+    if problems := list(_problems(optimizer)):
+        raise ConfigError(problems, source=source)
+    refuse_inexact_by_rows(optimizer, table)
+
+
 def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
     """Look at a gradient that is about to be made dense, where rows cannot travel.
 
