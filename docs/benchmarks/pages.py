@@ -23,8 +23,10 @@ from typing import Any
 
 from tfps.bench import model_shapes
 from tfps.bench.batch_choice import period_title
+from tfps.bench.categories import IDS
 from tfps.bench.checkpoint import TITLES as CHECKPOINT_TITLES
 from tfps.bench.contestants import CONTESTANTS
+from tfps.bench.embedding_rows import ROWS as EMBEDDING_ROWS
 from tfps.bench.modes import ALL_MODES, COUNTED, TITLES
 from tfps.bench.placement import WAYS
 from tfps.bench.recovery import MOMENTS
@@ -139,6 +141,30 @@ def _gain_text(entry: Entry) -> str:
     return "{:+.2f} ({:+.2f} to {:+.2f})".format(*(100 * gain[k] for k in ("mean", "low", "high")))
 
 
+def _embedding_row(ids: str) -> Callable[[Entry], str | None]:
+    def row(entry: Entry) -> str | None:
+        if entry["ids"] != ids:
+            return None
+        return f"{EMBEDDING_ROWS[entry['row']].title}, {entry['steps_per_execution']} per execution"
+
+    return row
+
+
+def _embedding_shape(entry: Entry) -> str:
+    plurals = {name: "s" if entry[name] > 1 else "" for name in ("tables", "workers")}
+    return "{tables} table{0}, {workers} worker{1}".format(*plurals.values(), **entry)
+
+
+def _embedding_cells(entry: Entry) -> Mapping[str, str]:
+    rates = f"{median(entry, 'steps_per_s')}; {median(entry, 'cpu_ms_per_step')}"
+    return {_embedding_shape(entry): rates}
+
+
+def _embedding_bytes(entry: Entry) -> Mapping[str, str]:
+    over, imbalance = entry["bytes_over_rows"], entry["imbalance"]
+    return {f"{_embedding_shape(entry)}, {IDS[entry['ids']]}": f"{over:.2f}; {imbalance:.2f}"}
+
+
 PAGES: Mapping[str, Sequence[ShortTable]] = {
     "batch": [
         ShortTable(
@@ -169,6 +195,26 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
             lambda entry: ALL_MODES[entry["mode"]].title,
             _mode_cells,
         )
+    ],
+    "embedding": [
+        *(
+            ShortTable(
+                f"Steps per second, and CPU ms per step, with {title}:",
+                _embedding_row(ids),
+                _embedding_cells,
+            )
+            for ids, title in IDS.items()
+        ),
+        ShortTable(
+            "Bytes of a step over those of its distinct rows both ways; those of the busiest "
+            "server over the mean:",
+            lambda entry: (
+                EMBEDDING_ROWS[entry["row"]].title
+                if entry["bytes_per_step"] and entry["steps_per_execution"] > 1
+                else None
+            ),
+            _embedding_bytes,
+        ),
     ],
     "placement": [
         ShortTable(
