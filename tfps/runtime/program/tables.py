@@ -53,14 +53,14 @@ def let_rows_travel(program: Program) -> Program:
         for call in program.optimizer_calls
         if updates_rows(call.optimizer, table)
     ]
-    in_rounds, reason = program.schedule.in_rounds, _why_whole(program)
-    if by_rows and (reason is not None or in_rounds):
+    reason = _why_whole(program)
+    if reason is not None and by_rows:
         raise UnsupportedError(
-            f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received "
-            f"{reason or 'rounds of tfps.Synchronous'}, under which gradients of whole tables are "
-            "applied; expected tfps.Asynchronous(), tfps.BoundedStaleness(s) or "
-            "tfps.DynamicBoundedStaleness(min, max) without pipelining and one device per worker. "
-            "Choose one of those, or train without RowUpdates."
+            f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, "
+            "under which gradients of whole tables are applied; expected tfps.Asynchronous(), "
+            "tfps.BoundedStaleness(s), tfps.DynamicBoundedStaleness(min, max) or "
+            "tfps.Synchronous() without pipelining and one device per worker. Choose one of those, "
+            "or train without RowUpdates."
         )
     if reason is not None:
         return program
@@ -74,8 +74,7 @@ def let_rows_travel(program: Program) -> Program:
     ]
     for shard in all_shards(tables):
         shard._value.stays_alone = True
-    if not in_rounds:
-        _say_what_would_gain(program, tables)
+    _say_what_would_gain(program, tables)
     known = {id(table) for table in tables}
     rest = [v for v in program.variables if id(v) not in known]
     return replace(program.scheduled(tables=tables), variables=rest)
