@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfps.bridge.step_scope import errors_as_raised
 from tfps.strategy.primitives import Tensor
 
 
@@ -35,7 +36,8 @@ class PullAndPush:
         values, version = strategy.pull(["w"])
         ```
         """
-        pulled: tuple[dict[str, Tensor], Tensor] = self._primitives.pull(names)
+        with errors_as_raised():
+            pulled: tuple[dict[str, Tensor], Tensor] = self._primitives.pull(names)
         return pulled
 
     @tf.autograph.experimental.do_not_convert
@@ -72,9 +74,10 @@ class PullAndPush:
         version, staleness = strategy.push({"w": 0.1 * gradient}, version)
         ```
         """
-        pushed: tuple[Tensor, Tensor] = self._primitives.push(
-            gradients, version, optimizer=optimizer
-        )
+        with errors_as_raised():
+            pushed: tuple[Tensor, Tensor] = self._primitives.push(
+                gradients, version, optimizer=optimizer
+            )
         return pushed
 
     @tf.autograph.experimental.do_not_convert
@@ -110,7 +113,8 @@ class PullAndPush:
         ...     rows.tolist()
         [[0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
         """
-        pulled: tuple[Tensor, Tensor] = self._primitives.rows.pull(name, ids)
+        with errors_as_raised():
+            pulled: tuple[Tensor, Tensor] = self._primitives.rows.pull(name, ids)
         return pulled
 
     @tf.autograph.experimental.do_not_convert
@@ -165,7 +169,8 @@ class PullAndPush:
         ...     table.numpy().tolist()
         [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [2.0, 2.0]]
         """
-        pushed: tuple[Tensor, Tensor] = self._primitives.rows.push(
-            name, ids, gradients, version, optimizer=optimizer
-        )
+        with errors_as_raised():
+            pushed: tuple[Tensor, Tensor] = self._primitives.rows.push(
+                name, ids, gradients, version, optimizer=optimizer
+            )
         return pushed

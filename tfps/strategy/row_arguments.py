@@ -148,8 +148,7 @@ def _as_tensor(given: Any, name: str, expected: str, *, dtype: tf.DType, source:
         return tf.convert_to_tensor(given, dtype_hint=hint)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{name}: received {type(given).__name__}, which makes no tensor ({error}); expected "
-            f"{expected}",
+            f"{name}: received {type(given).__name__}, which makes no tensor; expected {expected}",
             source=source,
         ) from error
 
