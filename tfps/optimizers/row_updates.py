@@ -236,5 +236,6 @@ def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
             "whole gradients travel; expected a step of fit() or a scheduled function with one "
             "device per worker, in which a keras.layers.Embedding looks the rows up where the "
             "optimizer is called, not in another function, branch or loop. Train so, or without "
-            "RowUpdates; keras.optimizers.MultiOptimizer gives it to some layers alone."
+            "RowUpdates; keras.optimizers.MultiOptimizer gives it to some layers alone. Rows of "
+            "your own go to strategy.push_rows(name, ids, gradients, version, optimizer=...)."
         )

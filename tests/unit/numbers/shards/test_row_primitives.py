@@ -114,6 +114,7 @@ def test_gradients_are_subtracted(
     assert staleness == 1
 
 
+@pytest.mark.quick("hash")
 def test_in_a_scheduled_function(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:
@@ -146,7 +147,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.quick("hash-*", "whole-adam")
+@pytest.mark.quick("hash-adam", "hash-clipped", "hash-scaled", "whole-adagrad")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_updates_those_rows_as_keras_does(
     strategy: tfps.ParameterServerStrategy, name: str
@@ -173,6 +174,7 @@ def test_an_optimizer_updates_those_rows_as_keras_does(
         assert_same(slot.numpy(), other.numpy())
 
 
+@pytest.mark.quick("hash")
 def test_a_step_whose_loss_was_scaled_too_far_is_left_out_everywhere(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
@@ -188,6 +190,7 @@ def test_a_step_whose_loss_was_scaled_too_far_is_left_out_everywhere(
     assert float(optimizer.dynamic_scale) == optimizer.initial_scale / 2
 
 
+@pytest.mark.quick("hash-*")
 @pytest.mark.parametrize("optimizer", [None, keras.optimizers.Adagrad])
 def test_a_table_in_a_slab(
     strategy: tfps.ParameterServerStrategy, optimizer: Callable[[], Any] | None
