@@ -38,8 +38,8 @@ def let_rows_travel(program: Program) -> Program:
     """Take large tables out of what a program pulls and pushes as a whole; answers that program.
 
     That is for steps with one exchange after another: where a worker keeps tables between
-    exchanges, or several devices have a copy each, tables travel as a whole. So they do for
-    optimizers that remember what each worker was handed.
+    exchanges, they travel as a whole. So they do for optimizers that remember what each worker was
+    handed.
 
     A table of which only rows are updated travels so whatever its size: its numbers would depend on
     its size else.
@@ -59,8 +59,8 @@ def let_rows_travel(program: Program) -> Program:
             f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, "
             "under which gradients of whole tables are applied; expected tfps.Asynchronous(), "
             "tfps.BoundedStaleness(s), tfps.DynamicBoundedStaleness(min, max) or "
-            "tfps.Synchronous() without pipelining and one device per worker. Choose one of those, "
-            "or train without RowUpdates."
+            "tfps.Synchronous(), without pipelining. Choose one of those, or train without "
+            "RowUpdates."
         )
     if reason is not None:
         return program
@@ -84,8 +84,6 @@ def _why_whole(program: Program) -> str | None:
     """What lets tables travel as a whole."""
     if program.schedule.regime in WHOLE_REGIMES:
         return WHOLE_REGIMES[program.schedule.regime]
-    if len(program.devices.names) > 1:
-        return f"{len(program.devices.names)} devices per worker"
     for call in program.optimizer_calls:
         for member in members(call.optimizer):
             if isinstance(member, Correction | Remembering):

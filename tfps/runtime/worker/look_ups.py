@@ -96,7 +96,8 @@ class LookUps:
         if level is None:
             call = alone(number)
             is_offered = any(server.offers(Kind.LOOK_UP, call) for server in self._servers)
-            (found,) = self._found([look_up], call_number=call if is_offered else ALL_TABLES)
+            with tf.device(None):  # not the device that asks: it may be a GPU
+                (found,) = self._found([look_up], call_number=call if is_offered else ALL_TABLES)
             return found
         native = shards_of(self._tables[number])[0]._value
         rows = StandIn([ids.shape[0], *native.shape[1:]], native.dtype)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.wrapped import bare
 from tfps.runtime.message.payload import Body
@@ -17,7 +18,6 @@ from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.server_tables import as_bytes
 from tfps.runtime.worker.look_ups import LookUps
 from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
-from tfps.runtime.worker.worker_copies import WorkerCopies
 
 
 class RowValues(NamedTuple):
@@ -54,25 +54,27 @@ class TableRows:
 
     def others(self, variables: Sequence[Any]) -> list[Any]:
         """Those that are no tables."""
-        return [variable for variable in variables if id(variable) not in self._numbers]
+        return [variable for variable in variables if not self.has(variable)]
 
-    def look_up(self, table: Any, ids: tf.Tensor, *, copies: WorkerCopies) -> tf.Tensor | None:
-        """Rows that the servers have, one for each id; None for what is no table.
+    def has(self, variable: Any) -> bool:
+        """Whether it is one of the tables."""
+        return id(variable) in self._numbers
+
+    def look_up(self, table: Any, ids: tf.Tensor, *, copy: WorkerVariable) -> tf.Tensor:
+        """Rows that the servers have, one for each id.
 
         The worker's copy of a table is empty: tapes find the rows' gradient under its handle.
         """
-        if id(table) not in self._numbers:
-            return None
         wanted = tf.reshape(ids, [-1])
         found = self._look_ups.rows(self._numbers[id(table)], wanted)
-        rows = private.differentiable_read(copies.on(0, table), lambda: found, rows=wanted)
+        rows = private.differentiable_read(copy, lambda: found, rows=wanted)
         shape = tf.concat([tf.shape(ids), table.shape[1:]], 0)
         return tf.ensure_shape(tf.reshape(rows, shape), ids.shape.concatenate(table.shape[1:]))
 
     def gradient(self, gradient: Any, variable: Any) -> tf.Tensor:
         """A gradient as it goes on in the step: dense, or of a table the rows that came."""
-        if id(variable) not in self._numbers:
-            return tf.convert_to_tensor(gradient)
+        if not self.has(variable):
+            return gradient
         self._gradients[id(variable)] = rows = RowValues.of(gradient)
         return rows.values
 
@@ -87,7 +89,7 @@ class TableRows:
         pushed: dict[int, list[ShardRows]] = {}
         values: dict[int, list[tf.Tensor]] = {}
         skips_together = isinstance(bare(call.optimizer), LossScaleOptimizer)
-        for table in (v for v in call.variables if id(v) in self._numbers):
+        for table in filter(self.has, call.variables):
             rows = self._gradients[id(table)]
             for part in rows_by_shard(table, rows.ids, devices=self._devices):
                 places = part.places
