@@ -35,10 +35,9 @@ class RowUpdates(Wrapper):
     too (a regularizer, tied weights), looks rows up in a branch or loop, or has made the gradient
     dense itself. Where only whole gradients travel, rows of one are refused: in scheduled functions
     that wait for all workers, divide a step between several devices, or look up and call the
-    optimizer in different functions, branches or loops, on the coordinator, with local steps, with
-    adaptive batches and with pipelining. In rounds of all workers an update touches the rows that
-    any of them has looked up. Outside of a cluster it is the inner optimizer, with Keras's own
-    update.
+    optimizer in different functions, branches or loops, on the coordinator, with local steps and
+    with adaptive batches. In rounds of all workers an update touches the rows that any of them has
+    looked up. Outside of a cluster it is the inner optimizer, with Keras's own update.
 
     Source: the lazy update is that of `LazyAdam` in TensorFlow Addons and of `SparseAdam` in
     PyTorch.

@@ -29,7 +29,6 @@ LARGE_TABLE_BYTES = 64 << 20
 WHOLE_REGIMES = {
     Regime.LOCAL: "tfps.LocalSteps",
     Regime.LOCAL_IN_ROUNDS: "tfps.LocalSteps",
-    Regime.PIPELINED: "pipeline_steps=1",
     Regime.ADAPTIVE: "tfps.Synchronous(adaptive_batches=...)",
 }
 
@@ -59,8 +58,7 @@ def let_rows_travel(program: Program) -> Program:
             f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, "
             "under which gradients of whole tables are applied; expected tfps.Asynchronous(), "
             "tfps.BoundedStaleness(s), tfps.DynamicBoundedStaleness(min, max) or "
-            "tfps.Synchronous(), without pipelining. Choose one of those, or train without "
-            "RowUpdates."
+            "tfps.Synchronous(). Choose one of those, or train without RowUpdates."
         )
     if reason is not None:
         return program

@@ -67,6 +67,7 @@ class LookUps:
             in_function: the step is one call of a function, which has a graph of its own.
             after: known when the rows are those that the step is to be computed from.
         """
+        self.asked_ahead: list[Any] = []  # what brings rows that nothing of the step is before
         self._around: Any = private.current_graph()
         self._in_function = in_function
         self._start(None if in_function else self._around, after=after)
@@ -165,7 +166,9 @@ class LookUps:
             is_ahead=is_ahead,
         )
         if is_ahead:
-            for operation in (check, *(reply.header.op for reply in replies.values())):
+            operations = [reply.header.op for reply in replies.values()]
+            self.asked_ahead += operations
+            for operation in (check, *operations):
                 private.run_independently(operation)
         brought = {
             id(part.shard): rows
