@@ -34,10 +34,10 @@ class RowUpdates(Wrapper):
     A gradient that comes dense is applied to all rows: where the step reads the table as a whole
     too (a regularizer, tied weights), looks rows up in a branch or loop, or has made the gradient
     dense itself. Where only whole gradients travel, rows of one are refused: in scheduled functions
-    that wait for all workers, or look up and call the optimizer in different functions, branches or
-    loops, on the coordinator, with local steps, with adaptive batches, with pipelining and with
-    several devices per worker. In rounds of all workers an update touches the rows that any of them
-    has looked up. Outside of a cluster it is the inner optimizer, with Keras's own update.
+    that wait for all workers, divide a step between several devices, or look up and call the
+    optimizer in different functions, branches or loops, on the coordinator, with local steps and
+    with adaptive batches. In rounds of all workers an update touches the rows that any of them has
+    looked up. Outside of a cluster it is the inner optimizer, with Keras's own update.
 
     Source: the lazy update is that of `LazyAdam` in TensorFlow Addons and of `SparseAdam` in
     PyTorch.

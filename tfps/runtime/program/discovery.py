@@ -80,6 +80,13 @@ class Discovery:
         self._looked_up_in[id(keras_variable)].add(graph)
         return tf.gather(value, ids)
 
+    def look_up_on(self, device: int, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        """In a function that several devices divide, each has all of a table."""
+        return None
+
+    def takes_rows_of(self, keras_variable: Any) -> bool:
+        return False
+
     def graph_ends(self, graph: Any) -> None:
         """Nothing was put off until then."""
 

@@ -29,10 +29,8 @@ LARGE_TABLE_BYTES = 64 << 20
 WHOLE_REGIMES = {
     Regime.LOCAL: "tfps.LocalSteps",
     Regime.LOCAL_IN_ROUNDS: "tfps.LocalSteps or warm_up_steps",
-    Regime.PIPELINED: "pipeline_steps=1",
     Regime.ADAPTIVE: "tfps.Synchronous(adaptive_batches=...)",
 }
-
 
 READ_WHOLE = (
     "a step that reads all of it (a regularizer, tied weights), or looks rows up in a branch, a "
@@ -44,8 +42,8 @@ LOOK_ROWS_UP = (
 )
 MODES_BY_ROWS = (
     "Choose a mode in which rows travel, such as tfps.Asynchronous(), tfps.BoundedStaleness(s) or, "
-    "in model.fit, tfps.Synchronous(), with one device per worker and an optimizer that remembers "
-    "nothing of workers; or make the table smaller."
+    "in model.fit, tfps.Synchronous(), with an optimizer that remembers nothing of workers; or make "
+    "the table smaller."
 )
 
 
@@ -53,9 +51,9 @@ def let_rows_travel(program: Program) -> Program:
     """Take large tables out of what a program pulls and pushes as a whole; answers that program.
 
     That is for steps with one exchange after another: where a worker keeps tables between
-    exchanges, or several devices have a copy each, tables travel as a whole. So they do for
-    optimizers that remember what each worker was handed, and where the step reads all of one.
-    Above 64 MiB that is refused: no worker is to hold such a table.
+    exchanges, tables travel as a whole. So they do for optimizers that remember what each worker
+    was handed, and where the step reads all of one. Above 64 MiB that is refused: no worker is to
+    hold such a table.
 
     A table of which only rows are updated travels so whatever its size: its numbers would depend on
     its size else.
@@ -76,8 +74,7 @@ def let_rows_travel(program: Program) -> Program:
             f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, "
             "under which gradients of whole tables are applied; expected tfps.Asynchronous(), "
             "tfps.BoundedStaleness(s), tfps.DynamicBoundedStaleness(min, max) or "
-            "tfps.Synchronous() without pipelining and one device per worker. Choose one of those, "
-            "or train without RowUpdates."
+            "tfps.Synchronous(). Choose one of those, or train without RowUpdates."
         )
     refuse_whole_tables(program, reason)
     if reason is not None:
@@ -126,8 +123,6 @@ def _why_whole(program: Program) -> str | None:
     """What lets tables travel as a whole."""
     if program.schedule.regime in WHOLE_REGIMES:
         return WHOLE_REGIMES[program.schedule.regime]
-    if len(program.devices.names) > 1:
-        return f"{len(program.devices.names)} devices per worker"
     for call in program.optimizer_calls:
         for member in members(call.optimizer):
             if isinstance(member, Correction | Remembering):

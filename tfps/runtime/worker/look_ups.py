@@ -68,6 +68,7 @@ class LookUps:
             in_function: the step is one call of a function, which has a graph of its own.
             after: known when the rows are those that the step is to be computed from.
         """
+        self.asked_ahead: list[Any] = []  # what brings rows that nothing of the step is before
         self._around: Any = private.current_graph()
         self._in_function = in_function
         self._start(None if in_function else self._around, after=after)
@@ -107,7 +108,8 @@ class LookUps:
         call = alone(number)
         is_offered = any(server.offers(Kind.LOOK_UP, call) for server in self._servers)
         look_ups = [LookUp(number, ids)]
-        (found,) = self._found(look_ups, call_number=call if is_offered else ALL_TABLES)
+        with tf.device(None):  # not the device that asks: it may be a GPU
+            (found,) = self._found(look_ups, call_number=call if is_offered else ALL_TABLES)
         return found
 
     def graph_ends(self, graph: Any) -> None:
@@ -170,7 +172,9 @@ class LookUps:
             is_ahead=is_ahead,
         )
         if is_ahead:
-            for operation in (check, *(reply.header.op for reply in replies.values())):
+            operations = [reply.header.op for reply in replies.values()]
+            self.asked_ahead += operations
+            for operation in (check, *operations):
                 private.run_independently(operation)
         brought = {
             id(part.shard): rows

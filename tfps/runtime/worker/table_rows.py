@@ -8,12 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.message.payload import Body
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.look_ups import LookUps
 from tfps.runtime.worker.row_gradients import RowValues, row_bodies
-from tfps.runtime.worker.worker_copies import WorkerCopies
 
 
 class TableRows:
@@ -33,25 +33,27 @@ class TableRows:
 
     def others(self, variables: Sequence[Any]) -> list[Any]:
         """Those that are no tables."""
-        return [variable for variable in variables if id(variable) not in self._numbers]
+        return [variable for variable in variables if not self.has(variable)]
 
-    def look_up(self, table: Any, ids: tf.Tensor, *, copies: WorkerCopies) -> tf.Tensor | None:
-        """Rows that the servers have, one for each id; None for what is no table.
+    def has(self, variable: Any) -> bool:
+        """Whether it is one of the tables."""
+        return id(variable) in self._numbers
+
+    def look_up(self, table: Any, ids: tf.Tensor, *, copy: WorkerVariable) -> tf.Tensor:
+        """Rows that the servers have, one for each id.
 
         The worker's copy of a table is empty: tapes find the rows' gradient under its handle.
         """
-        if id(table) not in self._numbers:
-            return None
         wanted = tf.reshape(ids, [-1])
         found = self._look_ups.rows(self._numbers[id(table)], wanted)
-        rows = private.differentiable_read(copies.on(0, table), lambda: found, rows=wanted)
+        rows = private.differentiable_read(copy, lambda: found, rows=wanted)
         shape = tf.concat([tf.shape(ids), table.shape[1:]], 0)
         return tf.ensure_shape(tf.reshape(rows, shape), ids.shape.concatenate(table.shape[1:]))
 
     def gradient(self, gradient: Any, variable: Any) -> tf.Tensor:
         """A gradient as it goes on in the step: dense, or of a table the rows that came."""
-        if id(variable) not in self._numbers:
-            return tf.convert_to_tensor(gradient)
+        if not self.has(variable):
+            return gradient
         self._gradients[id(variable)] = rows = RowValues.of(gradient)
         return rows.values
 
@@ -63,6 +65,6 @@ class TableRows:
 
     def to_push(self, call: OptimizerCall) -> dict[int, Body]:
         """What lies behind the payload of an optimizer call's push, by server; of tables only."""
-        tables = [variable for variable in call.variables if id(variable) in self._numbers]
+        tables = filter(self.has, call.variables)
         gradients = [(table, self._gradients[id(table)]) for table in tables]
         return row_bodies(gradients, optimizer=call.optimizer, devices=self._devices)

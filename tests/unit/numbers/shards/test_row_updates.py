@@ -220,10 +220,9 @@ def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
     [
         (_with(LAZY["adam"], tfps.Synchronous(adaptive_batches=2)), r"received .*adaptive_batches"),
         (_with(LAZY["adam"], tfps.LocalSteps(2)), "received tfps.LocalSteps, under which"),
-        (_with(LAZY["adam"], tfps.Asynchronous(pipeline_steps=1)), "received pipeline_steps=1"),
         (_with(lambda: GapAware(LAZY["adam"]())), "received GapAware, which remembers"),
     ],
-    ids=["adaptive", "local", "pipelined", "remembers"],
+    ids=["adaptive", "local", "remembers"],
 )
 def test_where_rows_cannot_be_updated_it_is_refused(
     case: dict[str, Any], message: str, cluster: Callable[..., OneProcess]
