@@ -7,7 +7,9 @@ file stays what Keras makes of it; only the way there is another one.
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,7 @@ from tfps.bridge.row_blocks import blocks_of, read_block, write_block
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.shards import WHOLE_BYTES
 
+WEIGHTS_IN_MODEL = "model.weights.h5"  # the member of a .keras archive
 BFLOAT16 = tf.bfloat16.as_numpy_dtype
 _fills = threading.local()
 
@@ -87,6 +90,25 @@ def filling() -> Iterator[None]:
         yield
     finally:
         _fills.is_open = previous
+
+
+@contextlib.contextmanager
+def seekable(path: Any) -> Iterator[Any]:
+    """A file of weights in which blocks can be read: those of an archive are taken out of it.
+
+    To go back in a member of an archive is to read it from its begin.
+
+    Args:
+        path: that `load_weights` was given.
+    """
+    if not str(path).endswith(".keras") or not zipfile.is_zipfile(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="tfps-weights-") as folder:
+        with zipfile.ZipFile(path) as archive:
+            if WEIGHTS_IN_MODEL in archive.namelist():
+                path = archive.extract(WEIGHTS_IN_MODEL, folder)
+        yield path
 
 
 def takes_over(variable: Any, stored: StoredVariable) -> bool:

@@ -317,9 +317,11 @@ def _patch_saving(hooks: TrainerHooks) -> None:
 
 
 def _patch_loading(hooks: TrainerHooks) -> None:
-    def load_weights(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        with keras_file.filling() if _is_ours(hooks, self) else contextlib.nullcontext():
-            return original(self, *args, **kwargs)
+    def load_weights(original: Any, self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_ours(hooks, self) or not any(map(is_large, self.variables)):
+            return original(self, filepath, *args, **kwargs)
+        with keras_file.filling(), keras_file.seekable(filepath) as path:
+            return original(self, path, *args, **kwargs)
 
     def load_model(original: Any, *args: Any, **kwargs: Any) -> Any:
         is_ours = hooks.is_ours(tf.distribute.get_strategy())

@@ -43,9 +43,9 @@ LOOK_ROWS_UP = (
     "example, and give the optimizer a weight_decay."
 )
 MODES_BY_ROWS = (
-    "Choose a mode in which rows travel, such as tfps.Asynchronous() or tfps.BoundedStaleness(s), "
-    "with one device per worker and an optimizer that remembers nothing of workers; or make the "
-    "table smaller."
+    "Choose a mode in which rows travel, such as tfps.Asynchronous(), tfps.BoundedStaleness(s) or, "
+    "in model.fit, tfps.Synchronous(), with one device per worker and an optimizer that remembers "
+    "nothing of workers; or make the table smaller."
 )
 
 
@@ -70,14 +70,14 @@ def let_rows_travel(program: Program) -> Program:
         for call in program.optimizer_calls
         if updates_rows(call.optimizer, table)
     ]
-    in_rounds, reason = program.schedule.in_rounds, _why_whole(program)
-    if by_rows and (reason is not None or in_rounds):
+    reason = _why_whole(program)
+    if reason is not None and by_rows:
         raise UnsupportedError(
-            f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received "
-            f"{reason or 'rounds of tfps.Synchronous'}, under which gradients of whole tables are "
-            "applied; expected tfps.Asynchronous(), tfps.BoundedStaleness(s) or "
-            "tfps.DynamicBoundedStaleness(min, max) without pipelining and one device per worker. "
-            "Choose one of those, or train without RowUpdates."
+            f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, "
+            "under which gradients of whole tables are applied; expected tfps.Asynchronous(), "
+            "tfps.BoundedStaleness(s), tfps.DynamicBoundedStaleness(min, max) or "
+            "tfps.Synchronous() without pipelining and one device per worker. Choose one of those, "
+            "or train without RowUpdates."
         )
     refuse_whole_tables(program, reason)
     if reason is not None:
@@ -92,8 +92,7 @@ def let_rows_travel(program: Program) -> Program:
     ]
     for shard in all_shards(tables):
         shard._value.stays_alone = True
-    if not in_rounds:
-        _say_what_would_gain(program, tables)
+    _say_what_would_gain(program, tables)
     known = {id(table) for table in tables}
     rest = [v for v in program.variables if id(v) not in known]
     return replace(program.scheduled(tables=tables), variables=rest)

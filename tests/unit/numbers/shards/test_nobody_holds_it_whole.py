@@ -115,6 +115,7 @@ def test_files_of_keras(name: str, divided: tfps.ParameterServerStrategy, tmp_pa
         trained.save(path) if is_model else trained.save_weights(path)
         with divided.scope():
             again = read()
+        again.load_weights(path)
     with tf.device(LOCAL):
         local = read()
     for model in (again, local):
