@@ -89,6 +89,7 @@ def test_every_script_of_the_folder_is_listed() -> None:
     assert listed == {path.stem for path in FOLDER.glob("*.py")}
 
 
+@pytest.mark.slow
 def test_the_dense_model_is_that_of_the_reference_job() -> None:
     program = (
         "import sys, keras; sys.path[:0] = sys.argv[1:]\n"
