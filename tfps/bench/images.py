@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import tfps
+from tfps.bench.examples import Examples
 from tfps.errors import DataError
 
 PACKAGE = Path(tfps.__file__).resolve().parent
@@ -58,12 +59,8 @@ class LabelledImages:
 
 
 @dataclass(frozen=True)
-class Images:
+class Images(Examples):
     """The training images as float32 from 0 to 1, repeated to the size of the whole set."""
-
-    images: np.ndarray
-    labels: np.ndarray
-    batch_size: int  # examples in one worker's step
 
     @classmethod
     def load(cls, path: str | Path, *, batch_size: int) -> Images:
@@ -71,36 +68,6 @@ class Images:
         data = LabelledImages.load(path)
         pixels = (data.images / 255.0).astype("float32")
         return cls(pixels, data.labels.astype("int32"), batch_size)
-
-    def arrays(self, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """The examples of one epoch of so many steps."""
-        positions = np.arange(steps * self.batch_size) % len(self.images)
-        return self.images[positions], self.labels[positions]
-
-    def dataset_function(self) -> Callable[..., Any]:
-        """Return a function that makes an endless dataset; it runs on each worker.
-
-        Keras feeds arrays the same way: a permutation per epoch, and one gather per batch.
-        """
-        batches = len(self.images) // self.batch_size
-
-        def dataset(context: Any = None) -> Any:
-            del context  # endless and shuffled: the workers need no parts of their own
-            import tensorflow as tf
-
-            arrays = tf.constant(self.images), tf.constant(self.labels)
-
-            def permuted(_: Any) -> Any:
-                order = tf.random.shuffle(tf.range(len(self.labels)))[: batches * self.batch_size]
-                return tf.data.Dataset.from_tensor_slices(tf.reshape(order, [batches, -1]))
-
-            def gather(positions: Any) -> Any:
-                return tuple(tf.gather(array, positions) for array in arrays)
-
-            epochs = tf.data.Dataset.range(1).repeat().flat_map(permuted)
-            return epochs.map(gather, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
-
-        return dataset
 
 
 @contextmanager

@@ -9,7 +9,6 @@ decided by the environment (TF_USE_LEGACY_KERAS), which is why each row has a pr
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
 import tempfile
 import time
@@ -28,9 +27,10 @@ from tfps.bench.results import Bar, Case, Results, Spread
 from tfps.bench.runner import Bench, Benchmark, TaskNumbers
 from tfps.bench.settings import option
 from tfps.bench.table import Columns, case_table, ratio_text
-from tfps.bench.throughput_rows import LEGEND, ROWS, Epochs
+from tfps.bench.throughput_rows import LEGEND, ROWS
 from tfps.bench.throughput_shapes import SHAPES, Aim, Shape, shape_at
-from tfps.bench.usage import Sample, peak_mib, steps_way
+from tfps.bench.training import measured_epochs
+from tfps.bench.usage import peak_mib, steps_way
 from tfps.bench.workload import MODELS
 from tfps.errors import ConfigError
 
@@ -142,12 +142,18 @@ class Throughput(Benchmark):
         measured = {}
         for length in self.lengths(shape, row):
             begin_s = time.perf_counter()
-            epochs = way.prepare(strategy, MODELS[shape.model], images, length)
+            epochs = way.prepare(strategy, MODELS[shape.model], length)(images)
             epochs(1, length * shape.workers, tasks.clock())
             first_step_s = time.perf_counter() - begin_s
-            samples = self._measured_epochs(epochs, tasks, unit_steps=shape.unit_steps)
+            clock = measured_epochs(
+                epochs,
+                lambda: tasks.clock(by_role=False),
+                unit_steps=shape.unit_steps,
+                epochs=self.epochs,
+                epoch_s=self.epoch_s,
+            )
             measured[str(length)] = {
-                "samples": [asdict(sample) for sample in samples],
+                "samples": [asdict(sample) for sample in clock.samples[1:]],
                 "first_step_s": first_step_s,
                 "memory_mib": {
                     role: max(map(peak_mib, numbers))
@@ -156,17 +162,6 @@ class Throughput(Benchmark):
             }
         details = steps_way(strategy) if isinstance(strategy, tfps.ParameterServerStrategy) else {}
         return {"lengths": measured, "details": details}
-
-    def _measured_epochs(
-        self, train: Epochs, tasks: TaskNumbers, *, unit_steps: int
-    ) -> list[Sample]:
-        trial = tasks.clock(by_role=False)
-        train(1, unit_steps, trial)
-        wanted = trial.samples[-1].steps_per_s * self.epoch_s
-        steps = unit_steps * max(1, math.ceil(wanted / unit_steps))
-        clock = tasks.clock(by_role=False)
-        train(1 + self.epochs, steps, clock)  # the first one fills the buffers of the input
-        return clock.samples[1:]
 
     def cases(self, results: Results) -> list[Case]:
         return [case for cases in by_shape(results).values() for case in cases]

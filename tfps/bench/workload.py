@@ -10,6 +10,7 @@ from typing import Any
 # An epoch of Fashion-MNIST's 60,000 images has 938 steps; this is the next number below that is
 # divisible by the longest execution and by two workers. As float32 the images are 181 MB.
 EPOCH_STEPS = 900
+LEARNING_RATE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,18 @@ class Model:
     def compiled(self, keras: Any, optimizer: Any, **options: Any) -> Any:
         """As `build`, for labels."""
         model = self.build(keras)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        loss, _ = self.loss_and_accuracy(keras)
         model.compile(optimizer, loss, **options)
         return model
+
+    def loss_and_accuracy(self, keras: Any, **options: Any) -> tuple[Any, Any]:
+        """Of the logits that the model answers; options are of the loss."""
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
+        return loss, keras.metrics.SparseCategoricalAccuracy()
+
+    def optimizer(self, keras: Any) -> Any:
+        """What trains it."""
+        return keras.optimizers.Adam(LEARNING_RATE)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:

@@ -20,8 +20,6 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_per_shard
 
-# Up to here Keras draws on the chief, with the numbers of one process.
-WHOLE_BYTES = 64 << 20
 # Beside its shard a server holds one block and what it takes of it.
 BLOCK_BYTES = 16 << 20
 

@@ -13,20 +13,25 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src import callbacks as keras_callbacks
 from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.optimizers import base_optimizer, loss_scale_optimizer, multi_optimizer
+from keras.src.saving import saving_lib
 from keras.src.utils import traceback_utils as keras_tracebacks
 
+from tfps.bridge import keras_file
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.checkpoint_slices import bring_all_slices
+from tfps.bridge.row_blocks import is_large
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import current_step
+from tfps.bridge.trainer_hooks import TrainerHooks
 
 SUPPORTED_KERAS = "3.15"
 
@@ -52,55 +57,6 @@ PUBLIC_METHODS = (
 _building = threading.local()
 _running = threading.local()
 _installed = threading.Lock()
-
-
-class TrainerHooks(Protocol):
-    """What the training layer does in the place of Keras's trainer."""
-
-    def is_ours(self, strategy: Any) -> bool:
-        """Whether a strategy is one of ours."""
-
-    def make_function(self, model: Any, kind: str, force: bool) -> None:
-        """Set ``model.train_function`` or ``model.test_function``."""
-
-    def build(self, model: Any, iterator: Any, data_batch: Any) -> None:
-        """Build the model's variables from what is known of a batch."""
-
-    def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
-        """The iterator of one `fit` or `evaluate`."""
-
-    def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
-        """`model.predict`, with Keras's own as the last resort."""
-
-    def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """While it is open, Keras predicts on the chief with the weights of the servers."""
-
-    def eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """While it is open, Keras runs the steps of a model with ``run_eagerly`` on the chief."""
-
-    def following(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """While it is open, Keras's loop follows the workers; an error in it ends their round."""
-
-    def before_saving(self, model: Any) -> None:
-        """A model is about to be written to a file, which Keras empties first."""
-
-    def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
-        """A model of our strategy is about to train or to be evaluated."""
-
-    def check_stranger(self, model: Any, method: str) -> None:
-        """A model that is not of our strategy is about to train or to be evaluated."""
-
-    def adopt_callbacks(self, model: Any, callbacks: Any) -> None:
-        """Look through a `CallbackList` that was just made."""
-
-    def begin(self, model: Any, callbacks: Any, kind: str) -> None:
-        """``model.train_function`` or ``model.test_function`` is about to run with callbacks."""
-
-    def building(self, optimizer: Any, variables: Any) -> contextlib.AbstractContextManager[None]:
-        """While it is open, an optimizer makes its slots."""
-
-    def apply_outside_step(self, optimizer: Any, gradients: Any, variables: Any) -> bool:
-        """An optimizer call in a scheduled function; False leaves it to Keras."""
 
 
 def initializer_under_construction() -> Any:
@@ -135,6 +91,7 @@ def install(hooks: TrainerHooks) -> None:
     _patch_embedding()
     _patch_prediction(hooks)
     _patch_saving(hooks)
+    _patch_loading(hooks)
     _patch_epoch_iterator(hooks)
     _patch_callbacks(hooks)
     _patch_tracebacks()
@@ -286,10 +243,15 @@ def _in_method(method: str) -> Iterator[None]:
         _running.method = outer
 
 
+def asks_for_rows(layer: Any) -> bool:
+    """Whether a layer looks up rows of a table, and does not read all of it."""
+    is_table = isinstance(layer, keras.layers.Embedding)
+    return is_table and not layer.lora_enabled and layer.quantization_mode is None
+
+
 def _patch_embedding() -> None:
     def call(original: Any, self: Any, inputs: Any) -> Any:
-        is_plain = not self.lora_enabled and self.quantization_mode is None
-        if not is_plain or not isinstance(inputs, tf.Tensor):
+        if not asks_for_rows(self) or not isinstance(inputs, tf.Tensor):
             return original(self, inputs)
         ids = tf.cast(inputs, tf.int64)
         ids = tf.where(ids < 0, ids + self.input_dim, ids)  # as Keras counts them
@@ -333,8 +295,60 @@ def _patch_saving(hooks: TrainerHooks) -> None:
             hooks.before_saving(self)
         return original(self, *args, **kwargs)
 
+    def write(original: Any, self: Any, key: str, value: Any) -> None:
+        if not is_large(value) or self.mode == "r":
+            original(self, key, value)
+            return
+        if not self._h5_entry_initialized:
+            self._create_h5_group(self._h5_entry_path)
+        keras_file.write_dataset(self._h5_entry_group, key, value)
+
+    def save_variables(original: Any, self: Any, store: Any) -> None:
+        if not isinstance(store, saving_lib.H5IOStore):
+            original(self, store)
+            return
+        for position, variable in enumerate(self.variables):  # as Keras does, but for large ones
+            store[str(position)] = variable if is_large(variable) else variable.numpy()
+
     for method in ("save", "save_weights"):
         _wrap(keras.Model, method, save)
+    _wrap(saving_lib.H5IOStore, "__setitem__", write)
+    _wrap(base_optimizer.BaseOptimizer, "save_own_variables", save_variables)
+
+
+def _patch_loading(hooks: TrainerHooks) -> None:
+    def load_weights(original: Any, self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_ours(hooks, self) or not any(map(is_large, self.variables)):
+            return original(self, filepath, *args, **kwargs)
+        with keras_file.filling(), keras_file.seekable(filepath) as path:
+            return original(self, path, *args, **kwargs)
+
+    def load_model(original: Any, *args: Any, **kwargs: Any) -> Any:
+        is_ours = hooks.is_ours(tf.distribute.get_strategy())
+        with keras_file.filling() if is_ours else contextlib.nullcontext():
+            return original(*args, **kwargs)
+
+    def read(original: Any, self: Any, key: str) -> Any:
+        dataset = saving_lib.safe_get_h5_dataset(self._h5_entry_group, key)
+        if keras_file.is_kept_in_file(dataset):
+            return keras_file.StoredVariable(dataset)
+        return original(self, key)
+
+    def fits_into_memory(original: Any, model: Any) -> bool:
+        return not any(map(is_large, model.variables)) and bool(original(model))
+
+    def assign(original: Any, self: Any, value: Any) -> Any:
+        if isinstance(value, keras_file.StoredVariable):
+            if keras_file.takes_over(self, value):
+                return value
+            value = np.asarray(value)
+        return original(self, value)
+
+    _wrap(keras.Model, "load_weights", load_weights)
+    _wrap(saving_lib, "load_model", load_model)
+    _wrap(saving_lib, "is_memory_sufficient", fits_into_memory)  # for the file that it writes, too
+    _wrap(saving_lib.H5IOStore, "__getitem__", read)
+    _wrap(keras_core.Variable.__mro__[1], "assign", assign)
 
 
 def _patch_epoch_iterator(hooks: TrainerHooks) -> None:
@@ -384,16 +398,3 @@ def _patch_tracebacks() -> None:
     trainer = keras_trainer.TensorFlowTrainer
     for method in PUBLIC_METHODS:
         setattr(trainer, method, traceback_filtered(trainer.__dict__[method]))
-
-
-@contextlib.contextmanager
-def values_replaced(replacements: list[tuple[Any, Any]]) -> Iterator[None]:
-    """While it is open, Keras variables hold other native variables."""
-    saved = [(variable, variable._value) for variable, _ in replacements]
-    try:
-        for variable, value in replacements:
-            variable._value = value
-        yield
-    finally:
-        for variable, value in saved:
-            variable._value = value

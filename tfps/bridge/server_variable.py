@@ -104,7 +104,8 @@ class ServerVariable(private.BaseResourceVariable):
             initial value only has to be of the same kind.
         on_misfit: called with a sentence where it is not; the variable has no value then.
         options: of a variable; ``chunk_bytes``, 256 MiB by default, is the size above which the
-            coordinator reads and writes the value in parts.
+            coordinator reads and writes the value in parts, and ``shape`` that of all of its
+            values, where they are not all like the first.
     """
 
     slab: Any = None  # the vector that it is a segment of, where it is one
@@ -133,15 +134,16 @@ class ServerVariable(private.BaseResourceVariable):
             if large is not None:
                 value = tf.zeros(large.shape, dtype or large.dtype)
             value = tf.convert_to_tensor(value, dtype=dtype)
+            shape = options.get("shape") or value.shape
             if there is None:
                 handle = NamedResource(container, shared_name, device).write(value)
             else:
                 large = None
-                misfit = _misfit(shared_name, value, there)
+                misfit = _misfit(shared_name, (shape, value.dtype), there)
                 if misfit is not None and on_misfit is not None:
                     on_misfit(misfit)
                 handle = private.variable_handle(
-                    shape=value.shape,
+                    shape=shape,
                     dtype=value.dtype,
                     # What is there stays what it is; below the other name there is nothing.
                     shared_name=shared_name if misfit is None else f"{shared_name}>misfit",
@@ -155,7 +157,7 @@ class ServerVariable(private.BaseResourceVariable):
         self._tfps_devices = [device]  # its home first, then its mirrors
         super().__init__(
             trainable=options.get("trainable", True),
-            shape=value.shape,
+            shape=shape,
             dtype=value.dtype,
             handle=handle,
             name=options.get("name"),
@@ -348,14 +350,16 @@ repeat_accesses(ServerVariable, inherited=True)
 
 
 def _misfit(
-    shared_name: str, value: tf.Tensor, there: tuple[tf.TensorShape, tf.DType]
+    shared_name: str,
+    made: tuple[tf.TensorShape, tf.DType],
+    there: tuple[tf.TensorShape, tf.DType],
 ) -> str | None:
     shape, dtype = there
-    if shape.is_compatible_with(value.shape) and dtype == value.dtype:
+    if shape.is_compatible_with(made[0]) and dtype == made[1]:
         return None
     return (
         f"the servers hold {shared_name} as {dtype.name} {shape}, and this program makes it as "
-        f"{value.dtype.name} {value.shape}"
+        f"{made[1].name} {made[0]}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.composed_variable import ComposedVariable
+from tfps.bridge.row_blocks import blocks_of, read_block, write_block
 from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.shards import RowsByShard, cut, joined
+from tfps.bridge.shards import WHOLE_BYTES, RowsByShard, cut, joined, size_bytes_of
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_shard
 
 
@@ -145,32 +146,53 @@ class ShardedVariable(ComposedVariable):
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         """Slices of the logical tensor, which any other sharding can be restored from."""
-        if not isinstance(self.rule, Contiguous):
-            saved: dict[str, Any] = super()._serialize_to_tensors()
-            return saved
-        slices = {}
+        if isinstance(self.rule, Contiguous):
+            slices = {}
+            for number, native in enumerate(self.variables):
+                with private.placed_on(native.device):
+                    slices[self._slice(self._rows_of(number))] = tf.identity(
+                        native._read_variable_op()
+                    )
+            return {"VARIABLE_VALUE": slices}
+        if tf.executing_eagerly() and size_bytes_of(self) > WHOLE_BYTES:
+            return {"VARIABLE_VALUE": dict(self._in_order())}
+        saved: dict[str, Any] = super()._serialize_to_tensors()
+        return saved
+
+    def _in_order(self) -> Iterator[tuple[str, tf.Tensor]]:
+        """Slices of neighbouring rows, as many on each server as it has rows of its own."""
         for number, native in enumerate(self.variables):
-            with private.placed_on(native.device):
-                slices[self._slice(number)] = tf.identity(native._read_variable_op())
-        return {"VARIABLE_VALUE": slices}
+            for block in blocks_of(self, within=self._rows_of(number)):
+                rows = tf.constant(read_block(self, block))
+                with private.placed_on(native.device):
+                    yield self._slice(block), tf.identity(rows)
 
     def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         saved = restored_tensors["VARIABLE_VALUE"]
         if not isinstance(saved, dict):
             return self.assign(saved, read_value=False)
+        if not isinstance(self.rule, Contiguous):
+            for number in range(self.rule.shards):
+                for block in blocks_of(self, within=self._rows_of(number)):
+                    write_block(self, block, saved[self._slice(block)].numpy())
+            return None
         done = [
-            native.assign(saved[self._slice(number)], read_value=False)
+            native.assign(saved[self._slice(self._rows_of(number))], read_value=False)
             for number, native in enumerate(self.variables)
         ]
         return None if tf.executing_eagerly() else tf.group(*done)
 
-    def _slice(self, shard: int) -> str:
-        """TensorFlow's words for a shard: the whole shape, and begin and length of each axis."""
-        assert isinstance(self.rule, Contiguous)
-        begin, length = self.rule.begin_of(shard), rows_per_shard(self.rule)[shard]
+    def _rows_of(self, shard: int) -> range:
+        """The rows of a shard, were they neighbours."""
+        rule = Contiguous(self.rule.rows, self.rule.shards)
+        begin = rule.begin_of(shard)
+        return range(begin, begin + rows_per_shard(rule)[shard])
+
+    def _slice(self, rows: range) -> str:
+        """TensorFlow's words for some rows: the whole shape, and begin and length of each axis."""
         rest = [f"0,{axis}" for axis in self.shape[1:]]
         shape = " ".join(str(axis) for axis in self.shape)
-        return f"{shape} {':'.join([f'{begin},{length}', *rest])}"
+        return f"{shape} {':'.join([f'{rows.start},{len(rows)}', *rest])}"
 
 
 def keras_variable_over(native: ServerVariable, *, path: str) -> Any:

@@ -10,6 +10,10 @@ import tensorflow as tf
 
 from tfps.partitioners.row_rule import Contiguous, RowRule, rows_of, rows_per_shard
 
+# Up to here the chief and workers have a variable whole where that is simpler: it is a fraction of
+# the 500 MB that a task of TensorFlow takes anyway.
+WHOLE_BYTES = 64 << 20
+
 
 def shards_of(variable: Any) -> tuple[Any, ...]:
     """The Keras variables that lie on one server each: a variable itself, or its shards.

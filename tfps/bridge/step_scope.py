@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras.src.backend.common import global_state
 
 from tfps.bridge import tensorflow_private as private
+from tfps.errors import TfpsError
 
 _local = threading.local()
 
@@ -58,11 +59,32 @@ def refuse_later(error: Exception) -> None:
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Raise at its end what `refuse_later` was called with inside, on this thread."""
-    _local.refusal = None
-    yield
+    """Raise at its end what `refuse_later` was called with inside, on this thread.
+
+    And what was raised in `errors_as_raised`, in the place of the error that AutoGraph made of it.
+    """
+    _local.refusal = _local.raised = None
+    try:
+        yield
+    except Exception as error:
+        if _local.raised is None or str(_local.raised) not in str(error):
+            raise
+        raise _local.raised from error
     if _local.refusal is not None:
         raise _local.refusal
+
+
+@contextlib.contextmanager
+def errors_as_raised() -> Iterator[None]:
+    """Errors of tfps reach whoever schedules the function that is traced as they are raised here.
+
+    AutoGraph makes others of them, which nobody can catch by their class.
+    """
+    try:
+        yield
+    except TfpsError as error:
+        _local.raised = error
+        raise
 
 
 class StepScope(keras.StatelessScope):

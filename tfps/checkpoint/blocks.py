@@ -55,51 +55,6 @@ def block_of_storage(storage: tf.Tensor, shard: StoredShard, block: RowBlock) ->
     return tf.slice(storage, tf.constant(begins), tf.constant(_shape(shard, block.rows), tf.int64))
 
 
-def write_rows(shard: StoredShard, rows: tf.Tensor | range, value: tf.Tensor) -> tf.Operation:
-    """Trace, in a server function, that rows of a shard get a value.
-
-    Args:
-        shard: of that server.
-        rows: which; an int64 vector where they are irregular.
-        value: as many rows.
-    """
-    native = shard.native
-    if isinstance(rows, range) and rows == range(shard.rows):
-        return native.assign(tf.reshape(value, shard.shape), read_value=False)
-    if native.slab is None:
-        return _write(native.handle, rows, value)
-    member, items = native.member, shard.row_items
-    if isinstance(rows, range) and rows.step == 1:
-        first = member.offset_items + rows.start * items
-        flat: tf.Tensor | range = range(first, first + len(rows) * items)
-    else:
-        first_items = member.offset_items + _vector(rows) * items
-        within = tf.range(items, dtype=tf.int64)
-        flat = tf.reshape(first_items[:, None] + within[None, :], [-1])
-    return _write(native.slab.handle, flat, tf.reshape(value, [-1]))
-
-
-def _write(handle: tf.Tensor, rows: tf.Tensor | range, value: tf.Tensor) -> tf.Operation:
-    if isinstance(rows, range):
-        tf.raw_ops.ResourceStridedSliceAssign(
-            ref=handle,
-            begin=tf.constant([rows.start], tf.int64),
-            end=tf.constant([rows.stop], tf.int64),
-            strides=tf.constant([rows.step], tf.int64),
-            value=value,
-        )
-    else:
-        tf.raw_ops.ResourceScatterUpdate(resource=handle, indices=rows, updates=value)
-    # A write to a part makes every later read copy the whole variable, until this is said.
-    return tf.raw_ops.DisableCopyOnRead(resource=handle)
-
-
-def _vector(rows: tf.Tensor | range) -> tf.Tensor:
-    if isinstance(rows, range):
-        return tf.range(rows.start, rows.stop, rows.step, dtype=tf.int64)
-    return rows
-
-
 def _shape(shard: StoredShard, rows: int) -> list[int]:
     return [rows, *shard.shape[1:]] if shard.shape else []
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.checkpoint.blocks import write_rows
+from tfps.bridge.row_blocks import write_rows
 from tfps.checkpoint.bundle import Bundle
 from tfps.checkpoint.contents import StoredShard
 from tfps.checkpoint.file_error import file_error, reason_of
@@ -198,7 +198,7 @@ class ServerRestore:
 
             def write() -> tf.Tensor:
                 for shard, target, block in moved:
-                    write_rows(shard, target, block)
+                    write_rows(shard.native, target, block)
                 return tf.constant(True)
 
             return [self._if_current(number, write)]

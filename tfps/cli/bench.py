@@ -13,6 +13,7 @@ from rich.console import Console
 from tfps.bench.batch import Batch
 from tfps.bench.checkpoint import SavingBenchmark
 from tfps.bench.consistency import Consistency
+from tfps.bench.embedding import Embeddings
 from tfps.bench.placement import Placing
 from tfps.bench.recovery import RecoveryBenchmark
 from tfps.bench.results import Results
@@ -29,6 +30,7 @@ from tfps.launch.folder import make_folder
 BENCHMARKS: tuple[type[Benchmark], ...] = (
     Batch,
     Consistency,
+    Embeddings,
     Placing,
     RecoveryBenchmark,
     Rows,

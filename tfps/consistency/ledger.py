@@ -44,6 +44,7 @@ class Status(enum.IntEnum):
     EVICTED = 3
     REPLAN = 4
     LOST = 5  # the worker's own side says so: no answer came
+    AHEAD = 6  # the push names a version that the server has not reached
 
 
 @dataclass(frozen=True)

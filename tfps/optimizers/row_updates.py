@@ -34,9 +34,10 @@ class RowUpdates(Wrapper):
     A gradient that comes dense is applied to all rows: where the step reads the table as a whole
     too (a regularizer, tied weights), looks rows up in a branch or loop, or has made the gradient
     dense itself. Where only whole gradients travel, rows of one are refused: in scheduled functions
-    that look up and call the optimizer in different functions, branches or loops, on the
-    coordinator, in rounds of all workers, with local steps, with pipelining and with several
-    devices per worker. Outside of a cluster it is the inner optimizer, with Keras's own update.
+    that wait for all workers, divide a step between several devices, or look up and call the
+    optimizer in different functions, branches or loops, on the coordinator, with local steps and
+    with adaptive batches. In rounds of all workers an update touches the rows that any of them has
+    looked up. Outside of a cluster it is the inner optimizer, with Keras's own update.
 
     Source: the lazy update is that of `LazyAdam` in TensorFlow Addons and of `SparseAdam` in
     PyTorch.
@@ -187,6 +188,37 @@ def refuse_inexact_by_rows(optimizer: Any, table: Any) -> None:
                 )
 
 
+def refuse_without_row_updates(optimizer: Any, table: Any, *, source: str) -> None:
+    """Look at an optimizer that is to update rows of a table alone, wrapped or not.
+
+    Args:
+        optimizer: what the user gave.
+        table: of Keras.
+        source: who was given it.
+
+    Raises:
+        ConfigError: no optimizer, one that does not train the table, or one whose update of some
+            rows is not defined by those.
+        UnsupportedError: something else of the table needs more than the rows.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ConfigError(
+            f"optimizer: received {optimizer!r}, expected a built optimizer of Keras, or None to "
+            "subtract the gradients",
+            source=source,
+        )
+    if not any(v is table for leaf in leaves(optimizer) for v in leaf._trainable_variables):
+        raise ConfigError(
+            f"optimizer: received {type(optimizer).__name__}, which does not train {table.path}; "
+            "expected one that was built for it: call optimizer.build(variables) in "
+            "strategy.scope()",
+            source=source,
+        )
+    if problems := list(_problems(optimizer)):
+        raise ConfigError(problems, source=source)
+    refuse_inexact_by_rows(optimizer, table)
+
+
 def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
     """Look at a gradient that is about to be made dense, where rows cannot travel.
 
@@ -204,5 +236,6 @@ def refuse_to_densify(optimizer: Any, gradient: Any, variable: Any) -> None:
             "whole gradients travel; expected a step of fit() or a scheduled function with one "
             "device per worker, in which a keras.layers.Embedding looks the rows up where the "
             "optimizer is called, not in another function, branch or loop. Train so, or without "
-            "RowUpdates; keras.optimizers.MultiOptimizer gives it to some layers alone."
+            "RowUpdates; keras.optimizers.MultiOptimizer gives it to some layers alone. Rows of "
+            "your own go to strategy.push_rows(name, ids, gradients, version, optimizer=...)."
         )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfps.bridge import keras_patches
@@ -48,7 +46,8 @@ from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
 from tfps.strategy.named_job import open_job
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
-from tfps.strategy.primitives import Primitives, Tensor
+from tfps.strategy.primitives import Primitives
+from tfps.strategy.pull_and_push import PullAndPush
 from tfps.strategy.recovering import Recovering
 from tfps.strategy.stats import Stats, take_stats
 from tfps.strategy.task_states import task_states
@@ -182,7 +181,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             lay_out=weak_method(self, "_updates_of"),
             updates=weak_method(self, "_known_updates"),
         )
-        self._extended._tfps_register = self._primitives.register
+        self._extended._tfps_register = self._primitives.parameters.register
         keras_patches.install(Trainer())
         WORK.expect(self.runtime)
         hold_back_removals()
@@ -317,21 +316,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
                 optimizer.build(variables)
         self._primitives.apply(optimizer, gradients, variables)
 
-    @tf.autograph.experimental.do_not_convert
-    def pull(self, names: Sequence[str] | None = None) -> tuple[dict[str, Tensor], Tensor]:
-        return self._primitives.pull(names)
-
-    @tf.autograph.experimental.do_not_convert
-    def push(
-        self,
-        gradients: Mapping[str, Tensor],
-        version: Tensor,
-        *,
-        optimizer: keras.optimizers.Optimizer | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        return self._primitives.push(gradients, version, optimizer=optimizer)
-
-    pull.__doc__, push.__doc__ = Primitives.pull.__doc__, Primitives.push.__doc__
+    pull, push = PullAndPush.pull, PullAndPush.push
+    pull_rows, push_rows = PullAndPush.pull_rows, PullAndPush.push_rows
 
     def update_operations(self) -> list[UpdateOperation]:
         """Every operation that a push of `fit` changes a variable with, and where it runs."""

@@ -206,7 +206,7 @@ class Recovering:
 
     def _strangers(self, device: str) -> list[str]:
         strategy = self._strategy()
-        named = {} if strategy is None else dict(strategy._primitives.known)
+        named = {} if strategy is None else dict(strategy._primitives.parameters.known)
         natives = {name: getattr(variable, "_value", variable) for name, variable in named.items()}
         return [
             name

@@ -228,7 +228,7 @@ class ShardPipelines:
             )
 
         def begin_anew() -> list[tf.Tensor]:
-            dataset = self._pipeline(pipelines, shard)
+            dataset = self._pipeline(pipelines, shard)._apply_debug_options()  # as iter() does
             begun = tf.raw_ops.MakeIterator(
                 dataset=dataset._variant_tensor, iterator=iterator._iterator_resource
             )

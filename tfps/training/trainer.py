@@ -1,4 +1,4 @@
-"""What our strategy does in the place of Keras's trainer: `bridge.keras_patches.TrainerHooks`."""
+"""What our strategy does in the place of Keras's trainer: `bridge.trainer_hooks.TrainerHooks`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.data_adapters import get_data_adapter
 
-from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_patches import runs_eagerly, trains, values_replaced
+from tfps.bridge.keras_patches import runs_eagerly, trains
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.runtime.program.program import is_metric, is_seed, refuse_strangers
 from tfps.training.batch_callbacks import needs_lock_step
+from tfps.training.chief_prediction import ChiefPrediction
 from tfps.training.dataset_function import is_dataset_function
 from tfps.training.early_dataset import on_this_task
 from tfps.training.endless_input import refuse_endless_input
@@ -106,46 +106,8 @@ class Trainer:
         with _on_workers(model, strategy):
             return original(model, adapter, **options)
 
-    @contextlib.contextmanager
-    def predicting(self, model: Any) -> Iterator[None]:
-        """Weights come to the chief once; the stock Keras loop runs there."""
-        strategy = model._distribute_strategy
-        strategy.runtime.refuse_if_closed()
-        strategy._drain_run()
-        chief = strategy.runtime.topology.chief
-        kept = model.__dict__.setdefault("_tfps_on_chief", _OnChief())
-        local = kept.copies
-        replacements = []
-        for variable in model.variables:
-            native = variable._value
-            if isinstance(native, ServerVariable):
-                value = native.numpy()  # in parts, where it is large
-                with (
-                    private.placed_on(chief),
-                    private.default_replica_context(),
-                ):
-                    if id(variable) in local:
-                        local[id(variable)].assign(value)
-                    else:
-                        local[id(variable)] = tf.Variable(value, trainable=variable.trainable)
-                replacements.append((variable, local[id(variable)]))
-        known = {id(variable) for variable in model.variables}
-        predict_function = model.predict_function
-        attributes = model.__dict__
-        attributes["_distribute_strategy"] = None
-        attributes["predict_function"] = kept.predict_function
-        try:
-            with values_replaced(replacements), private.default_replica_context():
-                yield
-        finally:
-            kept.predict_function = attributes["predict_function"]
-            attributes["predict_function"] = predict_function
-            attributes["_distribute_strategy"] = strategy
-            for variable in model.variables:
-                if id(variable) not in known and not is_metric(variable):
-                    local[id(variable)] = variable._value  # the trace of predict knows this one
-                    with strategy.scope():
-                        variable._initialize(variable.numpy())
+    def predicting(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        return ChiefPrediction.of(model).going_on(model)
 
     @contextlib.contextmanager
     def eagerly(self, model: Any) -> Iterator[None]:
@@ -286,18 +248,6 @@ def _asks_for_xla(model: Any) -> bool:
     """Whether the user did; Keras's "auto" turns it on for most models."""
     compiled = getattr(model, "_compile_config", None)
     return compiled is not None and compiled.config.get("jit_compile") is True
-
-
-class _OnChief:
-    """What `predict` keeps with a model.
-
-    In an object of its own: TensorFlow puts every function that is an attribute of a model into a
-    SavedModel of it, and this one reads variables that are none of the model's.
-    """
-
-    def __init__(self) -> None:
-        self.copies: dict[int, tf.Variable] = {}  # by Keras variable
-        self.predict_function: Any = None
 
 
 def _can_predict_on_workers(model: Any) -> bool:

@@ -131,7 +131,7 @@ class WorkerDataset:
             )
 
         def begin_anew() -> list[tf.Tensor]:
-            dataset = self._make(graph, numbers[0])
+            dataset = self._make(graph, numbers[0])._apply_debug_options()  # as iter() does
             begun = tf.raw_ops.MakeIterator(
                 dataset=dataset._variant_tensor, iterator=iterator._iterator_resource
             )

@@ -69,6 +69,7 @@ USES: dict[str, Callable[[Left], Any]] = {
     "scope": _layer,
     "pull": lambda left: left.strategy.pull(),
     "push": lambda left: left.strategy.push({}, np.zeros(1)),
+    "pull_rows": lambda left: left.strategy.pull_rows("table", [0]),
     "stats": lambda left: left.strategy.stats(),
     "schedule": lambda left: left.coordinator.schedule(tf.function(_constant)),
     "dataset": lambda left: left.coordinator.create_per_worker_dataset(

@@ -17,6 +17,7 @@ from tests.unit.numbers.comparison import (
     densify,
     fit,
 )
+from tests.unit.numbers.delayed_tables import assert_rows_lack_one_update
 from tests.unit.numbers.large_tables import (
     IDS,
     OPTIMIZERS,
@@ -24,6 +25,7 @@ from tests.unit.numbers.large_tables import (
     small_tables,
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
+from tests.unit.numbers.tables import EXACT
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -39,6 +41,16 @@ def test_one_process(
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
     with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
         assert_rows_travel_of_a_fit(strategy, OPTIMIZERS[optimizer])
+
+
+@pytest.mark.slow
+@pytest.mark.conformance
+def test_pipelined_rows_lack_one_update(cluster: Callable[..., LocalCluster], carrier: str) -> None:
+    mode = tfps.Asynchronous(pipeline_steps=1)
+    with strategy_with(
+        cluster(workers=1, ps=2), PARTITIONERS["hash"], consistency=mode
+    ) as strategy:
+        assert_rows_lack_one_update(strategy, EXACT["adagrad"])
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.bench.outputs import answer, sample, turn_of_row
+from tfps.bench.categories import IDS
+from tfps.bench.embedding_rows import LENGTHS
 from tfps.bench.runner import Bench
 from tfps.bench.transport import LARGE_BYTES, MLP_BYTES
 
@@ -104,10 +106,25 @@ def script(case: Mapping[str, Any]) -> Any:
     }
 
 
+def tables(case: Mapping[str, Any]) -> Any:
+    return [
+        {
+            **answer(sample(100)),
+            "place": {"tables": count, "ids": ids, "steps_per_execution": length},
+            "least_bytes": 1000.0,
+            "server_bytes": [] if case["row"] == "single_loop" else [[700.0, 500.0]],
+        }
+        for count in (1, 26)
+        for ids in IDS
+        for length in LENGTHS[case["row"]]
+    ]
+
+
 ANSWERS: dict[str, Answer] = {
     "batch": pair,
     "checkpoint": saves,
     "consistency": scenarios,
+    "embedding": tables,
     "recovery": faults,
     "rows": epoch,
     "scaling": epoch,

@@ -24,7 +24,9 @@ WITH_CHIEFS = [kind for kind in BENCHMARKS if kind.name in set(ANSWERS) - WITHOU
 
 @pytest.fixture(scope="module")
 def script() -> dict[str, Any]:
-    return runpy.run_path(str(FOLDER / "pages.py"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)  # as for whoever runs it
+        return runpy.run_path(str(FOLDER / "pages.py"))
 
 
 @pytest.fixture

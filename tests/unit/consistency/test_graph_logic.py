@@ -22,6 +22,7 @@ from tfps.runtime.server.admission import (
     ByFunction,
     ByMember,
     ByTicket,
+    ByVersion,
     Terms,
     judge,
 )
@@ -115,8 +116,18 @@ TERMS = {
     "push_of_anyone": Terms(Anyone(), is_update=True),
     "push_of_anyone_or_drop": Terms(Anyone(), is_update=True, drop_above=DROP_ABOVE),
 }
+VERSION_TERMS = {
+    "push_by_version": Terms(ByVersion(), is_update=True),
+    "push_by_version_or_drop": Terms(ByVersion(), is_update=True, drop_above=DROP_ABOVE),
+}
+# It may also be ahead.
+PUSH_BY_VERSION = {**PUSH, "behind": st.integers(-(1 << 40), 2 * STALENESS_BINS)}
 DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     **{name: (functools.partial(_judge, terms=terms), PUSH) for name, terms in TERMS.items()},
+    **{
+        name: (functools.partial(_judge, terms=terms), PUSH_BY_VERSION)
+        for name, terms in VERSION_TERMS.items()
+    },
     "close": (
         _with_alive(decide.close),
         {
@@ -215,7 +226,7 @@ def test_every_decision_is_compared() -> None:
     decisions = {**vars(decide), **vars(issuing), "judge": judge}
     public = {name: value for name, value in decisions.items() if not name.startswith("_")}
     named = {name for name, value in public.items() if _decides(value)}
-    assert named == (set(DECISIONS) - {*TERMS, "issue_several"}) | {"judge"}
+    assert named == (set(DECISIONS) - {*TERMS, *VERSION_TERMS, "issue_several"}) | {"judge"}
 
 
 def _decides(value: Any) -> bool:

@@ -99,15 +99,23 @@ class Job:
     Args:
         strategy: of one process, that recovers.
         rate: of dropout.
+        by_rows: it has a table of which only rows are updated.
     """
 
-    def __init__(self, strategy: tfps.ParameterServerStrategy, *, rate: float) -> None:
+    def __init__(
+        self, strategy: tfps.ParameterServerStrategy, *, rate: float, by_rows: bool
+    ) -> None:
         self.strategy = strategy
         keras.utils.set_random_seed(5)
         layers = [keras.layers.Dense(8), keras.layers.Dropout(rate), keras.layers.Dense(1)]
+        optimizer: Any = keras.optimizers.Adam(0.01)
+        if by_rows:
+            bins = keras.layers.Discretization(bin_boundaries=np.linspace(-2, 2, 30).tolist())
+            layers = [bins, keras.layers.Embedding(40, 3), keras.layers.Flatten(), *layers]
+            optimizer = tfps.optimizers.RowUpdates(optimizer)
         with strategy.scope():
             self.model = keras.Sequential([keras.Input((4,)), *layers])
-            self.model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+            self.model.compile(optimizer, "mse", metrics=["mae"])
             self.model.optimizer.build(self.model.trainable_variables)
         self.variables = [*self.model.variables, *self.model.optimizer.variables]
         self.initial = self.values()
@@ -159,10 +167,10 @@ def assert_repeated(found: Numbers, *, checkpoint: int) -> None:
 
 @pytest.fixture
 def make_job(make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeJob:
-    def make(*, every_steps: int | None = 3, rate: float = 0.4) -> Job:
+    def make(*, every_steps: int | None = 3, rate: float = 0.4, by_rows: bool = False) -> Job:
         strategy = make_strategy(tfps.Synchronous(), placement="round_robin")
         recover(strategy, tmp_path, monkeypatch, every_steps=every_steps)
-        return Job(strategy, rate=rate)
+        return Job(strategy, rate=rate, by_rows=by_rows)
 
     return make
 
@@ -182,6 +190,15 @@ def test_nobody_can_tell(make_job: MakeJob, x: Callable[[], Any]) -> None:
     found = job.train(x(), at={5: [1], 8: [0, 1], STEPS + 2: [0]})
     assert_same(found, expected)
     assert len(found["losses"]) == 4
+    assert_repeated(found, checkpoint=0)
+
+
+@pytest.mark.slow
+def test_rows_of_a_table_are_summed_again(make_job: MakeJob) -> None:
+    job = make_job(by_rows=True)
+    expected = job.train(X, at={})
+    found = job.train(X, at={5: [1], 8: [0, 1]})
+    assert_same(found, expected)
     assert_repeated(found, checkpoint=0)
 
 

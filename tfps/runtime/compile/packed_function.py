@@ -18,7 +18,7 @@ from tfps.runtime.program.discovery import Discovery
 from tfps.runtime.program.local_training import keep_to, train_alone
 from tfps.runtime.program.program import Program, refuse_strangers
 from tfps.runtime.program.schedule import Regime
-from tfps.runtime.program.tables import let_rows_travel
+from tfps.runtime.program.tables import let_rows_travel, refuse_whole_tables
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.mean_half import MeanHalf
 from tfps.runtime.worker.function_local import WarmUpStep
@@ -95,6 +95,7 @@ def _trace_twin(call: Call, program: Program, strategy: Any) -> None:
         discovery.refuse_to_densify()
         program = train_alone(program, steps=strategy.consistency.warm_up_steps)
         refuse_strangers(program.variables)
+        refuse_whole_tables(program, "warm_up_steps")
         outputs = _run(call, program, MeanHalf, WarmUpStep, strategy)
         warm_up.prepare_end()
         return outputs
@@ -122,8 +123,11 @@ def _scheduled(program: Program, mode: Mode) -> Program:
     program = keep_to(program, mode)
     if program.schedule.local is not None:
         refuse_strangers(program.variables)
+    if program.schedule.regime in ROW_REGIMES:
+        return let_rows_travel(program)
     # In rounds a function asks for all parameters with the request that it enters with.
-    return let_rows_travel(program) if program.schedule.regime in ROW_REGIMES else program
+    refuse_whole_tables(program, f"a scheduled function with consistency={mode!r}")
+    return program
 
 
 def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
@@ -149,6 +153,7 @@ def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
         state=[v for v in on_servers if discovery.written(v)],
         metrics=[v for v in discovery.order if not isinstance(v._value, ServerVariable)],
         looked_up=[v for v in on_servers if discovery.looked_up(v)],
+        read_whole=[v for v in on_servers if discovery.read_whole(v)],
         looked_up_inside=[v for v in on_servers if discovery.looked_up_inside(v)],
         calls=discovery.calls,
         devices=strategy.devices,

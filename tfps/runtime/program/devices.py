@@ -26,8 +26,14 @@ class DividedStep(StepTrace, Protocol):
     def value_on(self, device: int, keras_variable: Any) -> Any:
         """The copy of a variable that a device reads and writes."""
 
+    def look_up_on(self, device: int, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        """Rows for a device of a table that the worker has no copies of; None: it has."""
+
+    def takes_rows_of(self, keras_variable: Any) -> bool:
+        """Whether rows of a gradient go on as they are."""
+
     def apply_parts(
-        self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
+        self, optimizer: Any, parts: Sequence[Sequence[Any]], variables: Sequence[Any]
     ) -> None:
         """What all devices call an optimizer with: for each the gradients of the variables."""
 
@@ -92,16 +98,21 @@ class Replica:
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        for gradient, variable in pairs:
+
+        def part(gradient: Any, variable: Any) -> Any:
+            if self._step.takes_rows_of(variable):
+                return gradient
             refuse_to_densify(optimizer, gradient, variable)
+            return tf.convert_to_tensor(gradient)
+
         self._meeting.once(
             self.device,
-            [tf.convert_to_tensor(gradient) for gradient, _ in pairs],
+            [part(*pair) for pair in pairs],
             lambda parts: self._step.apply_parts(optimizer, parts, [v for _, v in pairs]),
         )
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        return None
+        return self._step.look_up_on(self.device, keras_variable, ids)
 
     def graph_ends(self, graph: Any) -> None:
         self._step.graph_ends(graph)

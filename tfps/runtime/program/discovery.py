@@ -48,6 +48,7 @@ class Discovery:
         self._gradients: list[tuple[Any, Any, Any]] = []  # optimizer, gradient, variable
         self._looks_up_nested = looks_up_nested
         self._looked_up_in: defaultdict[int, set[Any]] = defaultdict(set)  # which graphs
+        self._tables: set[int] = set()
         self._trained_in: defaultdict[int, set[Any]] = defaultdict(set)
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
@@ -72,11 +73,19 @@ class Discovery:
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         graph = private.current_graph()
+        self._tables.add(id(keras_variable))
         if graph is not self.graph and not self._looks_up_nested:
             return None
         value = self.value_of(keras_variable)
         self._looked_up_in[id(keras_variable)].add(graph)
         return tf.gather(value, ids)
+
+    def look_up_on(self, device: int, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        """In a function that several devices divide, each has all of a table."""
+        return None
+
+    def takes_rows_of(self, keras_variable: Any) -> bool:
+        return False
 
     def graph_ends(self, graph: Any) -> None:
         """Nothing was put off until then."""
@@ -120,6 +129,10 @@ class Discovery:
             return False
         # What is asked for in a branch cannot be brought out of it.
         return not trained_in or len(graphs | trained_in) == 1
+
+    def read_whole(self, keras_variable: Any) -> bool:
+        """Whether rows were asked for, but what was done with it needs all of it."""
+        return id(keras_variable) in self._tables and not self.looked_up(keras_variable)
 
     def looked_up_inside(self, keras_variable: Any) -> bool:
         """Whether rows were asked for in a branch, a loop or another function."""
@@ -178,6 +191,7 @@ def discover(program: Program, strategy: Any) -> Program:
         variables=on_servers,
         state=[v for v in on_servers if discovery.written(v)] if program.trains else [],
         looked_up=looked_up,
+        read_whole=[v for v in on_servers if discovery.read_whole(v)],
         metrics=metrics,
         totals=MetricTotals(metrics, bases, program.merging),
         seeds=seeds,

@@ -95,13 +95,24 @@ def mean_of(values: Sequence[tf.Tensor], shares: Sequence[tf.Tensor]) -> tf.Tens
 
 
 def gradients_together(
-    parts: Sequence[Sequence[tf.Tensor]], shares: Sequence[tf.Tensor], *, variables: Sequence[Any]
-) -> list[tf.Tensor]:
-    """The gradients of a step from the dense ones that each device has computed."""
+    parts: Sequence[Sequence[Any]], shares: Sequence[tf.Tensor], *, variables: Sequence[Any]
+) -> list[Any]:
+    """The gradients of a step from those that each device has computed: dense, or rows of tables.
+
+    Rows stay rows, of which one may come from several devices.
+    """
     if len(parts) == 1:
         return list(parts[0])
-    # What overwrites a variable is a value and no gradient.
     return [
-        mean_of(each, shares) if variable.overwrite_with_gradient else weighted_sum(each, shares)
-        for variable, *each in zip(variables, *parts, strict=True)
+        _together(variable, each, shares) for variable, *each in zip(variables, *parts, strict=True)
     ]
+
+
+def _together(variable: Any, parts: Sequence[Any], shares: Sequence[tf.Tensor]) -> Any:
+    if variable.overwrite_with_gradient:
+        return mean_of(parts, shares)  # a value and no gradient
+    if not all(isinstance(part, tf.IndexedSlices) for part in parts):
+        return weighted_sum([tf.convert_to_tensor(part) for part in parts], shares)
+    rows = [weighted_sum([p.values], [share]) for p, share in zip(parts, shares, strict=True)]
+    ids = tf.concat([part.indices for part in parts], 0)
+    return tf.IndexedSlices(tf.concat(rows, 0), ids, parts[0].dense_shape)

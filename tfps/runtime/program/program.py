@@ -52,7 +52,9 @@ class Program:
     devices: Devices = field(default_factory=Devices)
     # Those of the variables of which the step reads rows, and nothing else.
     looked_up: Sequence[Any] = ()
-    # And those of them of which it does in a branch, a loop or another function.
+    # Tables that it also reads as a whole, or of which it asks for rows where no worker can.
+    read_whole: Sequence[Any] = ()
+    # Those of `looked_up` of which it reads rows in a branch, a loop or another function.
     looked_up_inside: Sequence[Any] = ()
     schedule: Schedule = field(default_factory=Schedule)  # how workers go through its steps
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfps.bridge.shards import all_shards, size_bytes_of
+from tfps.bridge.shards import WHOLE_BYTES, all_shards, size_bytes_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.correction import Correction
 from tfps.optimizers.remembering import Remembering
@@ -28,24 +28,39 @@ LARGE_TABLE_BYTES = 64 << 20
 # Workers keep tables between exchanges.
 WHOLE_REGIMES = {
     Regime.LOCAL: "tfps.LocalSteps",
-    Regime.LOCAL_IN_ROUNDS: "tfps.LocalSteps",
-    Regime.PIPELINED: "pipeline_steps=1",
+    Regime.LOCAL_IN_ROUNDS: "tfps.LocalSteps or warm_up_steps",
     Regime.ADAPTIVE: "tfps.Synchronous(adaptive_batches=...)",
 }
+
+READ_WHOLE = (
+    "a step that reads all of it (a regularizer, tied weights), or looks rows up in a branch, a "
+    "loop, or another function than the one that calls the optimizer"
+)
+LOOK_ROWS_UP = (
+    "Look its rows up in the step itself and use it nowhere else: leave the regularizer out, for "
+    "example, and give the optimizer a weight_decay."
+)
+MODES_BY_ROWS = (
+    "Choose a mode in which rows travel, such as tfps.Asynchronous(), tfps.BoundedStaleness(s) or, "
+    "in model.fit, tfps.Synchronous(), with an optimizer that remembers nothing of workers; or make "
+    "the table smaller."
+)
 
 
 def let_rows_travel(program: Program) -> Program:
     """Take large tables out of what a program pulls and pushes as a whole; answers that program.
 
     That is for steps with one exchange after another: where a worker keeps tables between
-    exchanges, or several devices have a copy each, tables travel as a whole. So they do for
-    optimizers that remember what each worker was handed.
+    exchanges, tables travel as a whole. So they do for optimizers that remember what each worker
+    was handed, and where the step reads all of one. Above 64 MiB that is refused: no worker is to
+    hold such a table.
 
     A table of which only rows are updated travels so whatever its size: its numbers would depend on
     its size else.
 
     Raises:
-        UnsupportedError: only rows of a table are to be updated, and they cannot.
+        UnsupportedError: only rows of a table are to be updated, and they cannot; or a table of
+            more than 64 MiB would travel as a whole.
     """
     by_rows = [
         (table, call.optimizer)
@@ -53,15 +68,15 @@ def let_rows_travel(program: Program) -> Program:
         for call in program.optimizer_calls
         if updates_rows(call.optimizer, table)
     ]
-    in_rounds, reason = program.schedule.in_rounds, _why_whole(program)
-    if by_rows and (reason is not None or in_rounds):
+    reason = _why_whole(program)
+    if reason is not None and by_rows:
         raise UnsupportedError(
-            f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received "
-            f"{reason or 'rounds of tfps.Synchronous'}, under which gradients of whole tables are "
-            "applied; expected tfps.Asynchronous(), tfps.BoundedStaleness(s) or "
-            "tfps.DynamicBoundedStaleness(min, max) without pipelining and one device per worker. "
-            "Choose one of those, or train without RowUpdates."
+            f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, "
+            "under which gradients of whole tables are applied; expected tfps.Asynchronous(), "
+            "tfps.BoundedStaleness(s), tfps.DynamicBoundedStaleness(min, max) or "
+            "tfps.Synchronous(). Choose one of those, or train without RowUpdates."
         )
+    refuse_whole_tables(program, reason)
     if reason is not None:
         return program
     for table, optimizer in by_rows:
@@ -74,19 +89,40 @@ def let_rows_travel(program: Program) -> Program:
     ]
     for shard in all_shards(tables):
         shard._value.stays_alone = True
-    if not in_rounds:
-        _say_what_would_gain(program, tables)
+    _say_what_would_gain(program, tables)
     known = {id(table) for table in tables}
     rest = [v for v in program.variables if id(v) not in known]
     return replace(program.scheduled(tables=tables), variables=rest)
+
+
+def refuse_whole_tables(program: Program, reason: str | None) -> None:
+    """Look for tables that are too large to travel as a whole.
+
+    Args:
+        program: a step; its ``looked_up`` and ``read_whole`` are tables.
+        reason: what lets all of them travel so; None: only those that it also reads as a whole do.
+
+    Raises:
+        UnsupportedError: one of more than 64 MiB would.
+    """
+    whole = [(table, READ_WHOLE, LOOK_ROWS_UP) for table in program.read_whole]
+    if reason is not None:
+        by_mode = [*program.looked_up, *program.read_whole]
+        whole = [(table, f"{reason}, under which tables do", MODES_BY_ROWS) for table in by_mode]
+    for table, cause, remedy in whole:
+        size_bytes = size_bytes_of(table._value)
+        if size_bytes > WHOLE_BYTES:
+            raise UnsupportedError(
+                f"{table.path} would travel to the workers as a whole: received a table of "
+                f"{size_bytes / 2**20:.1f} MiB and {cause}; expected at most "
+                f"{WHOLE_BYTES >> 20} MiB, since no worker is to hold a larger one. {remedy}"
+            )
 
 
 def _why_whole(program: Program) -> str | None:
     """What lets tables travel as a whole."""
     if program.schedule.regime in WHOLE_REGIMES:
         return WHOLE_REGIMES[program.schedule.regime]
-    if len(program.devices.names) > 1:
-        return f"{len(program.devices.names)} devices per worker"
     for call in program.optimizer_calls:
         for member in members(call.optimizer):
             if isinstance(member, Correction | Remembering):

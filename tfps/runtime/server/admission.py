@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.admission import admit, either
+from tfps.consistency.admission import admit, either, every
 from tfps.consistency.applied_window import cell_of_function, cell_of_ticket
 from tfps.consistency.issuing import NO_GRANT, TicketGrant
 from tfps.consistency.ledger import STALENESS_BINS, Ledger, Status
@@ -22,11 +22,13 @@ class Anyone:
         knows_senders: only workers that take part may push.
         has_keys: each push is applied once, whatever its sender repeats.
         has_tickets: pushes are steps of `fit`, whose tickets the servers know.
+        checks_versions: a push may name a version that the server has not reached.
     """
 
     knows_senders: ClassVar[bool] = False
     has_keys: ClassVar[bool] = False
     has_tickets: ClassVar[bool] = False
+    checks_versions: ClassVar[bool] = False
 
     def key(self, ticket: Any) -> Any:
         """The number of a push, which grows; None where they have none."""
@@ -39,6 +41,12 @@ class Anyone:
     def grant(self, ledger: Ledger, arrival: Arrival) -> tuple[Any, TicketGrant]:
         """Whether the push closes the ticket before it (None: never), and the next tickets."""
         return None, NO_GRANT
+
+
+class ByVersion(Anyone):
+    """Every push counts that names a version which the server has reached: users name it."""
+
+    checks_versions: ClassVar[bool] = True
 
 
 class ByFunction(Anyone):
@@ -152,6 +160,7 @@ def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
     base_version = header[Request.BASE_VERSION]
     key = terms.admission.key(header[Request.TICKET])
     is_new = True if key is None else key > arrival.applied_key
+    is_reached: Any = True
     if terms.in_rounds:
         version, staleness_bin = arrival.position, 0
         staleness = (version - base_version) // decide.MAX_CALLS
@@ -159,11 +168,14 @@ def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
         version = ledger.read(layout.VERSION)
         staleness = version - base_version
         staleness_bin = logic.smaller(staleness, STALENESS_BINS - 1)
+        if terms.admission.checks_versions:
+            is_reached = staleness >= 0
+            staleness_bin = logic.choose(is_reached, staleness_bin, 0)
     in_time = arrival.in_time if terms.drop_above is None else staleness <= terms.drop_above
     counts_update = terms.is_update and not terms.in_rounds
     admitted = admit(
         ledger,
-        alive=arrival.alive,
+        alive=every(logic, arrival.alive, is_reached),
         is_new=is_new,
         in_time=in_time,
         counts_update=counts_update,
@@ -172,8 +184,9 @@ def judge(ledger: Ledger, terms: Terms, arrival: Arrival) -> PushVerdict:
     closed, grant = terms.admission.grant(ledger, arrival)
     if counts_update:
         version = version + either(logic, admitted.fresh, 1, 0)
+    status = either(logic, is_reached, admitted.status, int(Status.AHEAD))
     return PushVerdict(
-        status=either(logic, arrival.is_ours, admitted.status, int(Status.REPLAN)),
+        status=either(logic, arrival.is_ours, status, int(Status.REPLAN)),
         version=version,
         staleness=staleness,
         fresh=admitted.fresh,

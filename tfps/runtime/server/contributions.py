@@ -12,11 +12,11 @@ import tensorflow as tf
 from tfps.bridge.server_variable import ServerVariable
 from tfps.consistency.applied_window import NOT_APPLIED, cell_of_function
 from tfps.consistency.ledger import MAX_CALLS
-from tfps.optimizers.gathered_rows import densified
 from tfps.optimizers.server_update import UpdateContext
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.runtime.message.wire import count_name, gradient_of, name_of
+from tfps.runtime.message.wire import count_name, gradient_name, gradient_of, name_of
 from tfps.runtime.server.admission import Arrival
+from tfps.runtime.server.round_sums import RoundSum, RowSum, WholeSum
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 from tfps.transport.message import Request
 
@@ -44,34 +44,41 @@ class Contributions:
         self._call = call
         optimizer = call.optimizer.name if call.is_update else "state"
 
-        def variable(value: Any, kind: str, dtype: Any, *, of: str) -> ServerVariable:
+        def variable(value: Any, kind: str, *, of: str, **options: Any) -> ServerVariable:
             return runtime.create_variable(
                 value,
                 device=call.server.device,
                 planned=False,
                 trainable=False,
-                dtype=dtype,
                 name=f"{optimizer}/{of}/{kind}",
+                **options,
             )
 
-        def sum_of(native: Any) -> ServerVariable:
-            zeros = functools.partial(tf.zeros, native.shape, native.dtype)
-            return variable(zeros, "sum", native.dtype, of=native.shared_name)
+        def whole(native: Any) -> RoundSum:
+            create = functools.partial(variable, of=native.shared_name)
+            return WholeSum(native.dtype, native.shape, create=create)
 
-        natives = call.wire.updated if call.is_update else ()
+        def rows(native: Any) -> RoundSum:
+            return RowSum(native, create=functools.partial(variable, of=native.shared_name))
+
+        wire = call.wire
+        natives = wire.updated if call.is_update else ()
         first = natives[0].shared_name if natives else f"server_{call.server.index}"
-        self._weights = variable(np.zeros(3), "weights", tf.float64, of=first)
+        self._weights = variable(np.zeros(3), "weights", of=first, dtype=tf.float64)
         self._keys: ServerVariable | None = None  # of what the sums hold; some of them are none
         if of_functions:
             # A worker may die, come back, and contribute to the same round once more.
             none = np.full([2 * runtime.max_workers], NOT_APPLIED, np.int64)
-            self._keys = variable(none, "keys", tf.int64, of=first)
-        self._sums = {gradient_of(native): sum_of(native) for native in natives}
-        self._sums.update((name_of(v), sum_of(v._value)) for v in call.wire.state)
-        self._sums.update(
-            (count_name(v), variable(np.zeros([]), "count", tf.float64, of=name_of(v)))
-            for v in call.wire.counts
-        )
+            self._keys = variable(none, "keys", of=first, dtype=tf.int64)
+        self._sums: dict[str, RoundSum] = {}
+        if call.is_update:
+            self._sums.update((gradient_of(n), whole(n)) for n in wire.gradients.natives)
+            self._sums.update((gradient_name(t), rows(t._value)) for t in wire.tables)
+        self._sums.update((name_of(v), whole(v._value)) for v in wire.state)
+        for count in wire.counts:
+            create = functools.partial(variable, of=count_name(count))
+            scalar = WholeSum(tf.float64, tf.TensorShape([]), create=create)
+            self._sums[count_name(count)] = scalar
 
     def add(
         self,
@@ -95,13 +102,7 @@ class Contributions:
             weight = count / reference
             total = tf.where(is_first, weight, known[TOTAL] + weight)
             for key, sums in self._sums.items():
-                value = _weighted(densified(tensors[key]), weight)
-                old = sums.read_value()
-                if sums.dtype.is_bool:
-                    sums.assign(value, read_value=False)
-                else:
-                    # Not 0 * old: what an earlier round has left may be no number.
-                    sums.assign(tf.where(is_first, value, old + value), read_value=False)
+                sums.add(tensors[key], weight, is_first=is_first)
             self._weights.assign(tf.stack([reference, total, now]), read_value=False)
             self._note_key(arrival.header[Request.TICKET], is_first=is_first)
             return tf.constant(0)
@@ -156,21 +157,15 @@ class Contributions:
 
         def apply() -> tf.Tensor:
             total = self._weights.read_value()[TOTAL]
-            means = {key: _mean(sums.read_value(), total) for key, sums in self._sums.items()}
+            means = {key: sums.mean(total) for key, sums in self._sums.items()}
             context = UpdateContext(
                 self._call.server.device, tf.constant(0, tf.int64), may_be_compiled=compiled
             )
             done = self._call.change(means, context, workers=tf.constant(1, tf.int64))
             with tf.control_dependencies([done]):
                 self._weights.assign(tf.zeros([3], tf.float64), read_value=False)
+                for sums in self._sums.values():
+                    sums.clear()
             return tf.constant(0)
 
         return self._call.timed(applies, apply), applies
-
-
-def _weighted(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    return tensor * tf.cast(weight, tensor.dtype) if tensor.dtype.is_floating else tensor
-
-
-def _mean(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    return total / tf.cast(weight, total.dtype) if total.dtype.is_floating else total

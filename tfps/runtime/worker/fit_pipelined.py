@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NOT_MEASURED
-from tfps.runtime.message.wire import in_shards
+from tfps.runtime.message.wire import CallWire, in_shards
 from tfps.runtime.worker.exchange import Answer
 from tfps.runtime.worker.fit_loop import FitLoop, fields_after
 from tfps.runtime.worker.fit_step import FitStep
@@ -21,20 +22,22 @@ class PipelinedStep(FitStep):
     """Traces steps that keep what they would push, and pushes of steps before.
 
     The gradient of step i + 1 is computed from parameters that lack the update of step i: a delay
-    of exactly one, which counts as staleness.
+    of exactly one, which counts as staleness. Rows of tables lack it as well: they are asked for
+    before that update is sent.
     """
 
-    payloads: Sequence[tf.Tensor]  # of the step that was traced last
+    bodies: Sequence[Sequence[tf.Tensor]]  # of the step that was traced last, by server
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        self.payloads = [body.joined.payload for body in self.encode(call_number, tensors).values()]
+        encoded = [body.joined for body in self.encode(call_number, tensors).values()]
+        self.bodies = [[each for each in body if each is not None] for body in encoded]
 
     def send_pending(self, state: State) -> Answer:
         """Push what the step before this one has left, if there was one."""
 
         def send() -> Answer:
             self.begin(state["pending_ticket"], {**state, "versions": state["pending_versions"]})
-            return self.send(0, {p: Body(payload) for p, payload in enumerate(state["pending"])})
+            return self.send(0, {p: Body(*body) for p, body in enumerate(state["pending"])})
 
         def stay() -> Answer:
             """The parameters stay as they are."""
@@ -51,6 +54,11 @@ class PipelinedStep(FitStep):
         answer: Answer = tf.cond(state["pending_ticket"] >= 0, send, stay)
         return answer
 
+    def push_after_look_ups(self, answer: Answer) -> None:
+        """Let the push that an answer belongs to wait for the rows of the step that was traced."""
+        for reply in self.look_ups.asked_ahead:
+            private.run_after(answer.accepted.op.inputs[0].op, reply)
+
 
 class PipelinedLoop(FitLoop[PipelinedStep]):
     """Hides the exchange behind the computation, for one step of staleness.
@@ -64,9 +72,9 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
     """
 
     def take_steps(self, step: PipelinedStep, state: State) -> State:
-        visit, sizes = step.visit, [s.wires[0].request.size_bytes for s in self.servers]
+        visit = step.visit
         state |= {
-            "pending": [tf.zeros([size], tf.uint8) for size in sizes],
+            "pending": [_unsent(server.wires[0]) for server in self.servers],
             "pending_ticket": tf.constant(NO_TICKET, tf.int64),
             "pending_versions": state["versions"],
             "pending_examples": tf.constant(0, tf.int64),
@@ -78,9 +86,10 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             answer = step.send_pending(state)
             step.begin(ticket, state)
             report = step.run(batch)
-            payloads = list(step.payloads)
+            step.push_after_look_ups(answer)
+            bodies = [list(body) for body in step.bodies]
             # Only now: the step has been computed from the parameters before.
-            with tf.control_dependencies(payloads):
+            with tf.control_dependencies([payload for payload, *_ in bodies]):
                 values = [tf.identity(payload) for payload in answer.payloads]
                 step.load(values, step.take_over, call_number=0)
             return {
@@ -88,7 +97,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
                 **_after(state, answer),
                 "report": report,
                 "steps": state["steps"] + 1,
-                "pending": payloads,
+                "pending": bodies,
                 "pending_ticket": ticket,
                 "pending_versions": state["versions"],
                 "pending_examples": visit.source.examples(batch),
@@ -108,6 +117,15 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             }
 
         return visit.loop(run_dry, state)
+
+
+def _unsent(wire: CallWire) -> list[tf.Tensor]:
+    """A body for the time before the first step; how long one with rows is, is not known."""
+    payload = tf.zeros([wire.request.size_bytes], tf.uint8)
+    if not wire.tables:
+        return [payload]
+    ids = tf.zeros([0], tf.int64)
+    return [tf.raw_ops.PlaceholderWithDefault(input=each, shape=[None]) for each in (payload, ids)]
 
 
 def _after(state: State, answer: Answer) -> State:

@@ -17,6 +17,7 @@ from tfps.runtime.message.places import encode_places
 from tfps.runtime.program.schedule import ALL_TABLES, alone
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.server_tables import as_rows
+from tfps.runtime.worker.id_check import check_ids
 from tfps.runtime.worker.levels import Levels
 from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
 from tfps.transport.carrier import Message
@@ -67,6 +68,7 @@ class LookUps:
             in_function: the step is one call of a function, which has a graph of its own.
             after: known when the rows are those that the step is to be computed from.
         """
+        self.asked_ahead: list[Any] = []  # what brings rows that nothing of the step is before
         self._around: Any = private.current_graph()
         self._in_function = in_function
         self._start(None if in_function else self._around, after=after)
@@ -94,15 +96,21 @@ class LookUps:
         if self._enters(private.current_graph()) and not self._keeps_order:
             level = self._levels.of(ids.op)
         if level is None:
-            call = alone(number)
-            is_offered = any(server.offers(Kind.LOOK_UP, call) for server in self._servers)
-            (found,) = self._found([look_up], call_number=call if is_offered else ALL_TABLES)
-            return found
+            return self.rows_here(number, ids)
         native = shards_of(self._tables[number])[0]._value
         rows = StandIn([ids.shape[0], *native.shape[1:]], native.dtype)
         self._levels.answered(rows.tensor.op, level=level)
         self._pending.append(Pending(look_up, level, rows))
         return rows.tensor
+
+    def rows_here(self, number: int, ids: tf.Tensor) -> tf.Tensor:
+        """The same, asked for where this is called."""
+        call = alone(number)
+        is_offered = any(server.offers(Kind.LOOK_UP, call) for server in self._servers)
+        look_ups = [LookUp(number, ids)]
+        with tf.device(None):  # not the device that asks: it may be a GPU
+            (found,) = self._found(look_ups, call_number=call if is_offered else ALL_TABLES)
+        return found
 
     def graph_ends(self, graph: Any) -> None:
         """All is traced of a graph."""
@@ -157,14 +165,16 @@ class LookUps:
         for n in numbers:
             for part in parts[n]:
                 asked[part.server].append(part)
-        needs = [check := self._check(ids), *(self._after if is_ahead else ())]
+        needs = [check := check_ids(ids, self._tables), *(self._after if is_ahead else ())]
         replies = self._ask(
             self._bodies(asked, call_number=call_number, after=needs),
             call_number=call_number,
             is_ahead=is_ahead,
         )
         if is_ahead:
-            for operation in (check, *(reply.header.op for reply in replies.values())):
+            operations = [reply.header.op for reply in replies.values()]
+            self.asked_ahead += operations
+            for operation in (check, *operations):
                 private.run_independently(operation)
         brought = {
             id(part.shard): rows
@@ -191,21 +201,6 @@ class LookUps:
             with tf.control_dependencies(list(after)):
                 bodies[server] = Body(tf.zeros([0], tf.uint8), tf.identity(ids))
         return bodies
-
-    def _check(self, ids: Mapping[int, tf.Tensor]) -> tf.Operation:
-        """Refuse ids that are in no table: as numbers without a sign, negative ones are large."""
-        tables = [self._tables[number] for number in ids]
-        rows = tf.constant([table.shape[0] for table in tables], tf.uint64)
-        largest = tf.stack([tf.reduce_max(tf.bitcast(each, tf.uint64), 0) for each in ids.values()])
-        is_wrong = largest >= rows
-        first = tf.argmax(tf.cast(is_wrong, tf.int32))
-        texts = [f"ids for {table.path}, which has {table.shape[0]} rows" for table in tables]
-        received = tf.bitcast(tf.gather(largest, first), tf.int64)
-        return tf.raw_ops.Assert(
-            condition=tf.logical_not(tf.reduce_any(is_wrong)),
-            data=[tf.gather(tf.constant(texts), first), tf.constant("received"), received],
-            name="check_ids",
-        )
 
 
 def _moves(operation: Any) -> bool:

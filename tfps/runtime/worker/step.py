@@ -60,7 +60,15 @@ class Step:
         self.copies.assign(keras_variable, value)
 
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        return self.tables.look_up(keras_variable, ids, copies=self.copies)
+        return self.look_up_on(0, keras_variable, ids)
+
+    def look_up_on(self, device: int, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
+        if not self.takes_rows_of(keras_variable):
+            return None
+        return self.tables.look_up(keras_variable, ids, copy=self.value_on(device, keras_variable))
+
+    def takes_rows_of(self, keras_variable: Any) -> bool:
+        return self.tables.has(keras_variable)
 
     def graph_ends(self, graph: Any) -> None:
         self.look_ups.graph_ends(graph)
@@ -71,11 +79,11 @@ class Step:
     def apply(self, optimizer: Any, gradients: Any, variables: Any) -> None:
         variables = list(variables if variables is not None else optimizer._trainable_variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        dense = [self.tables.gradient(g, v) for g, v in pairs]
-        self.apply_parts(optimizer, [dense], [v for _, v in pairs])
+        part = [g if self.takes_rows_of(v) else tf.convert_to_tensor(g) for g, v in pairs]
+        self.apply_parts(optimizer, [part], [v for _, v in pairs])
 
     def apply_parts(
-        self, optimizer: Any, parts: Sequence[Sequence[tf.Tensor]], variables: Sequence[Any]
+        self, optimizer: Any, parts: Sequence[Sequence[Any]], variables: Sequence[Any]
     ) -> None:
         """Each of several devices has computed a part of the gradient."""
         call = OptimizerCall(optimizer, tuple(variables))
@@ -85,8 +93,9 @@ class Step:
                 "the step called its optimizers in another order, or on other variables, than when "
                 "it was traced first"
             )
-        gradients = gradients_together(parts, self.shares, variables=variables)
-        self.apply_together(optimizer, gradients, variables)
+        together = gradients_together(parts, self.shares, variables=variables)
+        pairs = zip(together, variables, strict=True)
+        self.apply_together(optimizer, [self.tables.gradient(g, v) for g, v in pairs], variables)
 
     def apply_together(
         self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]

@@ -214,16 +214,15 @@ def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
         assert int(model.optimizer.iterations.numpy()) == 24
 
 
-@pytest.mark.quick("synchronous", "remembers")
+@pytest.mark.quick("adaptive", "remembers")
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        (_with(LAZY["adam"], tfps.Synchronous()), "received rounds of tfps.Synchronous, under"),
+        (_with(LAZY["adam"], tfps.Synchronous(adaptive_batches=2)), r"received .*adaptive_batches"),
         (_with(LAZY["adam"], tfps.LocalSteps(2)), "received tfps.LocalSteps, under which"),
-        (_with(LAZY["adam"], tfps.Asynchronous(pipeline_steps=1)), "received pipeline_steps=1"),
         (_with(lambda: GapAware(LAZY["adam"]())), "received GapAware, which remembers"),
     ],
-    ids=["synchronous", "local", "pipelined", "remembers"],
+    ids=["adaptive", "local", "remembers"],
 )
 def test_where_rows_cannot_be_updated_it_is_refused(
     case: dict[str, Any], message: str, cluster: Callable[..., OneProcess]

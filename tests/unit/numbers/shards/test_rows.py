@@ -145,8 +145,8 @@ def test_a_table_that_is_read_as_a_whole_travels_as_a_whole(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "consistency",
-    [tfps.LocalSteps(2), tfps.Asynchronous(pipeline_steps=1), tfps.Synchronous(adaptive_batches=2)],
-    ids=["local", "pipelined", "adaptive"],
+    [tfps.LocalSteps(2), tfps.Synchronous(adaptive_batches=2)],
+    ids=["local", "adaptive"],
 )
 def test_modes_in_which_tables_travel_as_a_whole(
     consistency: Any, cluster: Callable[..., OneProcess]

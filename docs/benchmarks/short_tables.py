@@ -1,0 +1,318 @@
+"""The short tables of each page, by the name of its benchmark: which numbers stand where."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfps.bench import model_shapes
+from tfps.bench.batch_choice import period_title
+from tfps.bench.categories import IDS
+from tfps.bench.checkpoint import TITLES as CHECKPOINT_TITLES
+from tfps.bench.contestants import CONTESTANTS
+from tfps.bench.embedding_rows import ROWS as EMBEDDING_ROWS
+from tfps.bench.modes import ALL_MODES, COUNTED, TITLES
+from tfps.bench.placement import WAYS
+from tfps.bench.recovery import MOMENTS
+from tfps.bench.recovery import TITLES as RECOVERY_TITLES
+from tfps.bench.strategies import CANNOT, shape_title
+from tfps.bench.strategy_rows import ROWS as STRATEGY_ROWS
+from tfps.bench.table import number_text
+from tfps.bench.throughput_rows import ROWS
+from tfps.bench.throughput_shapes import shape_at
+from tfps.bench.transport import CARRIERS, WORK, size_text
+
+Entry = Mapping[str, Any]  # a case of a report
+SERVERS_SHOWN = 8  # of the placement's; more and less are in the data
+
+
+@dataclass(frozen=True)
+class ShortTable:
+    """Some cases and some of what was measured of them.
+
+    Args:
+        text: above the table.
+        row: the name of a case's row, None of a case that is left out; cases may share one.
+        cells: by the heading of the column.
+    """
+
+    text: str
+    row: Callable[[Entry], str | None]
+    cells: Callable[[Entry], Mapping[str, str]]
+
+    def lines(self, entries: Iterable[Entry]) -> Iterator[str]:
+        """The table in Markdown, with what was measured in the order of the report."""
+        rows: dict[str, dict[str, str]] = {}
+        for entry in entries:
+            name = self.row(entry)
+            if name is not None:
+                rows.setdefault(name, {}).update(self.cells(entry))
+        headings = list(dict.fromkeys(heading for cells in rows.values() for heading in cells))
+        if headings:
+            yield from ("", self.text, "")
+            body = [[name, *(cells.get(h, "") for h in headings)] for name, cells in rows.items()]
+            yield from markdown_table(["", *headings], body)
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table in Markdown."""
+    for cells in (headings, ["---"] * len(headings), *rows):
+        yield f"| {' | '.join(cells)} |"
+
+
+def median(entry: Entry, quantity: str) -> str:
+    """The middle of what was measured; nothing where an older run did not measure it."""
+    return number_text(entry[quantity]["median"]) if quantity in entry else ""
+
+
+def _shape(entry: Entry) -> str:
+    return shape_at({name: entry[name] for name in ("model", "workers", "ps")}).title
+
+
+def _throughput_row(entry: Entry) -> str | None:
+    shape = shape_at({name: entry[name] for name in ("model", "workers", "ps")})
+    is_longest = entry["steps_per_execution"] == max(shape.lengths or (50,))
+    return ROWS[entry["row"]].title if is_longest else None
+
+
+def _beginning_cells(entry: Entry) -> Mapping[str, str]:
+    if "memory_mib" not in entry:
+        return {}
+    memory = {role: number_text(mib["median"]) for role, mib in entry["memory_mib"].items()}
+    seconds = median(entry, "seconds_to_first_step")
+    return {_shape(entry): f"{seconds} s; {' / '.join(memory.values())} MiB"}
+
+
+def _work_row(entry: Entry) -> str | None:
+    size = entry["size_bytes"]
+    if entry["carrier"] != "unix" or size not in WORK or entry["row"] not in WORK[size]:
+        return None
+    return f"{size_text(size)}: {WORK[size][entry['row']]}"
+
+
+def _exchange_cells(entry: Entry) -> Mapping[str, str]:
+    quantities = {"ms": "ms_per_exchange", "CPU ms": "cpu_ms_per_exchange"}
+    quantities["of the server"] = "ps_cpu_ms_per_exchange"
+    return {heading: median(entry, quantity) for heading, quantity in quantities.items()}
+
+
+def _goal_text(entry: Entry) -> str:
+    times_s = list(entry["seconds_to_goal"].values())
+    missed = times_s.count(None)
+    return f"missed by {missed} of {len(times_s)}" if missed else _middle(times_s)
+
+
+def _middle(values: Iterable[float]) -> str:
+    return number_text(statistics.median(values))
+
+
+def _mode_cells(entry: Entry) -> Mapping[str, str]:
+    accuracy = f"{_middle(100 * value for value in entry['final_accuracy'].values())} %"
+    if entry["scenario"] == COUNTED:
+        return {"bytes per example": median(entry, "bytes_per_example"), "accuracy": accuracy}
+    title = TITLES[entry["scenario"]]
+    return {title: f"{median(entry, 'updates_per_s')} updates/s, {accuracy}"}
+
+
+def _strategy_cells(entry: Entry) -> Mapping[str, str]:
+    title = shape_title(entry["model"], entry["workers"])
+    if CANNOT in entry:
+        return {title: "; ".join(entry[CANNOT])}
+    accuracy = f"{_middle(100 * value for value in entry['accuracy'].values())} %"
+    return {title: f"{median(entry, 'examples_per_s')}; {accuracy}"}
+
+
+def _optimizer_row(entry: Entry) -> str:
+    names = dict.fromkeys((entry["base"], entry["optimizer"]))
+    return ", ".join(CONTESTANTS[name].title for name in names)
+
+
+def _gain_text(entry: Entry) -> str:
+    gain = entry["minus_plain"]
+    if gain is None:
+        return ""
+    return "{:+.2f} ({:+.2f} to {:+.2f})".format(*(100 * gain[k] for k in ("mean", "low", "high")))
+
+
+def _embedding_row(ids: str) -> Callable[[Entry], str | None]:
+    def row(entry: Entry) -> str | None:
+        if entry["ids"] != ids:
+            return None
+        return f"{EMBEDDING_ROWS[entry['row']].title}, {entry['steps_per_execution']} per execution"
+
+    return row
+
+
+def _embedding_shape(entry: Entry) -> str:
+    plurals = {name: "s" if entry[name] > 1 else "" for name in ("tables", "workers")}
+    return "{tables} table{0}, {workers} worker{1}".format(*plurals.values(), **entry)
+
+
+def _embedding_cells(entry: Entry) -> Mapping[str, str]:
+    rates = f"{median(entry, 'steps_per_s')}; {median(entry, 'cpu_ms_per_step')}"
+    return {_embedding_shape(entry): rates}
+
+
+def _embedding_bytes(entry: Entry) -> Mapping[str, str]:
+    over, imbalance = entry["bytes_over_rows"], entry["imbalance"]
+    return {f"{_embedding_shape(entry)}, {IDS[entry['ids']]}": f"{over:.2f}; {imbalance:.2f}"}
+
+
+PAGES: Mapping[str, Sequence[ShortTable]] = {
+    "batch": [
+        ShortTable(
+            "Seconds to the accuracy, and examples per second:",
+            lambda entry: f"batch {entry['batch_size']}",
+            lambda entry: {
+                period_title(entry["period_steps"]): (
+                    f"{_goal_text(entry)}; {median(entry, 'examples_per_s')}"
+                )
+            },
+        )
+    ],
+    "checkpoint": [
+        ShortTable(
+            "Medians; memory is by how much a process grew:",
+            lambda entry: f"{entry['what']}: {CHECKPOINT_TITLES[entry['way']]}, {entry['ps']} ps",
+            lambda entry: {
+                "seconds": median(entry, "seconds"),
+                "training rests, s": median(entry, "pause_s"),
+                "chief, MiB": median(entry, "chief_mib"),
+                "server, MiB": median(entry, "server_mib"),
+            },
+        )
+    ],
+    "consistency": [
+        ShortTable(
+            "Updates per second, and the test accuracy at the end:",
+            lambda entry: ALL_MODES[entry["mode"]].title,
+            _mode_cells,
+        )
+    ],
+    "embedding": [
+        *(
+            ShortTable(
+                f"Steps per second, and CPU ms per step, with {title}:",
+                _embedding_row(ids),
+                _embedding_cells,
+            )
+            for ids, title in IDS.items()
+        ),
+        ShortTable(
+            "Bytes of a step over those of its distinct rows both ways; those of the busiest "
+            "server over the mean:",
+            lambda entry: (
+                EMBEDDING_ROWS[entry["row"]].title
+                if entry["bytes_per_step"] and entry["steps_per_execution"] > 1
+                else None
+            ),
+            _embedding_bytes,
+        ),
+    ],
+    "placement": [
+        ShortTable(
+            f"Bytes of the fullest of {SERVERS_SHOWN} servers over the mean:",
+            lambda entry: (
+                model_shapes.MODELS[entry["model"]].title
+                if entry.get("servers") == SERVERS_SHOWN
+                else None
+            ),
+            lambda entry: {WAYS[entry["way"]].title: f"{entry['bytes_imbalance']:.2f}"},
+        )
+    ],
+    "recovery": [
+        ShortTable(
+            "Seconds from the kill:",
+            lambda entry: RECOVERY_TITLES[entry["what"]] if "restored_s" in entry else None,
+            lambda entry: {title: median(entry, name) for name, title in MOMENTS.items()},
+        ),
+        ShortTable(
+            "The same with two workers, of which one is killed:",
+            lambda entry: RECOVERY_TITLES[entry["what"]] if "pause_s" in entry else None,
+            lambda entry: {
+                "the other rests": median(entry, "pause_s"),
+                "trains again": median(entry, "trains_s"),
+            },
+        ),
+        ShortTable(
+            "CPU ms per step while nothing happens:",
+            lambda entry: RECOVERY_TITLES[entry["what"]] if "cpu_ms_per_step" in entry else None,
+            lambda entry: {"CPU ms per step": median(entry, "cpu_ms_per_step")},
+        ),
+    ],
+    "rows": [
+        ShortTable(
+            "Steps per second, and CPU ms per step:",
+            lambda entry: f"{entry['optimizer']}, {entry['mib']} MiB",
+            lambda entry: {
+                "rows of the batch" if entry["by_rows"] else "all rows": (
+                    f"{median(entry, 'steps_per_s')}; {median(entry, 'cpu_ms_per_step')}"
+                )
+            },
+        )
+    ],
+    "scaling": [
+        ShortTable(
+            "Medians; a push is one message to one server:",
+            lambda entry: f"{entry['workers']} worker{'s' if entry['workers'] > 1 else ''}",
+            lambda entry: {
+                "steps/s": median(entry, "steps_per_s"),
+                "share kept": f"{entry['share_kept']:.2f}",
+                "server CPU ms per push": median(entry, "server_cpu_ms_per_push"),
+            },
+        )
+    ],
+    "staleness": [
+        ShortTable(
+            "Test accuracy, and the difference from the plain optimizer in points:",
+            _optimizer_row,
+            lambda entry: {
+                "learning rate": f"{entry['learning_rate']:g}",
+                "accuracy, %": number_text(100 * entry["test_accuracy"]["median"]),
+                "minus plain": _gain_text(entry),
+            },
+        )
+    ],
+    "strategies": [
+        ShortTable(
+            "Examples per second, and the test accuracy after equal examples:",
+            lambda entry: STRATEGY_ROWS[entry["row"]].title,
+            _strategy_cells,
+        ),
+        ShortTable(
+            "What a strategy asks of who uses it:",
+            lambda entry: STRATEGY_ROWS[entry["row"]].title,
+            lambda entry: {
+                "lines changed": str(entry["lines_changed"]),
+                "of the cluster": entry["needs"],
+            },
+        ),
+    ],
+    "throughput": [
+        ShortTable(
+            "Steps per second, and CPU ms per step, at the longest execution:",
+            _throughput_row,
+            lambda entry: {
+                _shape(entry): f"{median(entry, 'steps_per_s')}; {median(entry, 'cpu_ms_per_step')}"
+            },
+        ),
+        ShortTable(
+            "Seconds from making the model to the end of the first execution; the most memory of "
+            "the chief, a worker and a server:",
+            lambda entry: _throughput_row(entry) if entry["row"].split("_")[-1] == "fit" else None,
+            _beginning_cells,
+        ),
+    ],
+    "transport": [
+        ShortTable(
+            "Milliseconds of one exchange:",
+            lambda entry: size_text(entry["size_bytes"]) if entry["row"] == "echo" else None,
+            lambda entry: {CARRIERS[entry["carrier"]].title: median(entry, "ms_per_exchange")},
+        ),
+        ShortTable(
+            "What a server does with a message, over a unix socket:", _work_row, _exchange_cells
+        ),
+    ],
+}

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from tfps.bench.socket_bytes import tcp_bytes_of
+
+SENT = 100_000
+
+pytestmark = pytest.mark.skipif(
+    tcp_bytes_of(os.getpid()) is None, reason="the system must count the bytes of connections"
+)
+
+
+@pytest.mark.parametrize(
+    ("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+)
+def test_both_ways_of_a_connection_count(family: socket.AddressFamily, host: str) -> None:
+    with socket.socket(family) as listener:
+        try:
+            listener.bind((host, 0))
+        except OSError:
+            pytest.skip(f"{host} is no address of this machine")
+        listener.listen()
+        with socket.create_connection(listener.getsockname()[:2]) as near:
+            far, _ = listener.accept()
+            before = tcp_bytes_of(os.getpid())
+            with far:
+                far.settimeout(30)
+                near.sendall(bytes(SENT))
+                left = SENT
+                while left:
+                    left -= len(far.recv(left))
+                near.settimeout(30)
+                far.sendall(b"done")
+                assert near.recv(4) == b"done"
+                after = tcp_bytes_of(os.getpid())
+    assert before is not None
+    assert after is not None
+    # Both ends are here; the last bytes may not be acknowledged yet.
+    assert 2 * SENT <= after - before <= 2 * (SENT + 4)

@@ -1,0 +1,47 @@
+"""`Asynchronous(pipeline_steps=1)`: rows lack one update, as all other parameters do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+import pytest
+
+import tfps
+from tests.unit.numbers.comparison import BATCH, EXAMPLES, LABELS, fit
+from tests.unit.numbers.delayed_tables import assert_rows_lack_one_update
+from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
+from tests.unit.numbers.tables import IDS, LAZY, Make, tables_model
+from tfps.optimizers import RowUpdates
+from tfps.runtime.program import tables
+from tfps.testing import OneProcess
+
+pytestmark = pytest.mark.timeout(240)
+
+MODE = tfps.Asynchronous(pipeline_steps=1)
+OPTIMIZERS: dict[str, Make] = {
+    "adam": lambda: keras.optimizers.Adam(0.01),
+    "rows": lambda: RowUpdates(keras.optimizers.Adagrad(0.1)),
+}
+
+
+@pytest.mark.quick("rows")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_gradient_lacks_one_update(
+    optimizer: str, cluster: Callable[..., OneProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "LEAST_TABLE_BYTES", 1)
+    running = cluster(workers=1, ps=2)
+    with strategy_with(running, PARTITIONERS["hash"], consistency=MODE) as strategy:
+        assert_rows_lack_one_update(strategy, OPTIMIZERS[optimizer])
+
+
+@pytest.mark.slow
+def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
+    running = cluster(workers=2, ps=2)
+    with strategy_with(running, PARTITIONERS["hash"], consistency=MODE) as strategy:
+        with strategy.scope():
+            model = tables_model(LAZY["adam"])
+        history = fit(model, IDS, LABELS, epochs=6)
+        assert history["loss"][-1] < history["loss"][0]
+        assert int(model.optimizer.iterations.numpy()) == 6 * EXAMPLES // BATCH

@@ -1,0 +1,249 @@
+"""What `pull_rows` and `push_rows` refuse, and that it is said what, why and what to do instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.unit.numbers.partitioned import strategy_with
+from tfps.errors import ConfigError, UnsupportedError
+from tfps.optimizers import GapAware
+from tfps.testing import OneProcess
+
+pytestmark = pytest.mark.timeout(180)
+
+ROWS, WIDTH = 11, 3
+TABLE = np.arange(ROWS * WIDTH, dtype="float32").reshape(ROWS, WIDTH)
+IDS, GRADIENTS = [2, 5], np.ones([2, WIDTH], "float32")
+
+
+@pytest.fixture(scope="module")
+def named(strategy: tfps.ParameterServerStrategy) -> dict[str, Any]:
+    """The tables that are asked for, with one optimizer that trains them."""
+    with strategy.scope():
+        variables = [
+            keras.Variable(TABLE, name="words"),
+            keras.Variable(np.zeros(ROWS, "float32"), name="bias"),
+            keras.Variable(np.zeros([], "float32"), name="scale"),
+        ]
+        optimizer = keras.optimizers.Adagrad(0.1)
+        optimizer.build(variables[:1])
+    return {**{variable.path: variable for variable in variables}, "by": optimizer}
+
+
+PULLS: dict[str, tuple[Any, Any, str]] = {
+    "outside": ("words", [2, 11, 3], "received 11 at position 1, expected ids from 0 to 10: words"),
+    "negative": ("words", [-1], "received -1 at position 0, expected ids from 0 to 10: words"),
+    "large": ("words", np.array([1 << 62]), "received 4611686018427387904 at position 0"),
+    "floats": ("words", [1.5], "ids: received float32, expected integers, such as int64; cast"),
+    "texts": ("words", ["a"], "ids: received string, expected integers"),
+    "matrix": ("words", [[1, 2]], r"ids: received the shape \(1, 2\), expected a vector.*reshape"),
+    "scalar": ("words", 1, r"ids: received the shape \(\), expected a vector"),
+    "ragged": (
+        "words",
+        tf.ragged.constant([[1], [2, 3]]),
+        "ids: received RaggedTensor, which makes no tensor.*expected a vector of integers",
+    ),
+    "unknown": ("word", [1], r"has no variable \['word'\]; did you mean 'words'\?"),
+    "far": ("zzzz", [1], r"has no variable \['zzzz'\]; it has \[.*'words'\]"),
+    "no name": (["words"], [1], r"name: received \['words'\], expected the name of one table"),
+    "vector": ("bias", [1], r"received 'bias', whose shape \(11,\) has no rows.*pull\(\)"),
+    "one number": ("scale", [0], r"received 'scale', whose shape \(\) has no rows"),
+}
+
+
+@pytest.mark.parametrize("case", PULLS)
+def test_wrong_pulls(
+    case: str, strategy: tfps.ParameterServerStrategy, named: dict[str, Any]
+) -> None:
+    name, ids, message = PULLS[case]
+    with pytest.raises(ConfigError, match=message):
+        strategy.pull_rows(name, ids)
+    with pytest.raises(ConfigError, match=message):
+        strategy.push_rows(name, ids, GRADIENTS, strategy.pull([])[1])
+
+
+PUSHES: dict[str, tuple[Any, Any, str]] = {
+    "fewer": (
+        GRADIENTS[:1],
+        None,
+        r"gradients: received the shape \(1, 3\), expected \(2, 3\): one row of words for each id",
+    ),
+    "narrower": (GRADIENTS[:, 1:], None, r"received the shape \(2, 2\), expected \(2, 3\)"),
+    "one number": (1.0, None, r"received the shape \(\), expected \(2, 3\)"),
+    "integers": (np.ones([2, 3], "int32"), None, "gradients: received int32, expected float32"),
+    "missing": (None, None, "gradients: received NoneType, which makes no tensor"),
+    "version of one": (GRADIENTS, [0], r"int64 of shape \(1,\), expected what a pull has answered"),
+    "no integers": (GRADIENTS, [0.5, 0.5], "version: received float32 .* expected what a pull"),
+    "negative": (GRADIENTS, [-1, 0], r"version: received \[-1, 0\], expected what .* from 0"),
+}
+
+
+@pytest.mark.parametrize("case", PUSHES)
+def test_wrong_pushes(
+    case: str, strategy: tfps.ParameterServerStrategy, named: dict[str, Any]
+) -> None:
+    gradients, version, message = PUSHES[case]
+    with pytest.raises(ConfigError, match=message):
+        strategy.push_rows("words", IDS, gradients, [0, 0] if version is None else version)
+    np.testing.assert_array_equal(named["words"].numpy(), TABLE)
+
+
+def _built(make: Callable[[], Any]) -> Callable[[dict[str, Any]], Any]:
+    def build(named: dict[str, Any]) -> Any:
+        optimizer = make()
+        optimizer.build([named["words"]])
+        return optimizer
+
+    return build
+
+
+OPTIMIZERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "a name": (lambda _: "adam", "received 'adam', expected a built optimizer of Keras, or None"),
+    "not built": (
+        lambda _: keras.optimizers.SGD(),
+        r"received SGD, which does not train words.*optimizer\.build\(variables\)",
+    ),
+    "of another": (
+        lambda named: named["by"],
+        "received Adagrad, which does not train other",
+    ),
+    "lamb": (_built(keras.optimizers.Lamb), "received Lamb, which may need all of a variable"),
+    "averages": (
+        _built(lambda: keras.optimizers.Adam(use_ema=True)),
+        r"received Adam\(use_ema=True\)",
+    ),
+    "remembers": (_built(lambda: GapAware(keras.optimizers.SGD())), "received GapAware, which"),
+}
+
+
+@pytest.mark.parametrize("case", OPTIMIZERS)
+def test_optimizers_that_cannot_update_rows(
+    case: str, strategy: tfps.ParameterServerStrategy, named: dict[str, Any]
+) -> None:
+    make, message = OPTIMIZERS[case]
+    with strategy.scope():
+        optimizer = make(named)
+        other = keras.Variable(TABLE, name="other")
+    name = other.path if case == "of another" else "words"
+    _, version = strategy.pull_rows(name, IDS)
+    with pytest.raises(ConfigError, match=message) as raised:
+        strategy.push_rows(name, IDS, GRADIENTS, version, optimizer=optimizer)
+    assert str(raised.value).startswith("strategy.push_rows()")
+
+
+def test_a_constraint_across_rows(strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        layer = keras.layers.Embedding(
+            ROWS, WIDTH, embeddings_constraint=keras.constraints.MaxNorm(1.0, axis=0)
+        )
+        layer.build()
+        optimizer = keras.optimizers.SGD()
+        optimizer.build(layer.trainable_variables)
+    path = layer.embeddings.path
+    _, version = strategy.pull_rows(path, IDS)
+    with pytest.raises(UnsupportedError, match=f"{path} is updated by rows, and its constraint"):
+        strategy.push_rows(path, IDS, GRADIENTS, version, optimizer=optimizer)
+
+
+def test_an_optimizer_for_a_raw_variable(cluster: Callable[..., OneProcess]) -> None:
+    with strategy_with(cluster(workers=1, ps=2), None) as strategy:
+        with strategy.scope():
+            table = tf.Variable(TABLE, name="raw")
+            optimizer = keras.optimizers.SGD()
+        assert table.shape == TABLE.shape
+        with pytest.raises(ConfigError, match=r"received one for raw, which is a tf\.Variable"):
+            strategy.push_rows("raw", IDS, GRADIENTS, [0, 0], optimizer=optimizer)
+
+
+@pytest.mark.parametrize("ahead", [[1, 1], [0, 1 << 40]])
+def test_a_version_that_no_server_has_reached(
+    ahead: list[int], strategy: tfps.ParameterServerStrategy
+) -> None:
+    with strategy.scope():
+        table = keras.Variable(TABLE, name="later")
+    _, version = strategy.pull_rows(table.path, IDS)
+    wrong, before = version + ahead, strategy.stats()
+    text = re.escape(" ".join(map(str, wrong)))
+    message = rf"version: received.*{text}.*expected what a pull has answered"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        strategy.push_rows(table.path, [], np.zeros([0, WIDTH]), wrong)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        strategy.push({}, wrong)
+    after = strategy.stats()
+    assert after.gradient_staleness_updates.keys() <= {*before.gradient_staleness_updates, 0, 1}
+    assert after.versions[1] == before.versions[1]
+
+
+WRONG_IN_FUNCTIONS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
+    "pulled outside": (
+        lambda strategy: strategy.pull_rows("words", tf.constant([2, 11])),
+        tf.errors.InvalidArgumentError,
+        "ids for words, which has 11 rows: expected 0 to 10.*received.*11",
+    ),
+    "pushed outside": (
+        lambda strategy: strategy.push_rows("words", tf.constant([-3, 1]), GRADIENTS, [0, 0]),
+        tf.errors.InvalidArgumentError,
+        "ids for words, which has 11 rows: expected 0 to 10.*received.*-3",
+    ),
+    "version": (
+        lambda strategy: strategy.push_rows("words", IDS, GRADIENTS, [1 << 40, 1 << 40]),
+        tf.errors.InvalidArgumentError,
+        "version: received.*1099511627776.*expected what a pull has answered",
+    ),
+    "dtype": (
+        lambda strategy: strategy.pull_rows("words", tf.constant([1.0])),
+        ConfigError,
+        "ids: received float32, expected integers",
+    ),
+    "unknown": (
+        lambda strategy: strategy.pull_rows("word", tf.constant([1])),
+        ConfigError,
+        r"did you mean 'words'\?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_IN_FUNCTIONS)
+def test_in_a_scheduled_function(
+    case: str, strategy: tfps.ParameterServerStrategy, named: dict[str, Any]
+) -> None:
+    wrong, kind, message = WRONG_IN_FUNCTIONS[case]
+    coordinator = strategy.coordinator
+
+    def run() -> None:
+        coordinator.schedule(tf.function(lambda: wrong(strategy)))
+        coordinator.join()
+
+    with pytest.raises(kind, match=message):
+        run()
+    np.testing.assert_array_equal(named["words"].numpy(), TABLE)
+
+
+@pytest.mark.parametrize("mode", [tfps.Synchronous(), tfps.BoundedStaleness(1)])
+def test_pushes_of_functions_that_others_wait_for(
+    mode: Any, cluster: Callable[..., OneProcess]
+) -> None:
+    with strategy_with(cluster(workers=1, ps=2), None, consistency=mode) as strategy:
+        with strategy.scope():
+            table = keras.Variable(TABLE, name="table")
+
+        @tf.function
+        def push() -> None:
+            rows, version = strategy.pull_rows("table", IDS)
+            strategy.push_rows("table", IDS, rows, version)
+
+        with pytest.raises(UnsupportedError, match=r"push_rows\(\) in a scheduled function is"):
+            strategy.coordinator.schedule(push)
+        rows, version = strategy.pull_rows("table", IDS)
+        strategy.push_rows("table", IDS, rows, version)
+        expected = TABLE.copy()
+        expected[IDS] = 0
+        np.testing.assert_array_equal(table.numpy(), expected)

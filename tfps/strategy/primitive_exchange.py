@@ -1,0 +1,78 @@
+"""One exchange of a pull or a push with all servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tfps.consistency.ledger import Status
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.message.payload import Body
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.worker.exchange import column_of, requests, timed_exchange
+from tfps.runtime.worker.exchange_times import ExchangeTimes
+from tfps.runtime.worker.worker_index import caller_of_call
+from tfps.transport.carrier import Message, ServerCall
+from tfps.transport.message import Kind, Reply
+
+
+class PrimitiveExchange:
+    """One exchange of a pull or a push with all servers.
+
+    Args:
+        runtime: the job.
+        on_worker: in a scheduled function, whose pushes tell how long exchanges took.
+    """
+
+    def __init__(self, runtime: Runtime, *, on_worker: bool) -> None:
+        self._carrier = runtime.data_plane.carrier
+        self._times = ExchangeTimes(runtime) if on_worker else None
+
+    def pull(self, calls: Mapping[int, ServerCall]) -> tuple[dict[int, Message], tf.Tensor]:
+        """The replies of all servers, and their versions."""
+        replies, duration = timed_exchange(self._carrier, calls)
+        noted = [] if self._times is None else [self._times.has_pulled(duration)]
+        with tf.control_dependencies(noted):  # a push that names the version tells of it
+            return replies, tf.stack(column_of(replies, Reply.VERSION))
+
+    def push(
+        self, servers: Sequence[FunctionHalf], bodies: Mapping[int, Body], version: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The new version, and the largest staleness that any server has found.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when it runs, a server has not reached the version.
+        """
+        with tf.control_dependencies([version]):
+            told = {} if self._times is None else self._times.fields()
+        calls = requests(
+            servers,
+            Kind.PUSH,
+            bodies,
+            versions=[version[p] for p in range(len(servers))],
+            fields={**caller_of_call(servers), **told},
+        )
+        replies, duration = timed_exchange(self._carrier, calls)
+        noted = [] if self._times is None else [self._times.has_pushed(duration)]
+        with tf.control_dependencies([*noted, _refuse_unreached(version, replies)]):
+            version = tf.stack(column_of(replies, Reply.VERSION))
+            return version, tf.reduce_max(column_of(replies, Reply.STALENESS))
+
+
+def _refuse_unreached(version: tf.Tensor, replies: Mapping[int, Message]) -> tf.Operation:
+    """Raise an error where a server has refused a push for its version."""
+    is_refused = tf.equal(tf.stack(column_of(replies, Reply.STATUS)), int(Status.AHEAD))
+    reached = tf.stack(column_of(replies, Reply.VERSION))
+    return tf.raw_ops.Assert(
+        condition=tf.logical_not(tf.reduce_any(is_refused)),
+        data=[
+            "version: received",
+            version,
+            "expected what a pull has answered; the servers have reached",
+            reached,
+            "and those that are behind have applied nothing. Pull, and push with that version.",
+        ],
+        summarize=len(replies),
+        name="check_version",
+    )

@@ -1,0 +1,24 @@
+"""Pushes of scheduled functions are refused where workers wait for each other."""
+
+from __future__ import annotations
+
+from tfps.bridge.step_scope import current_step, refuse_later
+from tfps.consistency.modes import lets_workers_wait
+from tfps.errors import UnsupportedError
+from tfps.runtime.coordinator.runtime import Runtime
+
+
+def refuse_where_others_wait(runtime: Runtime, primitive: str) -> None:
+    """Refuse a push of a scheduled function where workers wait for each other.
+
+    Raises:
+        UnsupportedError: when the function has been traced.
+    """
+    if current_step() is not None and lets_workers_wait(runtime.mode):
+        refuse_later(
+            UnsupportedError(
+                f"consistency={runtime.mode!r}: strategy.{primitive}() in a scheduled function "
+                "is applied at once, and would wait for no other worker. Call a Keras "
+                "optimizer in its place, or use tfps.Asynchronous()."
+            )
+        )

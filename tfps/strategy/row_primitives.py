@@ -1,0 +1,151 @@
+"""Pull and push of some rows of a table, by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.closure_error import lost_servers_as_unavailable
+from tfps.optimizers.row_updates import refuse_without_row_updates
+from tfps.optimizers.whole_model import for_whole_model
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.message.payload import Body, encode
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.runtime.worker.exchange import requests
+from tfps.runtime.worker.id_check import check_ids
+from tfps.runtime.worker.look_ups import LookUps
+from tfps.runtime.worker.row_gradients import RowValues, row_bodies
+from tfps.runtime.worker.worker_index import caller_of_call
+from tfps.strategy.descent import Descent
+from tfps.strategy.named_parameter import NamedParameters
+from tfps.strategy.primitive_exchange import PrimitiveExchange
+from tfps.strategy.primitive_programs import PrimitivePrograms
+from tfps.strategy.push_refusal import refuse_where_others_wait
+from tfps.strategy.row_arguments import (
+    checked_gradients,
+    checked_ids,
+    checked_version,
+    keras_variable_of,
+    table_of,
+)
+from tfps.transport.carrier import Message
+from tfps.transport.message import Kind
+
+IDS = tf.TensorSpec([None], tf.int64)
+TABLE = 0  # its number, since a program is about one
+
+
+class RowPrimitives:
+    """Pull and push of rows, on the coordinator and inside functions that workers run.
+
+    Args:
+        runtime: the job.
+        parameters: that can be named.
+        programs: of all primitives.
+    """
+
+    def __init__(
+        self, runtime: Runtime, parameters: NamedParameters, programs: PrimitivePrograms
+    ) -> None:
+        self._runtime, self._parameters, self._programs = runtime, parameters, programs
+
+    def pull(self, name: str, ids: Any) -> tuple[Any, Any]:
+        """What `strategy.pull_rows` does."""
+        source = "strategy.pull_rows()"
+        self._runtime.refuse_if_closed()
+        table = table_of(self._parameters, name, source=source)
+        ids = checked_ids(ids, table, source=source)
+        servers = self._programs.of_rows(name)
+        if not tf.executing_eagerly():
+            return self._pull(servers, ids, on_worker=True)
+        call = self._programs.eagerly(
+            ("pull rows", name),
+            lambda ids: self._pull(self._programs.of_rows(name), ids, on_worker=False),
+            signature=[IDS],
+        )
+        with lost_servers_as_unavailable():
+            rows, version = call(ids)
+        return rows.numpy(), version.numpy()
+
+    def push(
+        self, name: str, ids: Any, gradients: Any, version: Any, *, optimizer: Any = None
+    ) -> tuple[Any, Any]:
+        """What `strategy.push_rows` does."""
+        source = "strategy.push_rows()"
+        self._runtime.refuse_if_closed()
+        refuse_where_others_wait(self._runtime, "push_rows")
+        table = table_of(self._parameters, name, source=source)
+        ids = checked_ids(ids, table, source=source)
+        gradients = checked_gradients(gradients, table, ids, source=source)
+        version = checked_version(version, servers=len(self._runtime.servers), source=source)
+        if optimizer is not None:
+            variable = keras_variable_of(table, source=source)
+            refuse_without_row_updates(optimizer, variable, source=source)
+        # Variables move, if they do, before anything is traced.
+        servers = self._programs.of_rows(name, optimizer)
+        if not tf.executing_eagerly():
+            return self._push(servers, ids, gradients, version, on_worker=True)
+        call = self._programs.eagerly(
+            ("push rows", name, id(optimizer)),
+            lambda *arguments: self._push(
+                self._programs.of_rows(name, optimizer), *arguments, on_worker=False
+            ),
+            signature=[
+                IDS,
+                tf.TensorSpec([None, *table.shape[1:]], gradients.dtype),
+                tf.TensorSpec(version.shape, tf.int64),
+            ],
+        )
+        with lost_servers_as_unavailable():
+            new, staleness = call(ids, gradients, version)
+        return new.numpy(), int(staleness)
+
+    def _pull(
+        self, servers: Sequence[FunctionHalf], ids: tf.Tensor, *, on_worker: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        exchange, versions = PrimitiveExchange(self._runtime, on_worker=on_worker), []
+        caller = caller_of_call(servers)
+
+        def ask(bodies: Mapping[int, Body], *, call_number: int, **_: Any) -> dict[int, Message]:
+            """A server without rows of the table tells its version."""
+            others = [p for p in range(len(servers)) if p not in bodies]
+            empty = {p: Body(tf.zeros([0], tf.uint8)) for p in others}
+            calls = requests(
+                servers, Kind.LOOK_UP, bodies, call_number=call_number, fields=caller
+            ) | requests(servers, Kind.PULL, empty, fields=caller)
+            replies, version = exchange.pull(calls)
+            versions.append(version)
+            return {p: replies[p] for p in bodies}
+
+        rows = LookUps(servers, ask=ask).rows_here(TABLE, ids)
+        return rows, versions[0]
+
+    def _push(
+        self,
+        servers: Sequence[FunctionHalf],
+        ids: tf.Tensor,
+        gradients: tf.Tensor,
+        version: tf.Tensor,
+        *,
+        on_worker: bool,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        (call,) = servers[0].program.calls
+        with tf.control_dependencies([check_ids({TABLE: ids}, call.variables)]):
+            rows = RowValues.of(tf.IndexedSlices(gradients, tf.identity(ids)))
+        if not isinstance(call.optimizer, Descent):
+            values = for_whole_model(
+                call.optimizer,
+                [rows.values],
+                variables=call.variables,
+                value_of=lambda variable: variable._value,
+            )
+            rows = rows._replace(values=values[0])
+        bodies = row_bodies(
+            [(call.variables[TABLE], rows)],
+            optimizer=call.optimizer,
+            devices=[server.server.device for server in servers],
+        )
+        every = {p: encode(s.wires[0], {}, bodies.get(p)) for p, s in enumerate(servers)}
+        return PrimitiveExchange(self._runtime, on_worker=on_worker).push(servers, every, version)

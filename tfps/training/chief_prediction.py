@@ -1,0 +1,96 @@
+"""Predictions on the chief: the stock Keras loop, with weights of the servers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.keras_patches import asks_for_rows
+from tfps.bridge.replaced_values import values_replaced
+from tfps.bridge.row_blocks import is_large
+from tfps.bridge.server_variable import ServerVariable
+from tfps.bridge.shards import all_shards
+from tfps.runtime.program.program import is_metric
+
+
+class ChiefPrediction:
+    """What `predict` on the chief keeps with a model.
+
+    In an object of its own: TensorFlow puts every function that is an attribute of a model into a
+    SavedModel of it, and this one reads variables that are none of the model's.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tf.Variable] = {}  # by Keras variable
+        self._predict_function: Any = None
+        self._handles: list[Any] = []  # of tables, as the function has captured them
+
+    @classmethod
+    def of(cls, model: Any) -> ChiefPrediction:
+        """The model's own."""
+        kept: ChiefPrediction = model.__dict__.setdefault("_tfps_on_chief", cls())
+        return kept
+
+    @contextlib.contextmanager
+    def going_on(self, model: Any) -> Iterator[None]:
+        """While it is open, Keras predicts here.
+
+        Weights have come once, and the rows of large tables come with each batch.
+        """
+        strategy = model._distribute_strategy
+        strategy.runtime.refuse_if_closed()
+        strategy._drain_run()
+        tables = _large_tables(model)
+        natives = [shard._value for shard in all_shards(tables)]
+        handles = [(each if each.slab is None else each.slab)._handle for each in natives]
+        is_traced = len(handles) == len(self._handles) and all(map(_is, handles, self._handles))
+        if not is_traced:  # a table was moved, or its server was started anew
+            self._predict_function, self._handles = None, handles
+        travelling = {id(table) for table in tables}
+        replacements = [
+            (variable, self._copy_of(variable, strategy.runtime.topology.chief))
+            for variable in model.variables
+            if isinstance(variable._value, ServerVariable) and id(variable) not in travelling
+        ]
+        known = {id(variable) for variable in model.variables}
+        predict_function = model.predict_function
+        attributes = model.__dict__
+        attributes["_distribute_strategy"] = None
+        attributes["predict_function"] = self._predict_function
+        try:
+            with values_replaced(replacements), private.default_replica_context():
+                yield
+        finally:
+            self._predict_function = attributes["predict_function"]
+            attributes["predict_function"] = predict_function
+            attributes["_distribute_strategy"] = strategy
+            for variable in model.variables:
+                if id(variable) not in known and not is_metric(variable):
+                    # The trace of predict knows this one.
+                    self._copies[id(variable)] = variable._value
+                    with strategy.scope():
+                        variable._initialize(variable.numpy())
+
+    def _copy_of(self, variable: Any, chief: str) -> tf.Variable:
+        """A variable of this process with the value that the servers have now."""
+        value, copies = variable._value.numpy(), self._copies  # in parts, where it is large
+        with private.placed_on(chief), private.default_replica_context():
+            if id(variable) in copies:
+                copies[id(variable)].assign(value)
+            else:
+                copies[id(variable)] = tf.Variable(value, trainable=variable.trainable)
+        return copies[id(variable)]
+
+
+def _large_tables(model: Any) -> list[Any]:
+    """Tables of which nobody but servers is to hold more than rows."""
+    layers = [layer for layer in model._flatten_layers() if asks_for_rows(layer) and layer.built]
+    return [layer._embeddings for layer in layers if is_large(layer._embeddings)]
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
