@@ -43,7 +43,7 @@ def command_of(script: Path) -> list[str]:
     return [sys.executable, *(["-m", "tfps"] if program == "tfps" else []), *arguments]
 
 
-@pytest.mark.quick("tfps_parameter_servers")
+@pytest.mark.quick("one_process")
 @pytest.mark.parametrize("start", STARTS)
 def test_a_script_trains_the_job_and_reports(start: str, tmp_path: Path) -> None:
     script, report = script_of(start), tmp_path / "report.json"
