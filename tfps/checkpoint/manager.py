@@ -198,7 +198,8 @@ class CheckpointManager:
         try:
             all_cells = take_drained(snapshot, strategy)
         except BaseException:
-            snapshot.free()  # on the servers that have taken it
+            # On the servers that have taken it. Nobody waits for a lost one: Ctrl-C ends the wait.
+            snapshot.free(waits=False)
             raise
         self.last_pause_s = time.monotonic() - began_s
         if strategy is not None:

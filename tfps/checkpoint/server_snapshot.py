@@ -77,9 +77,16 @@ class ServerSnapshot:
             written[name] = tuple(block for _, block in file)
         return written
 
-    def free(self) -> None:
-        """Let the server forget what was noted."""
-        self._free()
+    def free(self, *, waits: bool = True) -> None:
+        """Let the server forget what was noted.
+
+        Args:
+            waits: for a server that is lost and may return; else it gets one attempt.
+
+        Raises:
+            tf.errors.UnavailableError: it does not answer.
+        """
+        self._free() if waits else self._free(patience_s=0.0)
         self._server.contents.discard(self._snapshots)
 
     def close(self) -> None:

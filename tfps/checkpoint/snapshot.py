@@ -66,10 +66,10 @@ class Snapshot:
             written[f"chief-{position:05d}"] = tuple(block for _, block in file)
         return written
 
-    def free(self) -> None:
-        """Let the servers that answer forget it."""
+    def free(self, *, waits: bool = True) -> None:
+        """Let the servers that answer forget it; without waiting, a lost one does not come back."""
         self._values = {}
-        in_parallel([partial(_free, part) for part in self._parts])
+        in_parallel([partial(_free, part, waits=waits) for part in self._parts])
 
     def close(self) -> None:
         """Close the lines to the servers."""
@@ -97,8 +97,8 @@ def take_drained(snapshot: Snapshot, strategy: Any) -> list[np.ndarray[Any, Any]
             return all_cells
 
 
-def _free(part: ServerSnapshot) -> None:
+def _free(part: ServerSnapshot, *, waits: bool) -> None:
     try:
-        part.free()
+        part.free(waits=waits)
     except tf.errors.UnavailableError as error:
         logger.info("a snapshot on a parameter server went with it: %s", error)
