@@ -219,6 +219,25 @@ def test_scheduled_functions(calls: int, hashed: tfps.ParameterServerStrategy) -
     assert_same(model.get_weights(), local.get_weights(), tolerance=1e-5)
 
 
+def test_gradients_come_for_the_rows_that_were_looked_up(
+    hashed: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So nobody finds out twice which rows those are."""
+    made_unique: list[tf.Tensor] = []
+    unique = tf.unique
+
+    def watched(ids: tf.Tensor, *args: Any, **options: Any) -> Any:
+        made_unique.append(ids)
+        return unique(ids, *args, **options)
+
+    monkeypatch.setattr(tf, "unique", watched)
+    with hashed.scope():
+        model = _several_tables()
+    fit(model, FEATURES[: 2 * BATCH], LABELS[: 2 * BATCH], epochs=1)
+    assert made_unique
+    assert len(made_unique) == len({id(each) for each in made_unique})
+
+
 @pytest.mark.slow
 def test_an_id_that_is_in_no_table_is_named(cluster: Callable[..., OneProcess]) -> None:
     """Keras counts from the end what is below 0; the error says what was left then."""
