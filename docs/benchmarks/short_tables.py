@@ -17,6 +17,8 @@ from tfps.bench.modes import ALL_MODES, COUNTED, TITLES
 from tfps.bench.placement import WAYS
 from tfps.bench.recovery import MOMENTS
 from tfps.bench.recovery import TITLES as RECOVERY_TITLES
+from tfps.bench.strategies import CANNOT, shape_title
+from tfps.bench.strategy_rows import ROWS as STRATEGY_ROWS
 from tfps.bench.table import number_text
 from tfps.bench.throughput_rows import ROWS
 from tfps.bench.throughput_shapes import shape_at
@@ -112,6 +114,14 @@ def _mode_cells(entry: Entry) -> Mapping[str, str]:
         return {"bytes per example": median(entry, "bytes_per_example"), "accuracy": accuracy}
     title = TITLES[entry["scenario"]]
     return {title: f"{median(entry, 'updates_per_s')} updates/s, {accuracy}"}
+
+
+def _strategy_cells(entry: Entry) -> Mapping[str, str]:
+    title = shape_title(entry["model"], entry["workers"])
+    if CANNOT in entry:
+        return {title: "; ".join(entry[CANNOT])}
+    accuracy = f"{_middle(100 * value for value in entry['accuracy'].values())} %"
+    return {title: f"{median(entry, 'examples_per_s')}; {accuracy}"}
 
 
 def _optimizer_row(entry: Entry) -> str:
@@ -264,6 +274,21 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
                 "minus plain": _gain_text(entry),
             },
         )
+    ],
+    "strategies": [
+        ShortTable(
+            "Examples per second, and the test accuracy after equal examples:",
+            lambda entry: STRATEGY_ROWS[entry["row"]].title,
+            _strategy_cells,
+        ),
+        ShortTable(
+            "What a strategy asks of who uses it:",
+            lambda entry: STRATEGY_ROWS[entry["row"]].title,
+            lambda entry: {
+                "lines changed": str(entry["lines_changed"]),
+                "of the cluster": entry["needs"],
+            },
+        ),
     ],
     "throughput": [
         ShortTable(

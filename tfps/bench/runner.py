@@ -25,7 +25,7 @@ from tfps.bench.table import bar_lines, note
 from tfps.bench.usage import EpochClock
 from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
-from tfps.launch.environment import task_environment
+from tfps.launch.environment import common_environment, task_environment
 from tfps.launch.process import describe_status, start_program
 
 TURN_TIMEOUT_S = 600.0  # a turn takes half a minute; one that hangs must not keep the others
@@ -183,7 +183,7 @@ class Bench:
 
     def turn(
         self,
-        cluster: LocalCluster,
+        cluster: LocalCluster | None,
         *,
         name: str,
         case: Mapping[str, Any],
@@ -194,19 +194,23 @@ class Bench:
         """Measure a case in a fresh chief process on a cluster, and return what it answers.
 
         The name is that of the process in messages, and of its log; the case the arguments of
-        `Benchmark.measure`. What trains in the chief alone needs no cluster.
+        `Benchmark.measure`. What trains in the chief alone needs no cluster; without one, `measure`
+        may start its own.
 
         Raises:
             TaskFailed: the process failed; the message has its last lines.
         """
         kind = type(self.benchmark)
-        groups = {
-            role: [cluster.pid(role, index) for _, index, _ in cluster.spec.tasks(role)]
-            for role in ("worker", "ps")
-        }
-        variables = task_environment(cluster.spec, "chief", 0, extra=environment or {})
-        if not needs_cluster:
-            del variables["TF_CONFIG"]
+        groups: dict[str, list[int]] = {}
+        variables = common_environment(extra=environment or {})
+        if cluster is not None:
+            groups = {
+                role: [cluster.pid(role, index) for _, index, _ in cluster.spec.tasks(role)]
+                for role in ("worker", "ps")
+            }
+            variables = task_environment(cluster.spec, "chief", 0, extra=environment or {})
+        if cluster is None or not needs_cluster:
+            variables.pop("TF_CONFIG", None)
         with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
             order_path, result_path = Path(folder) / "order.json", Path(folder) / "result.json"
             order_path.write_text(json.dumps(self.benchmark.order(groups, case)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.initializers.random_initializers import compute_fans
 
@@ -82,6 +83,12 @@ class BlockDraw:
     def begin(self, rows: int) -> tf.Tensor:
         """What a shard is made with, where it lies; `fill` brings the rest."""
         shape = (rows, *self.shape[1:])
+        if (
+            type(self.initializer) is keras.initializers.Constant
+            and np.ndim(self.initializer.value) == 0
+        ):
+            # In one piece: Keras multiplies ones, which takes the memory of the shard twice.
+            return tf.fill(shape, tf.cast(self.initializer.value, self.dtype))
         if self._is_same_everywhere:
             value: tf.Tensor = self.initializer(shape, dtype=self.dtype)
             return value

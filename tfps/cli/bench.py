@@ -21,6 +21,7 @@ from tfps.bench.rows import Rows
 from tfps.bench.runner import Benchmark, run
 from tfps.bench.scaling import Scaling
 from tfps.bench.staleness import Staleness
+from tfps.bench.strategies import Strategies
 from tfps.bench.throughput import Throughput
 from tfps.bench.transport import Transport
 from tfps.errors import ConfigError, TfpsError
@@ -36,6 +37,7 @@ BENCHMARKS: tuple[type[Benchmark], ...] = (
     SavingBenchmark,
     Scaling,
     Staleness,
+    Strategies,
     Throughput,
     Transport,
 )

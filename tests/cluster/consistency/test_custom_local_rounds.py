@@ -79,6 +79,7 @@ def test_workers_average_what_they_have(
     assert counts == [2 * ROUNDS, 2 * ROUNDS]
 
 
+@pytest.mark.slow
 def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
     """Also where each was traced for its own number of steps."""
 

@@ -21,7 +21,7 @@ def _adam() -> Any:
     return keras.optimizers.Adam(0.01)
 
 
-@pytest.mark.quick("hash")
+@pytest.mark.slow  # the numbers are compared in one process
 @pytest.mark.parametrize("name", ["hash", "fixed"])
 def test_synchronous_workers_give_the_numbers_of_one_process(
     name: str, cluster: Callable[..., LocalCluster]

@@ -22,6 +22,7 @@ PRINTS = {
     "custom_loop": r"epoch 3: loss [\d.]+",
     "embedding_rows": r"RowUpdates +\d+ steps/s, loss [\d.]+\n.* [1-9]\d* KiB moved for each step",
     "fit": r"471 updates applied by the parameter server",
+    "larger_than_one_server": r"2\.6 GB on 3 servers; loss .*\n.*on the chief: \(4, 1\)",
     "partitioners_and_placement": r"imbalance .*: 1\.0\d\n.*the table.*: \(20000, 32\)",
     "sidecar_evaluator": r"epoch-3\.weights\.h5, iteration 471: accuracy 0\.[789]",
     "staleness_aware": r"(?:.* staleness [\d.]+, accuracy 0\.[5-9]\d*\n){5}",

@@ -94,6 +94,18 @@ def faults(case: Mapping[str, Any]) -> Any:
     return moments if case["what"] == "server" else {**moments, "first_step_s": 20.0}
 
 
+def script(case: Mapping[str, Any]) -> Any:
+    return {
+        "accuracy": 0.8,
+        "examples": 1280,
+        "epochs_s": [9.0, 2.0],
+        "seconds": 20.0,
+        "largest_task_mib": 700.0,
+        "all_tasks_mib": 2000.0,
+        "cpu_s": 30.0,
+    }
+
+
 def tables(case: Mapping[str, Any]) -> Any:
     return [
         {
@@ -117,6 +129,7 @@ ANSWERS: dict[str, Answer] = {
     "rows": epoch,
     "scaling": epoch,
     "staleness": trainings,
+    "strategies": script,
     "throughput": lengths,
     "transport": exchanges,
 }

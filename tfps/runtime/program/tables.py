@@ -33,8 +33,8 @@ WHOLE_REGIMES = {
 }
 
 READ_WHOLE = (
-    "a step that reads all of it (a regularizer, tied weights), or looks rows up in a branch, a "
-    "loop, or another function than the one that calls the optimizer"
+    "the step reads all of it (a regularizer, tied weights), or looks rows up in a branch, a loop, "
+    "or another function than the one that calls the optimizer"
 )
 LOOK_ROWS_UP = (
     "Look its rows up in the step itself and use it nowhere else: leave the regularizer out, for "
@@ -42,8 +42,8 @@ LOOK_ROWS_UP = (
 )
 MODES_BY_ROWS = (
     "Choose a mode in which rows travel, such as tfps.Asynchronous(), tfps.BoundedStaleness(s) or, "
-    "in model.fit, tfps.Synchronous(), with an optimizer that remembers nothing of workers; or make "
-    "the table smaller."
+    "in model.fit, tfps.Synchronous(), with an optimizer that remembers nothing of workers; or "
+    "make the table smaller."
 )
 
 
@@ -52,8 +52,8 @@ def let_rows_travel(program: Program) -> Program:
 
     That is for steps with one exchange after another: where a worker keeps tables between
     exchanges, tables travel as a whole. So they do for optimizers that remember what each worker
-    was handed, and where the step reads all of one. Above 64 MiB that is refused: no worker is to
-    hold such a table.
+    was handed. Above 64 MiB that is refused: no worker is to hold such a table. One of which the
+    step reads all travels too, and is named above that size.
 
     A table of which only rows are updated travels so whatever its size: its numbers would depend on
     its size else.
@@ -98,25 +98,32 @@ def let_rows_travel(program: Program) -> Program:
 def refuse_whole_tables(program: Program, reason: str | None) -> None:
     """Look for tables that are too large to travel as a whole.
 
+    What a step itself reads all of is asked for by the user's own code, so it travels, and is named
+    once.
+
     Args:
         program: a step; its ``looked_up`` and ``read_whole`` are tables.
         reason: what lets all of them travel so; None: only those that it also reads as a whole do.
 
     Raises:
-        UnsupportedError: one of more than 64 MiB would.
+        UnsupportedError: one of more than 64 MiB would, for that reason.
     """
-    whole = [(table, READ_WHOLE, LOOK_ROWS_UP) for table in program.read_whole]
-    if reason is not None:
-        by_mode = [*program.looked_up, *program.read_whole]
-        whole = [(table, f"{reason}, under which tables do", MODES_BY_ROWS) for table in by_mode]
-    for table, cause, remedy in whole:
+    tables = program.read_whole if reason is None else [*program.looked_up, *program.read_whole]
+    for table in tables:
         size_bytes = size_bytes_of(table._value)
-        if size_bytes > WHOLE_BYTES:
+        if size_bytes <= WHOLE_BYTES:
+            continue
+        size = f"{size_bytes / 2**20:.1f} MiB"
+        if reason is not None:
             raise UnsupportedError(
-                f"{table.path} would travel to the workers as a whole: received a table of "
-                f"{size_bytes / 2**20:.1f} MiB and {cause}; expected at most "
-                f"{WHOLE_BYTES >> 20} MiB, since no worker is to hold a larger one. {remedy}"
+                f"{table.path} would travel to the workers as a whole: received a table of {size} "
+                f"and {reason}, under which tables do; expected at most {WHOLE_BYTES >> 20} MiB, "
+                f"since no worker is to hold a larger one. {MODES_BY_ROWS}"
             )
+        if not table.__dict__.get("_tfps_said_whole"):
+            table.__dict__["_tfps_said_whole"] = True
+            message = "%s, a table of %s, travels to the workers as a whole in each step: %s. %s"
+            logger.warning(message, table.path, size, READ_WHOLE, LOOK_ROWS_UP)
 
 
 def _why_whole(program: Program) -> str | None:

@@ -1,0 +1,39 @@
+"""`tfps.ParameterServerStrategy` in one of its modes.
+
+tfps run --workers 2 --ps 1 examples/strategies/tfps_parameter_servers.py --mode synchronous
+"""
+
+import keras
+from reference_job import BATCH_SIZE, Job
+
+import tfps
+
+MODES = {
+    "asynchronous": tfps.Asynchronous(),
+    "synchronous": tfps.Synchronous(),
+    "backup_worker": tfps.Synchronous(backup_workers=1),
+    "bounded": tfps.BoundedStaleness(bound_steps=4),
+    "local_steps": tfps.LocalSteps(period_steps=16),
+}
+
+
+def main():
+    job = Job.from_arguments(modes=list(MODES))
+    data = job.data
+    strategy = tfps.ParameterServerStrategy(consistency=MODES[job.mode])
+    with strategy.scope():
+        model = job.build(keras)
+        model.compile(job.optimizer(keras), job.loss(keras), metrics=["accuracy"])
+    model.fit(
+        data.x_train,
+        data.y_train,
+        batch_size=BATCH_SIZE,
+        epochs=job.epochs,
+        verbose=0,
+        callbacks=[job.clock.callback(keras)],
+    )
+    job.report(keras, model.get_weights())
+
+
+if __name__ == "__main__":
+    main()
