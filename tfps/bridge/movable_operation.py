@@ -9,14 +9,18 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 
-# Reads of vocabularies; the name of a variable; what raises an error, or does nothing.
-_MOVABLE = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "VarHandleOp", "Assert"})
+# Reads of vocabularies; the next batch, which follows the one before; the name of a variable; what
+# raises an error, or does nothing.
+_MOVABLE = frozenset(
+    {"LookupTableFindV2", "LookupTableSizeV2", "IteratorGetNext", "VarHandleOp", "Assert"}
+)
 
 
 def is_movable(operation: Any) -> bool:
     """Whether an operation reads and writes nothing that a step changes.
 
-    Checks do so, and look-ups in vocabularies: writes to these keep their order with the reads.
+    Checks do so, look-ups in vocabularies, and batches of an iterator: what else touches one of
+    these keeps its order with them.
     """
     if operation.type in _MOVABLE or not operation.op_def.is_stateful:
         return True

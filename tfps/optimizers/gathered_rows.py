@@ -1,8 +1,9 @@
-"""Some rows of a variable and of its slots, as an update target of their own."""
+"""Some rows of variables and of their slots, as an update target of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,24 +21,30 @@ def densified(gradient: Any) -> Any:
 
 
 class GatheredRows:
-    """Rows of a target on a server, brought together in variables of the function being traced.
+    """Rows of targets on a server, brought together in variables of the function being traced.
 
-    An optimizer that updates those does what it does to the whole variable, restricted to the rows.
-    Nothing else of the variable or its slots is read or written.
+    An optimizer that updates those does what it does to the whole variables, restricted to the
+    rows: those of several lie end to end, so that it computes once for all of them. Nothing else of
+    the variables or their slots is read or written.
 
     Args:
-        whole: the update target; no slab.
-        places: int64, of the rows in it, each once.
+        targets: with rows alike; no slabs.
+        gradients: of each, `tf.IndexedSlices` of which each row comes once.
     """
 
-    def __init__(self, whole: UpdateTarget, places: tf.Tensor) -> None:
+    def __init__(
+        self, targets: Sequence[UpdateTarget], gradients: Sequence[tf.IndexedSlices]
+    ) -> None:
         self._write_backs: list[Callable[[], None]] = []
-        self._places = places
-        self.target = whole._replace(
-            variable=self._gathered(whole.variable),
+        self._places = [gradient.indices for gradient in gradients]
+        self.gradient = end_to_end([gradient.values for gradient in gradients])
+        first = targets[0]
+        self.names = [target.name for target in targets]
+        self.target = first._replace(
+            variable=self._gathered([target.variable for target in targets]),
             slots={
-                name: None if slot is None else self._gathered(slot)
-                for name, slot in whole.slots.items()
+                name: None if slot is None else self._gathered([t.slots[name] for t in targets])
+                for name, slot in first.slots.items()
             },
         )
 
@@ -46,17 +53,69 @@ class GatheredRows:
         for write in self._write_backs:
             write()
 
-    def _gathered(self, variable: Any) -> Any:
-        """A copy of a Keras variable whose value are the rows."""
-        native = variable._value
-        rows = private.anonymous_variable(shape=[None, *native.shape[1:]], dtype=native.dtype)
+    def _gathered(self, variables: Sequence[Any]) -> Any:
+        """A copy of the first Keras variable whose value are the rows of all."""
+        natives = [variable._value for variable in variables]
+        shape, dtype = natives[0].shape, natives[0].dtype
+        rows = private.anonymous_variable(shape=[None, *shape[1:]], dtype=dtype)
         keep_with_server_function(rows)  # which refers to it weakly
-        rows.assign(_read(native, self._places), read_value=False)
-        self._write_backs.append(lambda: _write(native, self._places, rows.read_value()))
-        copy = object.__new__(type(variable))
-        copy.__dict__.update(variable.__dict__)
+        own = list(zip(natives, self._places, strict=True))
+        rows.assign(end_to_end([_read(*each) for each in own]), read_value=False)
+
+        def write_back() -> None:
+            for (native, places), part in zip(own, self._parts(rows.read_value()), strict=True):
+                _write(native, places, part)
+
+        self._write_backs.append(write_back)
+        copy = object.__new__(type(variables[0]))
+        copy.__dict__.update(variables[0].__dict__)
         copy._value, copy._shape = rows, tuple(rows.shape)
         return copy
+
+    def _parts(self, rows: tf.Tensor) -> list[tf.Tensor]:
+        """Of each variable."""
+        if len(self._places) == 1:
+            return [rows]
+        sizes = tf.stack([tf.size(places, tf.int64) for places in self._places])
+        parts: list[tf.Tensor] = tf.split(rows, sizes, num=len(self._places))
+        return parts
+
+
+def gathered(
+    targets: Sequence[UpdateTarget], gradients: Mapping[str, Any], *, together: bool
+) -> list[GatheredRows]:
+    """Bring the rows together of those targets of which only rows of a gradient came.
+
+    Args:
+        targets: of one server.
+        gradients: by their names.
+        together: targets with rows alike may be updated as one.
+    """
+    kinds: defaultdict[Hashable, list[UpdateTarget]] = defaultdict(list)
+    for target in targets:
+        if isinstance(gradients[target.name], tf.IndexedSlices):
+            kinds[_kind_of(target) if together else target.name].append(target)
+    return [GatheredRows(each, [gradients[t.name] for t in each]) for each in kinds.values()]
+
+
+def _kind_of(target: UpdateTarget) -> Hashable:
+    """What targets have in common of which an optimizer may update rows as those of one.
+
+    That holds for elementwise optimizers; what has a constraint stays by itself.
+    """
+    variable = target.variable
+    is_alone = variable.constraint is not None or variable.overwrite_with_gradient
+    slots = [(name, _row_of(slot)) for name, slot in target.slots.items()]
+    return target.name if is_alone else (_row_of(variable), target.decays, tuple(slots))
+
+
+def end_to_end(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Rows of several variables as those of one."""
+    return parts[0] if len(parts) == 1 else tf.concat(list(parts), 0)
+
+
+def _row_of(variable: Any) -> Hashable:
+    return None if variable is None else (tuple(variable.shape[1:]), variable._value.dtype.name)
 
 
 def _read(native: Any, places: tf.Tensor) -> tf.Tensor:

@@ -22,8 +22,8 @@ from tfps.errors import ConfigError
 from tfps.optimizers.by_shard import refuse_inexact_on_servers, refuse_inexact_on_shards
 from tfps.optimizers.corrected import Corrected, Memories
 from tfps.optimizers.discount import Discount
-from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled
-from tfps.optimizers.gathered_rows import GatheredRows, densified
+from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled, may_share_slabs
+from tfps.optimizers.gathered_rows import densified, gathered
 from tfps.optimizers.in_place import InPlace
 from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.row_updates import RowUpdates
@@ -247,17 +247,14 @@ class ServerUpdate:
         if isinstance(optimizer, LossScaleOptimizer):
             for wrapper in members(optimizer.inner_optimizer)[:-1]:
                 context = context.within(wrapper)
-        rows = _gathered(present, gradients) if context.by_rows else {}
-        values = [
-            gradients[target.name].values
-            if target.name in rows
-            else densified(gradients[target.name])
-            for target in present
-        ]
-        targets, present = (
-            [rows[target.name].target if target.name in rows else target for target in each]
-            for each in (targets, present)
-        )
+        together = may_share_slabs(self.optimizer, leaf)
+        rows = gathered(present, gradients, together=together) if context.by_rows else []
+        whole = [target for target in present if not any(target.name in r.names for r in rows)]
+        values = [densified(gradients[target.name]) for target in whole]
+        values += [each.gradient for each in rows]
+        others = [target for target in targets if target.name not in gradients]
+        present = [*whole, *(each.target for each in rows)]
+        targets = [*others, *present]
         variables = [target.variable for target in present]
         restricted = context.with_rate(self._restricted(leaf, targets))
         apply = restricted.apply
@@ -276,8 +273,8 @@ class ServerUpdate:
             copy._common_apply(values, variables)
         else:
             applied.apply(values, variables)
-        for table in rows.values():
-            table.write_back()
+        for each in rows:
+            each.write_back()
 
     def _restricted(self, leaf: Any, targets: Sequence[UpdateTarget]) -> Any:
         """A shallow copy that knows one server's update targets only and shares their slots."""
@@ -366,17 +363,6 @@ def _is_worth_compiling(targets: Sequence[UpdateTarget]) -> bool:
 
 def _items_of(targets: Sequence[UpdateTarget]) -> int:
     return sum(int(target.variable.shape.num_elements()) for target in targets)
-
-
-def _gathered(
-    targets: Sequence[UpdateTarget], gradients: Mapping[str, Any]
-) -> dict[str, GatheredRows]:
-    """By the name of the update target, the rows of those of which only rows of a gradient came."""
-    return {
-        target.name: GatheredRows(target, gradients[target.name].indices)
-        for target in targets
-        if isinstance(gradients[target.name], tf.IndexedSlices)
-    }
 
 
 def _apply_compiled(optimizer: Any, gradients: Sequence[tf.Tensor], variables: list[Any]) -> None:

@@ -42,6 +42,7 @@ class Descent:
 
 def _subtract_rows(shard: Any, gradient: tf.IndexedSlices) -> None:
     """Subtract rows, each of which comes once."""
-    rows = GatheredRows(UpdateTarget(shard, {}, decays=False, is_slab=False), gradient.indices)
-    rows.target.variable._value.assign_sub(gradient.values, read_value=False)
+    target = UpdateTarget(shard, {}, decays=False, is_slab=False)
+    rows = GatheredRows([target], [gradient])
+    rows.target.variable._value.assign_sub(rows.gradient, read_value=False)
     rows.write_back()

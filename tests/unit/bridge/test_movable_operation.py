@@ -35,6 +35,19 @@ def test_what_reads_or_writes_a_variable_stays() -> None:
     assert not any(is_movable(e) for e in _of_type(graph, "ReadVariableOp", "AssignAddVariableOp"))
 
 
+def test_batches_move_and_keep_their_order() -> None:
+    iterator = iter(tf.data.Dataset.range(4))
+    graph = _traced(lambda batches: next(batches) - next(batches), iterator._type_spec)
+    first, second = _of_type(graph, "IteratorGetNext")
+    assert is_movable(first)
+    assert is_movable(second)
+    assert first in list(runs_after(second))
+    for each in (first, second):
+        let_move(each)
+    function = tf.function(lambda batches: next(batches) - next(batches), autograph=False)
+    assert int(function(iterator)) == -1
+
+
 def test_a_function_is_what_it_does() -> None:
     variable = tf.Variable(1)
     calls = ("StatefulPartitionedCall", "PartitionedCall")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge.shards import row_bytes_of
+from tfps.optimizers.gathered_rows import end_to_end
 from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.wire import CallWire, gradient_name
 from tfps.transport.packing import unpack
@@ -67,5 +69,17 @@ def received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
 
 def rows_of(shards: Sequence[Any], ids: tf.Tensor) -> tf.Tensor:
     """The rows that a look-up names, of all shards one after the other, as bytes."""
-    places = zip(shards, decode_places(shards, ids), strict=True)
-    return tf.concat([as_bytes(shard._value.sparse_read(each)) for shard, each in places], 0)
+    natives = [shard._value for shard in shards]
+    rows = [
+        native.sparse_read(places)
+        for native, places in zip(natives, decode_places(shards, ids), strict=True)
+    ]
+    # Those of neighbours with rows alike become bytes together.
+    parts = [
+        as_bytes(end_to_end([each for _, each in run]))
+        for _, run in itertools.groupby(
+            zip(natives, rows, strict=True),
+            key=lambda pair: (tuple(pair[0].shape[1:]), pair[0].dtype.name),
+        )
+    ]
+    return end_to_end(parts)

@@ -31,6 +31,15 @@ class LookUp(NamedTuple):
     ids: tf.Tensor  # an int64 vector
 
 
+class DistinctRows(NamedTuple):
+    """Rows of a table that were asked for, each once."""
+
+    asked: tf.Tensor  # the ids as they were given
+    ids: tf.Tensor  # each once
+    positions: tf.Tensor  # of the given ones among these
+    parts: Sequence[ShardRows]  # by shard
+
+
 class Pending(NamedTuple):
     """One that is asked for later, together with others."""
 
@@ -78,6 +87,7 @@ class LookUps:
         self._graph = graph
         self._levels = Levels[Any](inputs=runs_after, is_movable=_moves)
         self._pending: list[Pending] = []
+        self._distinct: dict[int, DistinctRows] = {}  # by the number of the table
         self._after = after
         self._keeps_order = False
 
@@ -111,6 +121,11 @@ class LookUps:
         with tf.device(None):  # not the device that asks: it may be a GPU
             (found,) = self._found(look_ups, call_number=call if is_offered else ALL_TABLES)
         return found
+
+    def distinct(self, number: int, ids: tf.Tensor) -> DistinctRows | None:
+        """What a table was asked for, if that was last done by these very ids, else None."""
+        known = self._distinct.get(number)
+        return known if known is not None and known.asked is ids else None
 
     def graph_ends(self, graph: Any) -> None:
         """All is traced of a graph."""
@@ -157,10 +172,9 @@ class LookUps:
             by_table[look_up.number].append(place)
         numbers = sorted(by_table)
         ids = {n: _end_to_end([look_ups[place].ids for place in by_table[n]]) for n in numbers}
-        distinct = {n: tf.unique(ids[n]) for n in numbers}
-        parts = {
-            n: rows_by_shard(self._tables[n], distinct[n].y, devices=self._devices) for n in numbers
-        }
+        distinct = {n: self._each_once(n, ids[n]) for n in numbers}
+        self._distinct.update(distinct)
+        parts = {n: distinct[n].parts for n in numbers}
         asked: defaultdict[int, list[ShardRows]] = defaultdict(list)
         for n in numbers:
             for part in parts[n]:
@@ -183,11 +197,16 @@ class LookUps:
         }
         found: dict[int, tf.Tensor] = {}
         for n in numbers:
-            rows = tf.gather(_stitched(parts[n], brought), distinct[n].idx)
+            rows = tf.gather(_stitched(parts[n], brought), distinct[n].positions)
             sizes = [tf.size(look_ups[place].ids) for place in by_table[n]]
             each = [rows] if len(sizes) == 1 else tf.split(rows, sizes)
             found.update(zip(by_table[n], each, strict=True))
         return [found[place] for place in range(len(look_ups))]
+
+    def _each_once(self, number: int, asked: tf.Tensor) -> DistinctRows:
+        ids, positions = tf.unique(asked)
+        parts = rows_by_shard(self._tables[number], ids, devices=self._devices)
+        return DistinctRows(asked, ids, positions, parts)
 
     def _bodies(
         self, asked: Mapping[int, Sequence[ShardRows]], *, call_number: int, after: Sequence[Any]

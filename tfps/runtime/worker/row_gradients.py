@@ -12,6 +12,7 @@ from tfps.optimizers.wrapped import bare
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
 from tfps.runtime.server.server_tables import as_bytes
+from tfps.runtime.worker.look_ups import DistinctRows
 from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
 
 
@@ -20,16 +21,26 @@ class RowValues(NamedTuple):
 
     ids: tf.Tensor  # int64, of the table
     values: tf.Tensor
+    parts: Sequence[ShardRows] | None = None  # by shard, where that is known already
 
     @classmethod
-    def of(cls, gradient: Any) -> RowValues:
-        """Those of a table's gradient, summed up where an id comes more than once."""
+    def of(cls, gradient: Any, distinct: DistinctRows | None = None) -> RowValues:
+        """Those of a table's gradient, summed up where an id comes more than once.
+
+        Args:
+            gradient: of the table.
+            distinct: of its ids, where they are those of a look-up.
+        """
         if not isinstance(gradient, tf.IndexedSlices):
             dense = tf.convert_to_tensor(gradient)
             return cls(tf.range(tf.shape(dense, tf.int64)[0]), dense)
-        ids, positions = tf.unique(tf.cast(gradient.indices, tf.int64), out_idx=tf.int64)
-        count = tf.size(ids, tf.int64)
-        return cls(ids, tf.math.unsorted_segment_sum(gradient.values, positions, count))
+        if distinct is None:
+            ids, positions = tf.unique(tf.cast(gradient.indices, tf.int64))
+            parts = None
+        else:
+            _, ids, positions, parts = distinct
+        values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(ids))
+        return cls(ids, values, parts)
 
 
 def row_bodies(
@@ -46,7 +57,7 @@ def row_bodies(
     values: dict[int, list[tf.Tensor]] = {}
     skips_together = isinstance(bare(optimizer), LossScaleOptimizer)
     for table, rows in gradients:
-        for part in rows_by_shard(table, rows.ids, devices=devices):
+        for part in rows.parts or rows_by_shard(table, rows.ids, devices=devices):
             places = part.places
             gathered = tf.cast(tf.gather(rows.values, part.positions), part.native.dtype)
             if skips_together:

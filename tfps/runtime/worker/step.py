@@ -94,6 +94,7 @@ class Step:
                 "it was traced first"
             )
         together = gradients_together(parts, self.shares, variables=variables)
+        self.look_ups.ask_together()  # gradients of rows come for the ids of look-ups
         pairs = zip(together, variables, strict=True)
         self.apply_together(optimizer, [self.tables.gradient(g, v) for g, v in pairs], variables)
 
@@ -101,7 +102,6 @@ class Step:
         self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
     ) -> None:
         """What an optimizer call does with the gradients of a step, those of all devices."""
-        self.look_ups.ask_together()
         call_number, self._call_number = self._call_number, self._call_number + 1
         values = for_whole_model(optimizer, gradients, variables=variables, value_of=self.value_of)
         for value, variable in zip(values, variables, strict=True):

@@ -54,7 +54,10 @@ class TableRows:
         """A gradient as it goes on in the step: dense, or of a table the rows that came."""
         if not self.has(variable):
             return gradient
-        self._gradients[id(variable)] = rows = RowValues.of(gradient)
+        distinct = None
+        if isinstance(gradient, tf.IndexedSlices):  # of the ids that were looked up, mostly
+            distinct = self._look_ups.distinct(self._numbers[id(variable)], gradient.indices)
+        self._gradients[id(variable)] = rows = RowValues.of(gradient, distinct)
         return rows.values
 
     def take_back(self, variable: Any, values: tf.Tensor) -> None:

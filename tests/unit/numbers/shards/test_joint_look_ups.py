@@ -219,6 +219,49 @@ def test_scheduled_functions(calls: int, hashed: tfps.ParameterServerStrategy) -
     assert_same(model.get_weights(), local.get_weights(), tolerance=1e-5)
 
 
+def test_a_function_that_takes_its_batches_from_an_iterator(
+    hashed: tfps.ParameterServerStrategy,
+) -> None:
+    with hashed.scope():
+        model = _several_tables()
+        model.optimizer.build(model.trainable_variables)
+    take = step_of(model, 1)
+    step = tf.function(lambda batches: take(*next(batches)))
+    coordinator = tfps.ClusterCoordinator(hashed)
+
+    def dataset() -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensors((FEATURES[:BATCH], LABELS[:BATCH])).repeat()
+
+    batches = iter(coordinator.create_per_worker_dataset(dataset))
+    losses: list[float] = []
+
+    def run() -> None:
+        for _ in range(2):
+            losses.append(float(coordinator.schedule(step, args=(batches,)).fetch()))
+
+    assert exchanges_of(hashed, run) == [2 * (PULL + LOOK_UP + PUSH)] * SERVERS
+    assert losses[1] < losses[0]
+
+
+def test_gradients_come_for_the_rows_that_were_looked_up(
+    hashed: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So nobody finds out twice which rows those are."""
+    made_unique: list[tf.Tensor] = []
+    unique = tf.unique
+
+    def watched(ids: tf.Tensor, *args: Any, **options: Any) -> Any:
+        made_unique.append(ids)
+        return unique(ids, *args, **options)
+
+    monkeypatch.setattr(tf, "unique", watched)
+    with hashed.scope():
+        model = _several_tables()
+    fit(model, FEATURES[: 2 * BATCH], LABELS[: 2 * BATCH], epochs=1)
+    assert made_unique
+    assert len(made_unique) == len({id(each) for each in made_unique})
+
+
 @pytest.mark.slow
 def test_an_id_that_is_in_no_table_is_named(cluster: Callable[..., OneProcess]) -> None:
     """Keras counts from the end what is below 0; the error says what was left then."""

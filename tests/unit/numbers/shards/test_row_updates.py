@@ -22,6 +22,7 @@ from tests.unit.numbers.comparison import (
     cross_entropy,
     fit,
 )
+from tests.unit.numbers.many_tables import FEATURES, many_tables
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import (
     EXACT,
@@ -34,6 +35,7 @@ from tests.unit.numbers.tables import (
     leave_other_rows,
     tables_model,
 )
+from tfps.bridge.traced_graph import operations_below
 from tfps.errors import UnsupportedError
 from tfps.optimizers import GapAware, RowUpdates
 from tfps.runtime.program import tables
@@ -64,6 +66,23 @@ def test_only_rows_that_came_are_updated(
     partitioner = PARTITIONERS.get(name)  # type: ignore[arg-type]
     with strategy_with(cluster(workers=1, ps=2), partitioner) as strategy:
         assert_only_rows_that_came_are_updated(strategy, LAZY[optimizer])
+
+
+def test_tables_with_rows_alike_are_updated_together(cluster: Callable[..., OneProcess]) -> None:
+    """The numbers are those of one process, and a server computes once for each width."""
+
+    def model() -> keras.Model:
+        return many_tables(lambda: RowUpdates(keras.optimizers.Adagrad(0.1)), tables=5)
+
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+        Comparison(strategy).run(model, lambda m: fit(m, FEATURES, LABELS))
+        roots = [
+            [operation.type for operation in operations_below(function.graph)].count("Sqrt")
+            for function in strategy.runtime.push_functions
+        ]
+        widths, slabs = 2, 1
+        assert roots
+        assert set(roots) <= {widths, widths + slabs}
 
 
 def test_a_small_table_travels_by_rows_too(strategy: tfps.ParameterServerStrategy) -> None:
