@@ -7,6 +7,7 @@ what it needs of tfps is imported when a test asks for it, TensorFlow when a fix
 from __future__ import annotations
 
 import contextlib
+import gc
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -121,11 +122,29 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Called by pytest: add the ends of the tasks' logs to the report of a failed test."""
-    report = yield
+    with _collector_off():
+        report = yield
     if report.failed:
         folders = [path for node in item.listchain() for path in node.stash.get(_log_folders, ())]
         report.sections += [section for folder in folders for section in _sections(folder)]
     return report
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """Let pytest parse the source that it shows of a failure.
+
+    Python 3.11 raises "AST constructor recursion depth mismatch" where a finalizer that the
+    collector runs meanwhile, as of a TensorFlow handle, lets another thread parse; pytest would
+    end with that.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _starts(
