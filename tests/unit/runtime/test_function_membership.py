@@ -15,7 +15,6 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.modes import BoundedStaleness
 from tfps.consistency.synchronous import Synchronous
 from tfps.runtime.coordinator import function_membership as module
-from tfps.runtime.coordinator.control_plane import waits_for_lost_servers
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 
 WORKERS = 3
@@ -172,20 +171,3 @@ def test_a_lost_server_cannot_be_told(
     monkeypatch.setattr(runtime, "evict", lost)
     membership.on_leave(0)
     assert not membership.is_member(0)
-
-
-def test_nobody_waits_for_a_lost_server_with_what_ends_of_functions_need(
-    runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever brings it back waits for these functions."""
-    waits = list[bool]()
-    monkeypatch.setattr(runtime, "evict", lambda *_: waits.append(waits_for_lost_servers()))
-    membership = _membership(runtime)
-    for worker, leave in enumerate((membership.on_leave, membership.on_error)):
-        membership.on_start(worker, _closure())
-        membership.on_end(worker)
-        leave(worker)
-    membership.on_start(2, _closure())
-    membership.evict_all()
-    assert waits == [False] * 3
-    assert waits_for_lost_servers()

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_membership import ClosureMembership
-from tfps.runtime.coordinator.control_plane import let_lost_servers_go
 
 if TYPE_CHECKING:
     from tfps.runtime.coordinator.runtime import Runtime
@@ -137,9 +136,7 @@ class FunctionMembership(ClosureMembership):
     def _evict(self, worker: int) -> None:
         incarnation = self._members.pop(worker, None)
         # A lost server cannot be told; it ends whatever waits for it. So does a closed strategy.
-        # Nobody waits for its return under the lock, which functions that it waits for need at
-        # their end: whoever brings it back lets all workers out.
-        with contextlib.suppress(tf.errors.OpError, RuntimeError), let_lost_servers_go():
+        with contextlib.suppress(tf.errors.OpError, RuntimeError):
             if incarnation is not None:
                 running(self._of).evict(worker, incarnation)
 
