@@ -41,7 +41,7 @@ def on_each_worker(script: Path, workers: int) -> Sequence[str]:
 
 
 @dataclass(frozen=True)
-class Row:
+class StrategyRow:
     """A strategy."""
 
     title: str
@@ -73,31 +73,35 @@ class Row:
 
 ALL_AT_ONCE = "all tasks up, equally fast"
 OWN_SCRIPT, TFPS_SCRIPT = "tensorflow_parameter_servers.py", "tfps_parameter_servers.py"
-ROWS: Mapping[str, Row] = {
-    "one_process": Row("one process", BEFORE, alone, only_workers=1),
-    "mirrored": Row("mirrored", "mirrored.py", alone, needs="one machine"),
-    "multi_worker": Row(
+ROWS: Mapping[str, StrategyRow] = {
+    "one_process": StrategyRow("one process", BEFORE, alone, only_workers=1),
+    "mirrored": StrategyRow("mirrored", "mirrored.py", alone, needs="one machine"),
+    "multi_worker": StrategyRow(
         "multi-worker mirrored", "multi_worker_mirrored.py", on_each_worker, needs=ALL_AT_ONCE
     ),
-    "tensorflow": Row("TensorFlow's servers", OWN_SCRIPT, needs="ps up"),
-    "asynchronous": Row("tfps asynchronous", TFPS_SCRIPT, mode="asynchronous", needs="ps up"),
-    "synchronous": Row("tfps synchronous", TFPS_SCRIPT, mode="synchronous", needs="equally fast"),
-    "backup_worker": Row(
+    "tensorflow": StrategyRow("TensorFlow's servers", OWN_SCRIPT, needs="ps up"),
+    "asynchronous": StrategyRow(
+        "tfps asynchronous", TFPS_SCRIPT, mode="asynchronous", needs="ps up"
+    ),
+    "synchronous": StrategyRow(
+        "tfps synchronous", TFPS_SCRIPT, mode="synchronous", needs="equally fast"
+    ),
+    "backup_worker": StrategyRow(
         "tfps, a backup worker",
         TFPS_SCRIPT,
         mode="backup_worker",
         needs="a spare worker",
         fewest_workers=2,
     ),
-    "bounded": Row("tfps bounded", TFPS_SCRIPT, mode="bounded", needs="ps up"),
-    "local_steps": Row("tfps local steps", TFPS_SCRIPT, mode="local_steps", needs="ps up"),
-    "layers": Row(
+    "bounded": StrategyRow("tfps bounded", TFPS_SCRIPT, mode="bounded", needs="ps up"),
+    "local_steps": StrategyRow("tfps local steps", TFPS_SCRIPT, mode="local_steps", needs="ps up"),
+    "layers": StrategyRow(
         "layers on tasks",
         "model_parallel_layers.py",
         needs=ALL_AT_ONCE,
         cannot={"mixed": "its tables and layers do not lie in a row"},
     ),
-    "tables": Row(
+    "tables": StrategyRow(
         "tables on workers",
         "model_parallel_tables.py",
         needs=ALL_AT_ONCE,

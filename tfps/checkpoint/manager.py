@@ -198,8 +198,7 @@ class CheckpointManager:
         try:
             all_cells = take_drained(snapshot, strategy)
         except BaseException:
-            # On the servers that have taken it. Nobody waits for a lost one: Ctrl-C ends the wait.
-            snapshot.free(waits=False)
+            snapshot.free(waits=False)  # on those that answer: Ctrl-C ends the wait for others
             raise
         self.last_pause_s = time.monotonic() - began_s
         if strategy is not None:
