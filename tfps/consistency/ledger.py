@@ -17,7 +17,7 @@ once. They go by the first of them, and stay together until they are closed.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ TERM_INCARNATIONS = 1 << 32
 MAX_CALLS = 16
 NEVER = 1 << 50  # larger than any round; stands for those who take no part in rounds
 NOTHING = -1  # wanted by those that do not wait
+CODED_GROUPS = 16  # whose bytes are counted apart
 STALENESS_BINS = 64  # the last bin collects everything above; optimizers get the exact number
 
 
@@ -68,13 +69,14 @@ class LedgerLayout:
     DUPLICATES = 8  # pushes of a ticket that was applied already
     DROPPED = 9  # gradients refused: late, or of an evicted worker
     ACTIVE_WORKERS = 10
-    BYTES_RECEIVED = 11  # payloads of pushes
+    BYTES_RECEIVED = 11  # payloads of requests
     BYTES_SENT = 12  # payloads of replies
     LARGEST_GAP = 13  # by which a worker was ahead of the slowest when it started a step
     POSITION = 14  # of the server in its rounds; see `rounds`
     FENCE = 15  # the newest snapshot or restore; what is left of an older one does nothing
     TERM = 16  # of the chief that the server obeys; larger with each one that takes the job over
-    GLOBALS = 17
+    MESSAGES = 17  # requests answered, of every kind
+    GLOBALS = 18
 
     def active(self, worker: Any) -> Any:
         return self.GLOBALS + worker
@@ -167,9 +169,14 @@ class LedgerLayout:
         """``kind``: 0 push, 1 pull, 2 wait for data, 3 update."""
         return self.histograms + STALENESS_BINS + kind * DURATION_BINS + bin_index
 
+    def coded(self, group_number: Any, *, is_plain: Any) -> Any:
+        """Bytes of what a codec has coded: as they were sent, or (1) as they were before."""
+        begin = self.histograms + STALENESS_BINS + 4 * DURATION_BINS
+        return begin + 2 * group_number + is_plain
+
     @property
     def size(self) -> int:
-        return self.histograms + STALENESS_BINS + 4 * DURATION_BINS
+        return int(self.coded(CODED_GROUPS, is_plain=0))
 
     def blank(self) -> list[int]:
         """The ledger of a new server."""
@@ -209,10 +216,23 @@ class Ledger:
     def count(self, cell: Any, amount: Any = 1) -> None:
         self.count_if(True, cell, amount)
 
-    def count_traffic(self, *, received_bytes: int, sent_bytes: int) -> None:
-        """Add a request's and its reply's payload."""
+    def count_traffic(
+        self, *, received_bytes: Any, sent_bytes: Any, coded: Sequence[tuple[int, int, int]] = ()
+    ) -> None:
+        """Add a request and its reply.
+
+        Args:
+            received_bytes: the request's payload.
+            sent_bytes: the reply's payload.
+            coded: of what codecs have coded in both, the number of a group, the bytes as they were
+                sent, and as they were before.
+        """
+        self.count(self.layout.MESSAGES)
         self.count(self.layout.BYTES_RECEIVED, received_bytes)
         self.count(self.layout.BYTES_SENT, sent_bytes)
+        for group_number, sent, plain in coded:
+            self.count(self.layout.coded(group_number, is_plain=0), sent)
+            self.count(self.layout.coded(group_number, is_plain=1), plain)
 
     def is_alive(self, worker: Any, incarnation: Any) -> Any:
         """Whether the sender is the worker that the server knows under this worker."""

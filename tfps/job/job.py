@@ -97,6 +97,7 @@ def run_job(
         update_seconds=_plain(stats.update_seconds),
         gradient_staleness_updates=stats.gradient_staleness_updates,
         gradients_dropped=stats.gradients_dropped,
+        traffic=stats.traffic,
         incarnations=stats.incarnations,
         history=training.epochs,
         data_source=inputs.source,

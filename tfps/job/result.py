@@ -47,6 +47,7 @@ class Result:
         update_seconds: quantiles of the optimizer's time on a server.
         gradient_staleness_updates: staleness -> number of gradients that were applied.
         gradients_dropped: those that were refused.
+        traffic: `strategy.stats().traffic` after training: bytes by server and direction.
         incarnations: how many lives each worker has had; 1 of one that was never lost.
         history: what each epoch measured.
         data_source: where the data came from, in words.
@@ -69,6 +70,7 @@ class Result:
     update_seconds: Any
     gradient_staleness_updates: Any
     gradients_dropped: int | None
+    traffic: Sequence[Any]
     incarnations: Sequence[int]
     history: Sequence[Epoch]
     data_source: str

@@ -51,9 +51,11 @@ from tfps.strategy.pull_and_push import PullAndPush
 from tfps.strategy.recovering import Recovering
 from tfps.strategy.stats import Stats, take_stats
 from tfps.strategy.task_states import task_states
+from tfps.strategy.traffic import describe, take_traffic
 from tfps.strategy.weak_method import weak_method
 from tfps.training.progress import ClusterProgbar
 from tfps.training.step_rate import StepRate
+from tfps.training.traffic_rate import TrafficRate
 from tfps.training.trainer import Trainer
 from tfps.training.work import WORK
 
@@ -159,6 +161,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._active_run: Any = None
         self._last_run: Any = None
         self._latest_rates: dict[str, StepRate] = {}  # of "train" and of "test"
+        self._latest_traffic: TrafficRate | None = None  # of the newest run that trains
         self._active_follower: Any = None
         self._input_source: Any = None  # of the newest `fit` or `evaluate`
         self._predictor: Any = None  # while `predict` runs on the workers
@@ -344,17 +347,18 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         return private.closure_queue(self._cluster_coordinator).lives(workers=self._num_workers)
 
     def _describe_pace(self) -> str:
-        """For the progress bar: workers alive and mean staleness of all updates so far."""
+        """For the progress bar: workers alive, mean staleness of all updates, and traffic."""
         text = f"{sum(self.alive_workers())}/{self._num_workers} workers"
         run = self._active_run or self._last_run
         if run is None:
             return text
         begin = self.runtime.ticket_server.layout.staleness(0)
         counts = run.cells[begin : begin + STALENESS_BINS]
-        if not counts.sum():
-            return text
-        mean = float((counts * range(STALENESS_BINS)).sum() / counts.sum())
-        return f"{text} - staleness {mean:.1f}"
+        if counts.sum():
+            mean = float((counts * range(STALENESS_BINS)).sum() / counts.sum())
+            text = f"{text} - staleness {mean:.1f}"
+        moved = describe(take_traffic(self.runtime, run.traffic))
+        return f"{text} - {moved}" if moved else text
 
     def alive_workers(self) -> list[bool]:
         """For each worker whether it takes part, as far as the coordinator knows."""

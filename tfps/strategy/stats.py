@@ -9,6 +9,7 @@ import numpy as np
 
 from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
+from tfps.strategy.traffic import Traffic, take_traffic
 
 PUSH, PULL, WAIT, UPDATE = range(4)
 
@@ -37,8 +38,8 @@ class JobStats:
         worker_evaluation_steps: completed evaluation steps of each worker.
         versions: of each server.
         exchanges: joins, pulls, pushes and look-ups of rows answered, per server.
-        bytes_pulled: parameter bytes sent to workers.
-        bytes_pushed: gradient and state bytes received.
+        bytes_pulled: bytes of parameters sent to workers.
+        bytes_pushed: bytes of gradients, state and reports of steps received.
         pull_seconds: round trips to all servers that fetch parameters for training and bring
             nothing: one when a scheduled function begins, and one when a worker joins an epoch of
             `fit`. Of `fit`'s steps there is none, since the reply to a push brings the parameters.
@@ -82,6 +83,7 @@ class Stats(JobStats):
         incarnations: how many lives each worker has had: 1, and one more each time that it worked
             again after it was lost.
         fallback_steps: steps that took TensorFlow's own path.
+        traffic: what has travelled, by server and direction, and what it was before coding.
         updates_lost: updates that rows of servers lack which were lost and came back with a
             checkpoint (`tfps.Recovery`).
     """
@@ -91,15 +93,17 @@ class Stats(JobStats):
     tasks: dict[str, str]
     incarnations: tuple[int, ...]
     fallback_steps: int
+    traffic: tuple[Traffic, ...]
     updates_lost: int
 
 
 def take_stats(strategy: Any) -> Stats:
     """Ask every server once."""
     runtime = strategy.runtime
+    cells = runtime.cells()
     counted = job_stats(
         runtime.ticket_server.layout,
-        runtime.cells(),
+        cells,
         workers=runtime.workers,
         has_bound=strategy.consistency.bound_steps is not None,
     )
@@ -110,6 +114,7 @@ def take_stats(strategy: Any) -> Stats:
         tasks=strategy.tasks,
         incarnations=strategy._worker_lives(),
         fallback_steps=runtime.fallback_steps,
+        traffic=take_traffic(runtime, strategy._latest_traffic, cells=cells),
         updates_lost=0 if strategy._recovering is None else strategy._recovering.updates_lost,
     )
 

@@ -84,6 +84,8 @@ class Follower:
             run.run_to(asked if stops and upto is None else upto)
             strategy._active_run, strategy._active_follower = run, self
             strategy._latest_rates[self._kind] = run.rate
+            if run.trains:
+                strategy._latest_traffic = run.traffic
             if isinstance(request.source, ResidentArrays):
                 request.source.orders.draw_ahead()  # while the workers compute
             reached = run.wait_for(upto or asked, meanwhile=self._show)

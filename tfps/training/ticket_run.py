@@ -26,6 +26,7 @@ from tfps.training.invitations import Invitations
 from tfps.training.one_batch import OneBatch
 from tfps.training.run_progress import RunProgress
 from tfps.training.step_rate import StepRate
+from tfps.training.traffic_rate import TrafficRate
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class TicketRun(RunProgress):
         )
         self.sampled_s = time.monotonic()
         self.rate = StepRate(self.sampled_s)
+        self.traffic = TrafficRate(runtime)
         self.resumed: Callable[[], None] = lambda: None  # called before it goes on after another
         self._meanwhile: Callable[[int], None] = lambda _: None
         self.samples = 0
@@ -232,6 +234,7 @@ class TicketRun(RunProgress):
         workers = range(self._runtime.workers)
         by_worker = [int(self.cells[layout.steps(worker)]) for worker in workers]
         self.rate.count(self.completed, now_s=self.sampled_s, by_worker=by_worker)
+        self.traffic.sample(self.completed, now_s=self.sampled_s)
 
     def hold_from(self, position: int) -> None:
         source: object = self._compiled.source

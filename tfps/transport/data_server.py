@@ -112,6 +112,8 @@ class _Job:
     secret: bytes
     loops: dict[str, _Loop] = field(default_factory=dict)
     failure: str = ""
+    received_bytes: int = 0  # over connections that have ended
+    sent_bytes: int = 0
     errors: dict[int, tuple[float, str]] = field(default_factory=dict)  # plan -> (when, what)
 
 
@@ -169,6 +171,7 @@ class DataServer:
             tokens.FAILURE: self._failure,
             tokens.ERROR: self._error,
             tokens.TURN: self._turn,
+            tokens.TRAFFIC: self._traffic,
         }
         for token, function in functions.items():
             register_named_function(token, function)
@@ -244,6 +247,15 @@ class DataServer:
         when_s, text = job.errors.get(int(plan_id), (0.0, "")) if job else (0.0, "")
         return text.encode() if time.monotonic() - when_s < RECENT_S else b""
 
+    def _traffic(self, job_id: np.ndarray) -> np.ndarray:
+        """What has come over connections of a job, and what was sent, in bytes."""
+        with self._lock:
+            job, connections = self._jobs.get(int(job_id)), self._of_plan(int(job_id), None)
+            received = sum(connection.received_bytes for connection in connections)
+            sent = sum(connection.sent_bytes for connection in connections)
+            ended = (job.received_bytes, job.sent_bytes) if job else (0, 0)
+        return np.array([received + ended[0], sent + ended[1]], np.int64)
+
     def _serve(self, connection: Connection, hello: Hello) -> None:
         """Run the loop of the plan that a worker asks for; in the connection's own thread."""
         with self._lock:
@@ -266,6 +278,8 @@ class DataServer:
         finally:
             with self._lock:
                 del self._connections[number]
+                job.received_bytes += connection.received_bytes
+                job.sent_bytes += connection.sent_bytes
                 self._resting.pop(number, None)
             connection.close()
 

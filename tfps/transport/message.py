@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Raised when the meaning of a header field, or of ids, changes; a server refuses another version.
-PROTOCOL = 7
+PROTOCOL = 8
 # In the place of a worker's index, where the coordinator asks on its own behalf.
 COORDINATOR = -1
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 FINGERPRINT = "tfps_data_fingerprint"  # (job) -> of the secret that the environment gives, or ""
 
 # On a parameter server, called by the coordinator.
+TRAFFIC = "tfps_data_traffic"  # (job) -> [bytes received, bytes sent]
 OPEN = "tfps_data_open"  # (job, secret) -> endpoint
 INSTALL = "tfps_data_install"  # (job, service) -> 1
 FORGET = "tfps_data_forget"  # (job, plan) -> 1
@@ -22,5 +23,5 @@ HANG_UP = "tfps_data_hang_up"  # (job, server) -> 1
 MOVED = "tfps_data_moved"  # (endpoint in traces, endpoint now) -> 1
 LINK_FAILURE = "tfps_data_link_failure"  # (job) -> text of the last lost connection, or ""
 
-# Of those that the coordinator calls, what returns bytes; the others return a number.
+# Of those that the coordinator calls, what returns bytes; the others return numbers.
 RETURNING_BYTES = frozenset({FINGERPRINT, OPEN, FAILURE, ERROR, LINK_FAILURE})

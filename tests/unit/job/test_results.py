@@ -60,6 +60,7 @@ def _result(**changes: Any) -> Result:
         update_seconds=None,
         gradient_staleness_updates={0: 3, 2: 1},
         gradients_dropped=0,
+        traffic=(),
         incarnations=(1, 2, 1),
         history=EPOCHS,
         data_source="here",

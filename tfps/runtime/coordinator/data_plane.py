@@ -156,6 +156,13 @@ class DataPlane:
             service, graph = plan.service, _service_graph(plan, device=server.device)
             server.control.ask(tokens.INSTALL, self.job_id, service.to_json().encode(), graph)
 
+    def socket_bytes(self, server: int) -> tuple[int, int] | None:
+        """What a server has received and sent over its sockets; None where it does not count."""
+        if server not in self.endpoints:
+            return None
+        received, sent = self._servers[server].control.ask(tokens.TRAFFIC, self.job_id)
+        return int(received), int(sent)
+
     def reopen(self, server: Server) -> None:
         """Let a server that was started anew take part in the job, and workers find it."""
         if server.index in self.endpoints:

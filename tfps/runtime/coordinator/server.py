@@ -22,6 +22,7 @@ from tfps.errors import ChiefReplaced
 from tfps.runtime.coordinator.connections import Connections, ControlLine
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, never
 from tfps.runtime.coordinator.server_contents import ServerContents
+from tfps.transport.traffic import CodedGroups
 
 # A limit that no job reaches: tickets without end, for inputs of unknown length.
 UNLIMITED_TICKETS = 1 << 60
@@ -59,6 +60,7 @@ class Server:
         self.limit = 0  # as it was set last; below 0: halted
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
         self.ledger = ServerLedger(contents, workers=max_workers)
+        self.coded_groups = CodedGroups()  # whose bytes the ledger counts apart
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
@@ -197,9 +199,9 @@ class Server:
         except tf.errors.UnavailableError as error:
             self.lost = error.message
 
-    def cells(self) -> np.ndarray[Any, Any]:
+    def cells(self, *, patience_s: float = CALL_TIMEOUT_S) -> np.ndarray[Any, Any]:
         """The ledger as it is now."""
-        return self._sample()[0]
+        return self._sample(patience_s=patience_s)[0]
 
     def _decides(
         self,

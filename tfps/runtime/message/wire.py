@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
+from tfps.transport.traffic import CodedPart
 
 METRICS, OUTPUTS = "metrics", "outputs"
 LayoutEntry: TypeAlias = tuple[str, str, tuple[int, ...]]  # name, dtype and shape
@@ -73,6 +74,8 @@ class CallWire:
     reply: Layout
     server_request: Layout  # the same bytes as the server sees them
     tables: tuple[Any, ...] = ()  # shards of which rows of gradients follow the payload
+    coded_up: tuple[CodedPart, ...] = ()  # what codecs have coded of the request
+    coded_down: tuple[CodedPart, ...] = ()  # and of the reply
 
     @property
     def updated(self) -> tuple[Any, ...]:

@@ -122,6 +122,7 @@ class FitHalf(ServerHalf):
         self._count(done, payload)
         grant = issuing.issue(ledger, alive=alive, worker=worker, pushed=NO_TICKET)
         version = ledger.read(server_ledger.layout.VERSION)
+        ledger.count_traffic(received_bytes=self.report_layout.size_bytes, sent_bytes=0)
         server_ledger.post(ledger)
         return ReplyHeader(version, self.plan.status(header, alive=alive), grant=grant)
 
@@ -134,6 +135,7 @@ class FitHalf(ServerHalf):
         if self.reports is not None:
             closed = close_acked(ledger, header, alive=alive, worker=worker)
             self._count(closed, payload)
+        ledger.count_traffic(received_bytes=tf.size(payload, tf.int64), sent_bytes=0)
         decide.remove(ledger, worker=worker, leaves=alive, closed=closed)
         count_durations(self.server, ledger, header)
         version = ledger.read(server_ledger.layout.VERSION)

@@ -129,5 +129,8 @@ class FunctionHalf(ServerHalf):
             server_ledger.remember(cell=cell, key=key)
             return tf.constant(0)
 
+        ledger = server_ledger.open()
+        ledger.count_traffic(received_bytes=self.state_layout.size_bytes, sent_bytes=0)
+        server_ledger.post(ledger)
         tf.cond(key > server_ledger.applied_key(cell), take, lambda: tf.constant(0))
         return ReplyHeader(server_ledger.open().read(server_ledger.layout.VERSION))

@@ -172,8 +172,15 @@ class Push:
         """Decide, and count what has come."""
         arrival = self._arrival(ledger, request)
         verdict = judge(ledger, self.terms, arrival)
-        sent = self.call.wire.reply.size_bytes
-        ledger.count_traffic(received_bytes=request.size, sent_bytes=sent)
+        wire, groups = self.call.wire, self.call.server.coded_groups
+        ledger.count_traffic(
+            received_bytes=request.size,
+            sent_bytes=wire.reply.size_bytes,
+            coded=[
+                *groups.numbered("up", wire.coded_up),
+                *groups.numbered("down", wire.coded_down),
+            ],
+        )
         if self.call.is_last:
             count_durations(self.call.server, ledger, request.header)
         return arrival, verdict

@@ -44,8 +44,8 @@ class RoundPull:
             alive = ledger.is_alive(worker, incarnation)
             if self.joins:
                 ledger.count(server_ledger.layout.EXCHANGES)
-                ledger.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
-                server_ledger.post(ledger)
+            ledger.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
+            server_ledger.post(ledger)
             has_to_wait = ask(worker, alive, header[Request.BASE_VERSION])
             found = self._read()
         nothing = tf.constant(NOTHING, tf.int64)

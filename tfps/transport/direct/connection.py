@@ -76,6 +76,8 @@ class Connection:
         self._buffers = AlignedBuffers()
         self._sending = threading.RLock()
         self._receiving = threading.RLock() if self._stream.duplex else self._sending
+        # Of whole messages, before encryption.
+        self.sent_bytes = self.received_bytes = 0
         self._closed = False
         self._poll = select.poll()  # `select` refuses descriptors above 1024
         self._poll.register(sock, select.POLLIN)
@@ -111,6 +113,7 @@ class Connection:
         size_bytes = len(prefix) + header.nbytes + ids.nbytes + lines_bytes + payload.nbytes
         try:
             with self._sending:
+                self.sent_bytes += size_bytes  # before anybody can have heard of it
                 self._stream.send((prefix, header, ids, *lines, payload), size_bytes)
         except OSError as error:
             raise self._lost(error) from error
@@ -151,6 +154,7 @@ class Connection:
         if frame.payload_bytes:
             payload = self._buffers.take(frame.payload_bytes)
             self._stream.receive_all(payload.data)
+        self.received_bytes += len(view) + ids.nbytes + payload.nbytes
         return ReceivedMessage(head[ALIGNMENT_BYTES:].view(np.int64), ids, payload)
 
     def release_buffers(self) -> None:

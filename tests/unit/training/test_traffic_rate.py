@@ -1,0 +1,66 @@
+"""How often servers are asked for the bytes of a run, and what follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfps.consistency.ledger import LedgerLayout
+from tfps.training.traffic_rate import TrafficRate
+
+LAYOUT = LedgerLayout(1)
+
+
+class CountedServer:
+    """A server whose workers send 1,000 bytes and get 3,000 between two questions."""
+
+    def __init__(self) -> None:
+        self.layout, self.lost, self.answers = LAYOUT, None, True
+        self.asked = 0
+
+    def cells(self, *, patience_s: float) -> np.ndarray[Any, Any]:
+        assert patience_s == 0.0  # nobody waits for a number
+        if not self.answers:
+            raise tf.errors.UnavailableError(None, None, "it does not answer")
+        self.asked += 1
+        cells = np.array(LAYOUT.blank())
+        cells[LAYOUT.BYTES_RECEIVED] = 1000 * self.asked
+        cells[LAYOUT.BYTES_SENT] = 3000 * self.asked
+        return cells
+
+
+class CountedRuntime:
+    def __init__(self) -> None:
+        self.servers = [CountedServer(), CountedServer()]
+        self.ticket_server = self.servers[0]
+
+
+@pytest.fixture
+def runtime() -> Any:
+    return CountedRuntime()
+
+
+def test_servers_are_asked_once_a_second(runtime: Any) -> None:
+    rate = TrafficRate(runtime)
+    for steps, now_s in ((0, 0.0), (5, 10.0), (6, 10.5), (9, 11.0)):
+        rate.sample(steps, now_s=now_s)
+        assert (rate.bytes_per_s is None) == (now_s < 11.0)
+    assert [server.asked for server in runtime.servers] == [2, 2]
+    assert rate.bytes_per_s == [(1000.0, 3000.0)] * 2
+
+
+def test_a_server_that_is_away_is_not_waited_for(runtime: Any) -> None:
+    rate = TrafficRate(runtime)
+    rate.sample(1, now_s=0.0)
+    runtime.servers[1].answers = False
+    rate.sample(2, now_s=5.0)
+    assert rate.bytes_per_s is None
+    runtime.servers[1].answers, runtime.servers[1].lost = True, "killed"
+    rate.sample(3, now_s=10.0)
+    assert runtime.servers[1].asked == 1
+    runtime.servers[1].lost = None
+    rate.sample(4, now_s=20.0)
+    assert rate.bytes_per_s is not None
