@@ -74,6 +74,7 @@ __all__ = [
     "callbacks",
     "checkpoint",
     "errors",
+    "layers",
     "metrics",
     "optimizers",
     "partitioners",

@@ -8,13 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.closure_error import lost_servers_as_unavailable
+from tfps.bridge.id_check import AskedIds, check_ids
 from tfps.optimizers.row_updates import refuse_without_row_updates
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body, encode
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import requests
-from tfps.runtime.worker.id_check import check_ids
 from tfps.runtime.worker.look_ups import LookUps
 from tfps.runtime.worker.row_gradients import RowValues, row_bodies
 from tfps.runtime.worker.worker_index import caller_of_call
@@ -132,7 +132,7 @@ class RowPrimitives:
         on_worker: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         (call,) = servers[0].program.calls
-        with tf.control_dependencies([check_ids({TABLE: ids}, call.variables)]):
+        with tf.control_dependencies([check_ids([AskedIds.of(ids, call.variables[TABLE])])]):
             rows = RowValues.of(tf.IndexedSlices(gradients, tf.identity(ids)))
         if not isinstance(call.optimizer, Descent):
             values = for_whole_model(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.id_check import AskedIds, check_ids
 from tfps.bridge.movable_operation import StandIn, is_movable, let_move, runs_after
 from tfps.bridge.shards import row_bytes_of, shards_of
 from tfps.bridge.traced_graph import is_part
@@ -17,7 +18,6 @@ from tfps.runtime.message.places import encode_places
 from tfps.runtime.program.schedule import ALL_TABLES, alone
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.server_tables import as_rows
-from tfps.runtime.worker.id_check import check_ids
 from tfps.runtime.worker.levels import Levels
 from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
 from tfps.transport.carrier import Message
@@ -179,7 +179,8 @@ class LookUps:
         for n in numbers:
             for part in parts[n]:
                 asked[part.server].append(part)
-        needs = [check := check_ids(ids, self._tables), *(self._after if is_ahead else ())]
+        check = check_ids(AskedIds.of(ids[n], self._tables[n]) for n in numbers)
+        needs = [check, *(self._after if is_ahead else ())]
         replies = self._ask(
             self._bodies(asked, call_number=call_number, after=needs),
             call_number=call_number,

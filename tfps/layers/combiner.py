@@ -1,0 +1,49 @@
+"""How the rows that an example has looked up become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+Total = Callable[[Any], Any]  # of a number or a row for each id: their sums, by example
+
+# What the sum of the weighted rows is divided by; None: nothing, or there is no sum.
+COMBINERS: dict[str | None, Callable[[Any, Total], Any] | None] = {
+    "sum": None,
+    "mean": lambda weights, total: total(weights),
+    "sqrtn": lambda weights, total: tf.sqrt(total(weights * weights)),
+    None: None,
+}
+
+
+def weighted(rows: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+    """Each row by its weight."""
+    return rows if weights is None else rows * weights[..., None]
+
+
+def combined(
+    rows: tf.Tensor, weights: tf.Tensor | None, *, combiner: str, total: Total
+) -> tf.Tensor:
+    """One row for each example; zeros where it has none, or weights that come to zero.
+
+    Args:
+        rows: one for each id.
+        weights: a number for each id, in the rows' dtype; None: all are 1.
+        combiner: one of `COMBINERS`, not None.
+        total: sums by example.
+
+    Example: one example with two rows.
+
+    >>> rows = tf.constant([[[1.0, 2.0], [3.0, 6.0]]])
+    >>> total = lambda values: tf.reduce_sum(values, 1)
+    >>> combined(rows, None, combiner="mean", total=total).numpy().tolist()
+    [[2.0, 4.0]]
+    """
+    summed = total(weighted(rows, weights))
+    divisor = COMBINERS[combiner]
+    if divisor is None:
+        return summed
+    weights = tf.ones(tf.shape(rows)[:-1], rows.dtype) if weights is None else weights
+    return tf.math.divide_no_nan(summed, divisor(weights, total)[..., None])

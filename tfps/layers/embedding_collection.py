@@ -1,0 +1,193 @@
+"""Many features over embedding tables, in one layer."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.saving import serialization_lib
+
+from tfps.bridge.id_check import AskedIds, check_ids
+from tfps.errors import ConfigError
+from tfps.layers.feature_ids import FeatureIds, refuse_ids, symbolic_answer
+from tfps.layers.table import Table
+
+
+@keras.saving.register_keras_serializable("tfps")
+class EmbeddingCollection(keras.layers.Layer):
+    """Looks features up in tables, and makes one row of those that an example has.
+
+    It takes the ids of a batch by the names of the features, as a dict: a vector of one id for each
+    example, a matrix, or ragged or sparse ids where examples differ in their number. It answers a
+    dict of the same names: a row for each example, or the rows themselves, ragged where the ids
+    were, for tables with ``combiner=None``. A call may have some of the features only, so that two
+    towers of a model can share the tables of one collection.
+
+    Each table is a `keras.layers.Embedding` in ``tables``, by its name, whose variable is called
+    ``COLLECTION/TABLE/embeddings``. On parameter servers only rows of a batch travel, those of all
+    features in one request to each server. In one process, and in an exported model, it is plain
+    TensorFlow. Ids outside of a table, negative ones too, are an error that names the feature.
+
+    Source: `EmbeddingBagCollection` of TorchRec and `DistributedEmbedding` of Keras Recommenders.
+
+    Args:
+        features: what each looks up, by name: a `tfps.layers.Table`, or a ``TableConfig`` or
+            ``FeatureConfig`` of keras_rs. Tables of one name are one.
+        options: of every layer of Keras, such as its name.
+
+    Raises:
+        ConfigError: no features, something else than tables, or one table described in two ways.
+            When it is called: features that it does not have; ids that are no whole numbers, ragged
+            ones of a rank above 2; weights of another form.
+        tf.errors.InvalidArgumentError: ids outside of a table.
+
+    Example:
+
+    >>> users = Table("users", 10, 4, initializer="ones")
+    >>> layer = EmbeddingCollection({"user": users, "friends": users})
+    >>> rows = layer({"user": tf.constant([1, 2]), "friends": tf.ragged.constant([[3, 4], []])})
+    >>> rows["friends"].numpy().tolist()
+    [[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]
+    """
+
+    def __init__(self, features: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(**options)
+        if not isinstance(features, Mapping) or not features:
+            raise ConfigError(
+                f"features: received {features!r}, expected what each feature looks up, such as "
+                "{'user': tfps.layers.Table('users', 1000, 16)}",
+                source=self.name,
+            )
+        self.features = {
+            name: Table.of(config, source=self._feature(name)) for name, config in features.items()
+        }
+        if problems := list(_contradictions(self.features)):
+            raise ConfigError(problems, source=self.name)
+        self.tables = {
+            table.name: keras.layers.Embedding(
+                table.vocabulary_size,
+                table.embedding_dim,
+                embeddings_initializer=table.initializer,
+                name=table.name,
+                dtype=self.dtype_policy,
+                trainable=table.trainable,
+            )
+            for table in self.features.values()
+        }
+
+    @property
+    def optimizers(self) -> dict[str, Any]:
+        """Of the tables that name one, for `tfps.optimizers.ByTable`."""
+        return {
+            table.name: table.optimizer
+            for table in self.features.values()
+            if table.optimizer is not None
+        }
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create the tables, those of features that are not in the first call as well."""
+        for table in self.tables.values():
+            if not table.built:
+                table.build()
+
+    def call(self, inputs: Mapping[str, Any], weights: Any = None) -> dict[str, Any]:
+        """The rows of a batch.
+
+        Args:
+            inputs: ids by feature.
+            weights: of the ids, in the same form, by feature; those of some may be missing.
+        """
+        self._refuse(inputs, weights)
+        asked = {
+            name: FeatureIds.of(
+                ids,
+                (weights or {}).get(name),
+                dtype=self.compute_dtype,
+                source=self._feature(name),
+            )
+            for name, ids in inputs.items()
+        }
+        check = check_ids(
+            AskedIds(each.ids, self.features[name].vocabulary_size, self._purpose(name))
+            for name, each in asked.items()
+        )
+        answers = {}
+        for name, each in asked.items():
+            table = self.features[name]
+            with tf.control_dependencies([] if check is None else [check]):
+                ids = tf.identity(each.ids)
+            answers[name] = each.answer(self.tables[table.name](ids), table.combiner)
+        return answers
+
+    def compute_output_spec(self, inputs: Mapping[str, Any], weights: Any = None) -> Any:
+        self._refuse(inputs, weights)
+        return {
+            name: symbolic_answer(
+                ids,
+                self.features[name].combiner,
+                width=self.features[name].embedding_dim,
+                dtype=self.compute_dtype,
+            )
+            for name, ids in inputs.items()
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        features = {
+            name: serialization_lib.serialize_keras_object(table)
+            for name, table in self.features.items()
+        }
+        return {**super().get_config(), "features": features}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> EmbeddingCollection:
+        features = {
+            name: serialization_lib.deserialize_keras_object(table)
+            for name, table in config["features"].items()
+        }
+        return cls(**{**config, "features": features})
+
+    def _feature(self, name: str) -> str:
+        return f"{self.name}: feature {name!r}"
+
+    def _purpose(self, name: str) -> str:
+        # TensorFlow shows quotation marks with a backslash.
+        return f"{self.name}: feature {name}: ids for the table {self.features[name].name}"
+
+    def _refuse(self, inputs: Any, weights: Any) -> None:
+        """Look at what the layer is called with."""
+        for given, what in ((inputs, "ids"), (weights, "weights")):
+            if given is None and what == "weights":
+                continue
+            if not isinstance(given, Mapping):
+                raise ConfigError(
+                    f"{what}: received {type(given).__name__}, expected a dict of tensors by "
+                    f"feature; the features are {list(self.features)}",
+                    source=self.name,
+                )
+            allowed = list(self.features if what == "ids" else inputs)
+            for name in given:
+                if name not in allowed:
+                    near = difflib.get_close_matches(str(name), allowed, n=1)
+                    hint = f"; did you mean {near[0]!r}?" if near else ""
+                    raise ConfigError(
+                        f"{what}: received the feature {name!r}, expected some of {allowed}{hint}",
+                        source=self.name,
+                    )
+        for name, ids in inputs.items():
+            refuse_ids(ids, self.features[name].combiner, source=self._feature(name))
+
+
+def _contradictions(features: Mapping[str, Table]) -> Iterator[str]:
+    """Where features describe one table in two ways."""
+    first: dict[str, str] = {}
+    for name, table in features.items():
+        other = first.setdefault(table.name, name)
+        if differences := features[other].differences(table):
+            yield (
+                f"features {other!r} and {name!r} look up a table {table.name!r} with "
+                f"{', and with '.join(differences)}; expected one table for both. Give them the "
+                "same Table, or tables of two names"
+            )

@@ -1,0 +1,150 @@
+"""The ids of one feature in a batch: dense, ragged or sparse, looked up and combined alike."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfps.errors import ConfigError
+from tfps.layers.combiner import combined, weighted
+
+INTEGERS = "whole numbers, such as int64: cast them, or map texts with keras.layers.StringLookup"
+
+
+class FeatureIds(NamedTuple):
+    """Ids that a feature looks up.
+
+    Args:
+        ids: int64; all of them in a row where examples differ in their number, else as they came.
+        weights: a number for each id, or None.
+        lengths: of what came, ragged; None: all examples have the same number of ids.
+    """
+
+    ids: tf.Tensor
+    weights: tf.Tensor | None
+    lengths: tf.RaggedTensor | None
+
+    @classmethod
+    def of(cls, ids: Any, weights: Any, *, dtype: str, source: str) -> FeatureIds:
+        """What a layer was called with for a feature, checked as far as it is known by then.
+
+        Args:
+            ids: as they came.
+            weights: in the same form, or None.
+            dtype: that weights get, which is the rows'.
+            source: layer and feature, for who reads an error.
+
+        Raises:
+            ConfigError: ids or weights of another form.
+        """
+        ids = _ragged_or_dense(ids)
+        if weights is not None:
+            weights = tf.cast(_ragged_or_dense(weights), dtype)
+            _refuse_other_form(ids, weights, source=source)
+        if not isinstance(ids, tf.RaggedTensor):
+            return cls(tf.cast(ids, tf.int64), weights, None)
+        if weights is not None:
+            same = tf.debugging.assert_equal(
+                ids.row_splits,
+                tf.cast(weights.row_splits, ids.row_splits.dtype),
+                f"{source}: the weights have other lengths than the ids",
+            )
+            with tf.control_dependencies([] if same is None else [same]):
+                weights = tf.identity(weights.flat_values)
+        return cls(tf.cast(ids.flat_values, tf.int64), weights, ids)
+
+    def answer(self, rows: tf.Tensor, combiner: str | None) -> Any:
+        """What the layer answers for the feature.
+
+        Args:
+            rows: one for each of the ids.
+            combiner: of the table.
+        """
+        if combiner is None:
+            rows = weighted(rows, self.weights)
+            return rows if self.lengths is None else self.lengths.with_flat_values(rows)
+        if self.lengths is not None:
+            summed = combined(rows, self.weights, combiner=combiner, total=self._by_example)
+            summed.set_shape([self.lengths.shape[0], *rows.shape[1:]])
+            return summed
+        if self.ids.shape.rank > 1:
+            total = functools.partial(tf.reduce_sum, axis=1)
+            return combined(rows, self.weights, combiner=combiner, total=total)
+        # One id for each example: itself, but for a weight.
+        return combined(rows, self.weights, combiner=combiner, total=lambda values: values)
+
+    def _by_example(self, values: tf.Tensor) -> tf.Tensor:
+        lengths = self.lengths
+        assert lengths is not None
+        return tf.math.unsorted_segment_sum(values, lengths.value_rowids(), lengths.nrows())
+
+
+def refuse_ids(ids: Any, combiner: str | None, *, source: str) -> None:
+    """Look at ids, of a batch or of an Input of Keras.
+
+    Args:
+        ids: as they came.
+        combiner: of the table.
+        source: layer and feature.
+
+    Raises:
+        ConfigError: they are no whole numbers, or have another rank than can be combined.
+    """
+    dtype, shape = tf.as_dtype(ids.dtype), tuple(ids.shape)
+    if not dtype.is_integer:
+        raise ConfigError(f"received {dtype.name}, expected {INTEGERS}", source=source)
+    form = _form_of(ids)
+    if form != "dense" and len(shape) != 2:
+        raise ConfigError(
+            f"received {form} ids of rank {len(shape)}, {shape}; expected rank 2: examples and "
+            "their ids. Merge inner axes, for example with ids.merge_dims(1, -1)",
+            source=source,
+        )
+    if not shape or (combiner is not None and len(shape) > 2):
+        raise ConfigError(
+            f"received ids of rank {len(shape)}, {shape}; expected examples, or examples and their "
+            f"ids, to combine by {combiner!r}. Reshape them, or take combiner=None",
+            source=source,
+        )
+
+
+def symbolic_answer(ids: Any, combiner: str | None, *, width: int, dtype: str) -> Any:
+    """The answer for an Input of Keras, without its values."""
+    if combiner is not None:
+        return keras.KerasTensor((ids.shape[0], width), dtype)
+    is_ragged = _form_of(ids) != "dense"
+    shape = (ids.shape[0], None) if is_ragged else tuple(ids.shape)
+    return keras.KerasTensor((*shape, width), dtype, ragged=is_ragged)
+
+
+def _form_of(ids: Any) -> str:
+    """Of a tensor, or of an Input of Keras."""
+    kinds = {"ragged": tf.RaggedTensor, "sparse": tf.SparseTensor}
+    is_symbolic = isinstance(ids, keras.KerasTensor)
+    for form, kind in kinds.items():
+        if getattr(ids, form) if is_symbolic else isinstance(ids, kind):
+            return form
+    return "dense"
+
+
+def _ragged_or_dense(values: Any) -> Any:
+    """Sparse ones as ragged ones: those that are there, by example."""
+    if not isinstance(values, tf.SparseTensor):
+        return values
+    return tf.RaggedTensor.from_value_rowids(
+        values.values, values.indices[:, 0], nrows=values.dense_shape[0]
+    )
+
+
+def _refuse_other_form(ids: Any, weights: Any, *, source: str) -> None:
+    if isinstance(weights, tf.RaggedTensor) != isinstance(ids, tf.RaggedTensor) or (
+        not weights.shape.is_compatible_with(ids.shape)
+    ):
+        raise ConfigError(
+            f"received weights of the form {type(weights).__name__} {tuple(weights.shape)}, "
+            f"expected that of the ids: {type(ids).__name__} {tuple(ids.shape)}",
+            source=source,
+        )
