@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -16,11 +17,17 @@ from tfps.bridge.closure_numbers import running
 
 # With this a Python function in a worker's process says that it cannot reach a server.
 LOST_SERVER = "tfps lost the parameter server"
+# With these a worker that others may wait for says that a server's answer did not come, though the
+# server may be there, or that it does not know the worker any more: what it ran runs again.
+NO_ANSWER = f"{LOST_SERVER} in the middle of a function: no answer came"
+NO_MEMBER = "tfps has let this worker out in the middle of a function"
 # A task answers so when it cannot read a request; it has begun nothing of what was asked for.
 UNREAD_REQUEST = "Unable to parse request"
 CALL_OF_A_FUNCTION = "/tensorflow.eager.EagerService/RunComponentFunction"
-# Most requests that cannot be read are accidents; one that is not stays so.
+# Most requests that cannot be read are accidents, and so are most connections that break; one that
+# is not stays so.
 ATTEMPTS = 5
+RECONNECT_AFTER_S = 0.2
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +51,27 @@ def tells_of_an_unread_request(error: BaseException) -> bool:
     )
 
 
+def tells_of_a_member_let_out(error: BaseException) -> bool:
+    """Whether a server has refused what a worker sent, since it does not take part any more."""
+    return isinstance(error, tf.errors.InvalidArgumentError) and NO_MEMBER in error.message
+
+
+def _has_broken_connection(error: BaseException, worker: Any) -> bool:
+    """Whether a worker's connection has ended with a server that is there."""
+    is_one = isinstance(error, tf.errors.UnavailableError) and NO_ANSWER in error.message
+    return is_one and not worker.failure_handler.servers.excuses(error)
+
+
 @contextlib.contextmanager
 def lost_servers_as_unavailable() -> Iterator[None]:
     """Raise an `UnavailableError` in the place of TensorFlow's other names for a lost server."""
     try:
         yield
-    except (tf.errors.InternalError, tf.errors.UnknownError) as error:
+    except (
+        tf.errors.InternalError,
+        tf.errors.InvalidArgumentError,
+        tf.errors.UnknownError,
+    ) as error:
         if not tells_of_a_lost_server(error):
             raise
         raise tf.errors.UnavailableError(None, None, error.message) from error
@@ -81,10 +103,10 @@ def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
     A mistake in the function is raised where somebody waits for it. TensorFlow also logs it, with
     all of its text, up to two times for each worker; those lines are left out.
 
-    A closure of which a request did not arrive whole is run again, as after a broken connection.
-    What that request asked for has not begun. What the closure did before it is asked for once
-    more, as it is when TensorFlow runs the closure of a lost worker again: servers know the tickets
-    of `fit`, and the numbers of closures.
+    A closure of which a request did not arrive whole, or no answer came from a server that is
+    there, is run again. What it did before is asked for once more, as it is when TensorFlow runs
+    the closure of a lost worker again: servers know the tickets of `fit`, and the numbers of
+    closures.
 
     Args:
         coordinator: whose closures are watched from now on.
@@ -107,8 +129,8 @@ def watch_closures(coordinator: Any, watch: ClosureObserver) -> None:
                 if execute(may_repeat=True):
                     return
                 logger.warning(
-                    "a request of worker %d did not arrive whole; it runs its function again "
-                    "(attempt %d of %d)",
+                    "a request of worker %d, or the answer to it, did not arrive whole; it runs "
+                    "its function again (attempt %d of %d)",
                     worker.worker_index,
                     attempt,
                     ATTEMPTS,
@@ -128,7 +150,7 @@ def _execute(
     *,
     may_repeat: bool,
 ) -> bool:
-    """Execute a closure; False if it ended with a request that was not read, and may be repeated.
+    """Execute a closure; False if a request or an answer did not arrive, and it may be repeated.
 
     Raises:
         Exception: what the coordinator shall be told.
@@ -144,9 +166,17 @@ def _execute(
             original(closure, worker)
     except Exception as error:
         membership.on_error(index)
-        if may_repeat and tells_of_an_unread_request(error) and not queue.is_recalled():
+        if may_repeat and not queue.is_recalled():
+            if tells_of_an_unread_request(error):
+                worker.executor.clear_error()
+                return False
+            if _has_broken_connection(error, worker):
+                worker.executor.clear_error()
+                time.sleep(RECONNECT_AFTER_S)
+                return False
+        if tells_of_a_member_let_out(error):
             worker.executor.clear_error()
-            return False
+            raise  # the failure handler lets it run again
         traced = getattr(closure, "_concrete_function", None)
         told = watch.tell(error, getattr(traced, "graph", None), index)
         if not is_task_failure(told):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_error import tells_of_a_member_let_out
 from tfps.cluster import accepts_connections
 
 LOOK_EVERY_S = 0.5  # how late a worker's return is noticed
@@ -157,13 +158,18 @@ class FailureHandler(private.WorkerPreemptionHandler):
 
     @contextlib.contextmanager
     def _using_servers(self, run_again: Callable[[], None] | None) -> Iterator[None]:
-        """Run a closure; once more, and later, if a server was lost that is being brought back."""
+        """Run a closure; once more, and later, where that is nobody's mistake.
+
+        A server was lost that is being brought back, or the worker was let out meanwhile.
+        """
         servers = self.servers
         servers.enter()
         try:
             yield
         except Exception as error:
-            is_excused = run_again is not None and servers.excuses(error)
+            is_excused = run_again is not None and (
+                tells_of_a_member_let_out(error) or servers.excuses(error)
+            )
             servers.leave()
             if not is_excused:
                 raise

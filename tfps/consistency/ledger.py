@@ -48,6 +48,11 @@ class Status(enum.IntEnum):
     AHEAD = 6  # the push names a version that the server has not reached
 
 
+def takes_part(status: Any) -> Any:
+    """Whether a server that answers so has done what its sender asked for, now or before."""
+    return status <= Status.DUPLICATE
+
+
 @dataclass(frozen=True)
 class LedgerLayout:
     """Where each field lies in the vector: a cell for the server, or one for each worker.

@@ -296,6 +296,9 @@ class ServerReturn:
             self._fenced.add(index)
             self._runtime.hang_up(index)
             cut_connections(self._runtime.servers[index].address)
+        # Who takes part in functions begins anew: on a server that is back nobody does, and on the
+        # others nobody shall wait for who waits for a lost one.
+        self._runtime.membership.evict_all()
         if self._running:
             self._fence()
         with self._changed:

@@ -82,6 +82,7 @@ class Killer(threading.Thread):
         try:
             for seed in self._seeds:
                 self._disturb(random.Random(seed))
+            self._kill_once_more()
             self._wait_until_all_work()
         except Exception as error:  # noqa: BLE001 - raised again by `check`
             self._error = error
@@ -93,6 +94,18 @@ class Killer(threading.Thread):
         for _ in range(draws.randint(0, 2)):
             self._ends.wait(draws.uniform(0.0, WHILE_RECOVERING_S))
             self._kill(draws.sample(self._tasks, draws.randint(1, 2)))
+
+    def _kill_once_more(self) -> None:
+        """A server, as soon as it runs again: what it held is about to be brought back."""
+        self._wait_until_all_work()
+        (server, *_) = (task for task in self._tasks if task[0] == "ps")
+        first = self._cluster.process(server)
+        self._kill([server])
+        until_s = time.monotonic() + COMES_BACK_S
+        while self._cluster.process(server) in (None, first) or self._is_there(server):
+            if self._ends.wait(LOOK_EVERY_S) or time.monotonic() > until_s:
+                return  # `check` says that none was killed again
+        self._kill([server])
 
     def _kill(self, chosen: Iterable[Task]) -> None:
         away = {task for task in self._tasks if not self._is_there(task)}

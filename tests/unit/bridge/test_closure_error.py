@@ -13,11 +13,14 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import (
     ATTEMPTS,
+    NO_ANSWER,
+    NO_MEMBER,
     ClosureObserver,
     tells_of_an_unread_request,
     watch_closures,
 )
 from tfps.bridge.closure_membership import ClosureMembership
+from tfps.bridge.failure_handler import NoReturn
 
 UNREAD = tf.errors.InternalError(
     None,
@@ -31,6 +34,12 @@ OTHERS = [
     tf.errors.InternalError(None, None, "Unable to parse request of the user's own format"),
     tf.errors.InvalidArgumentError(None, None, UNREAD.message),
     ValueError(UNREAD.message),
+]
+
+
+OF_MEMBERS = [
+    tf.errors.InvalidArgumentError(None, None, f"assertion failed: [{text}] [{status}]")
+    for text, status in ((NO_MEMBER, 3), (NO_ANSWER, 5))
 ]
 
 
@@ -48,6 +57,7 @@ class _Cluster:
             worker_index=3,
             device_name="/device:CPU:0",
             executor=SimpleNamespace(clear_error=lambda: None),
+            failure_handler=SimpleNamespace(servers=NoReturn()),
         )
 
     def execute(self, function: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +118,38 @@ def test_a_closure_with_an_unread_request_is_run_again(
     # Whoever waits for the worker hears that it begins anew.
     assert cluster.membership.events == 2 * ["takes", "fails", "ends"] + ["takes", "ends"]
     assert [record.message for record in caplog.records] == [
-        "a request of worker 3 did not arrive whole; it runs its function again "
-        f"(attempt {attempt} of {ATTEMPTS})"
+        "a request of worker 3, or the answer to it, did not arrive whole; it runs its function "
+        f"again (attempt {attempt} of {ATTEMPTS})"
         for attempt in (2, 3)
     ]
+
+
+def test_a_closure_without_an_answer_is_run_again_where_no_server_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tfps.bridge.closure_error.RECONNECT_AFTER_S", 0.0)
+    _, no_answer = OF_MEMBERS
+    cluster, function = _Cluster(), _Function(no_answer)
+    cluster.execute(function, monkeypatch)
+    assert function.calls == 2
+    assert cluster.told == []
+    assert cluster.membership.events == ["takes", "fails", "ends", "takes", "ends"]
+    function.errors = [no_answer] * 2 * ATTEMPTS
+    with pytest.raises(tf.errors.UnavailableError, match=NO_ANSWER):
+        cluster.execute(function, monkeypatch)
+    assert function.calls == 2 + ATTEMPTS
+
+
+@pytest.mark.parametrize("error", OF_MEMBERS, ids=["let out", "no answer"])
+def test_what_others_make_run_again_is_not_repeated_at_once(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure handler does, of a worker that was let out, and of a server that comes back."""
+    cluster, function = _Cluster(), _Function(error)
+    monkeypatch.setattr(NoReturn, "excuses", lambda *_: True)
+    with pytest.raises(tf.errors.OpError):
+        cluster.execute(function, monkeypatch)
+    assert function.calls == 1
 
 
 def test_a_request_that_is_never_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

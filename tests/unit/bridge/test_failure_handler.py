@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.bridge import failure_handler
+from tfps.bridge.closure_error import NO_MEMBER
 from tfps.bridge.failure_handler import FailureHandler, NoReturn, UnknownHealth
 
 WORKERS = {0: "127.0.0.1:10", 1: "127.0.0.1:11"}
@@ -79,6 +80,23 @@ def handler(machines: Machines) -> Iterator[FailureHandler]:
     yield handler
     handler.stop()
     handler._preemption_handler_thread.join()
+
+
+def test_what_a_worker_ran_that_was_let_out_runs_again(handler: FailureHandler) -> None:
+    """Nobody is lost: neither the worker nor a server is waited for."""
+    ran = list[Any]()
+
+    def closure() -> None:
+        raise tf.errors.InvalidArgumentError(None, None, f"assertion failed: [{NO_MEMBER}] [3]")
+
+    with handler.wait_on_failure(
+        on_failure_fn=ran.append,
+        on_transient_failure_fn=lambda: ran.append("again"),
+        worker_device_name="/job:worker/replica:0/task:1",
+    ):
+        closure()
+    assert ran == ["again"]
+    assert handler.away == frozenset()
 
 
 @pytest.mark.parametrize("servers", [NoReturn(), Returns()], ids=["lost", "comes back"])

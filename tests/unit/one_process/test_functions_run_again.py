@@ -41,6 +41,10 @@ class Model(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
 
+def _die() -> None:
+    raise RuntimeError(DIES)
+
+
 class Loop:
     """A function with several optimizer calls, on two weights that lie on two servers.
 
@@ -58,7 +62,7 @@ class Loop:
         self.weights, self.runs = self.model.trainable_variables, self.model.runs
         self.optimizer = self.model.optimizer
         self.dies_after: int | None = None
-        self.attempts = 0
+        self.dies: Callable[[], None] = _die
         self.step = tf.function(self._loop if in_loop else self._in_turn)
 
     def _loop(self) -> None:
@@ -86,8 +90,8 @@ class Loop:
     def _attempt(self, _: Any) -> np.float32:
         if self.dies_after == 0:
             self.dies_after = None
-            raise RuntimeError(DIES)
-        if self.dies_after is not None:
+            self.dies()
+        elif self.dies_after is not None:
             self.dies_after -= 1
         return np.float32(1.0)
 
@@ -164,6 +168,31 @@ def test_each_call_counts_once(
         runs, again = runs + 1, again + messages
         assert loop.counts() == [runs * count for count in counts], dies_after
         assert loop.duplicates() == [again, again], dies_after
+
+
+@pytest.mark.parametrize(
+    ("mode", "servers"),
+    [
+        pytest.param(tfps.BoundedStaleness(1), [1], id="bounded"),
+        pytest.param(tfps.BoundedStaleness(1), [0, 1], id="bounded-all", marks=pytest.mark.slow),
+        pytest.param(tfps.Synchronous(), [0, 1], id="synchronous"),
+        pytest.param(tfps.Synchronous(), [1], id="synchronous-one", marks=pytest.mark.slow),
+    ],
+)
+def test_what_servers_refuse_runs_again(make: Make, mode: Any, servers: list[int]) -> None:
+    """A worker is let out in the middle of a function, which is whole on no server, or on one."""
+    loop = Loop(make(mode, placement="round_robin"), in_loop=True)
+    runtime = loop.strategy.runtime
+
+    def let_out() -> None:
+        for worker in range(runtime.workers):
+            for server in servers:
+                runtime.servers[server].evict(worker, runtime.latest_incarnation(worker) or 0)
+
+    loop.dies = let_out
+    for runs, dies_after in enumerate([0, 2], start=1):
+        loop.run(dies_after=dies_after)
+        assert loop.counts() == [runs * count for count in (4, 4, 4, 4, 4, 1)]
 
 
 def test_rows_of_tables_count_once(make: Make) -> None:

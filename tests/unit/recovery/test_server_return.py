@@ -35,6 +35,7 @@ class Machine:
         self.presence = Presence(is_gone=False, incarnation=1)
         self.value = 7
         self.restored = 0
+        self.all_are_out = threading.Event()  # workers, of what functions take part in
         self.found: list[tuple[list[str], frozenset[int]]] = []  # by workers, before it is filled
         self.address = self.resolved = AT_FIRST
         self.moves: list[tuple[int, str]] = []
@@ -60,6 +61,10 @@ class Machine:
     def start_again(self) -> None:
         self.value = 0  # until it is filled
         self.presence = Presence(is_gone=False, incarnation=2)
+
+    def let_all_out(self) -> None:
+        assert not self.restored
+        self.all_are_out.set()
 
     def find_again(self, servers: list[str], *, without: frozenset[int], patience_s: float) -> None:
         assert not self.restored
@@ -92,6 +97,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         function_tables=machine,
         data_plane=machine,
         move=lambda server, address: setattr(server, "address", address),
+        membership=SimpleNamespace(evict_all=machine.let_all_out),
     )
     servers = ServerReturn(
         runtime,
@@ -113,6 +119,19 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
     runtime.closed = True
     if servers._thread is not None:
         servers._thread.join(DEADLINE_S)
+
+
+def test_nobody_waits_for_who_waits_for_the_return(servers: ServerReturn, machine: Machine) -> None:
+    """All workers are let out while functions still run, which may wait for one of them."""
+    servers.enter()
+    machine.presence = GONE
+    servers.lose(0, "it is gone")
+    assert machine.all_are_out.wait(DEADLINE_S)
+    assert machine.restored == 0
+    machine.start_again()
+    servers.leave()
+    servers.settle()
+    assert machine.restored == 1
 
 
 def test_who_reads_waits_for_the_return(servers: ServerReturn, machine: Machine) -> None:

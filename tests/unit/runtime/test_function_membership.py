@@ -15,7 +15,9 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.modes import BoundedStaleness
 from tfps.consistency.synchronous import Synchronous
 from tfps.runtime.coordinator import function_membership as module
+from tfps.runtime.coordinator.control_plane import waits_for_lost_servers
 from tfps.runtime.coordinator.function_membership import FunctionMembership
+from tfps.runtime.coordinator.runtime import Runtime
 
 WORKERS = 3
 DEADLINE_S = 30.0
@@ -171,3 +173,39 @@ def test_a_lost_server_cannot_be_told(
     monkeypatch.setattr(runtime, "evict", lost)
     membership.on_leave(0)
     assert not membership.is_member(0)
+
+
+def test_nobody_waits_for_a_lost_server_with_what_ends_of_functions_need(
+    runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever brings it back waits for these functions."""
+    waits = list[bool]()
+    monkeypatch.setattr(runtime, "evict", lambda *_: waits.append(waits_for_lost_servers()))
+    monkeypatch.setattr(runtime, "expect", lambda *_: waits.append(waits_for_lost_servers()))
+    membership = _membership(runtime)
+    membership.scheduled(_closure(), is_idle=True)
+    for worker, leave in enumerate((membership.on_leave, membership.on_error)):
+        membership.on_start(worker, _closure())
+        membership.on_end(worker)
+        leave(worker)
+    membership.on_start(2, _closure())
+    membership.evict_all()
+    assert waits == [False] * 4
+    assert waits_for_lost_servers()
+
+
+def test_all_other_servers_hear_who_leaves_where_one_does_not_answer() -> None:
+    told = []
+
+    def evict(*sent: int, patience_s: float) -> None:
+        told.append(sent)
+
+    def lost(*_: int, patience_s: float) -> None:
+        raise tf.errors.UnavailableError(None, None, "it does not answer")
+
+    calls = [lost, evict, lost, evict]
+    servers: Any = [SimpleNamespace(lost=None, evict=call) for call in calls]
+    servers[3].lost = "it is known to be lost"
+    with pytest.raises(tf.errors.UnavailableError, match="it does not answer"):
+        Runtime.evict(SimpleNamespace(servers=servers), 1, 7)  # type: ignore[arg-type]
+    assert told == [(1, 7)]

@@ -62,6 +62,21 @@ def brings_back() -> bool:
     return getattr(_thread, "brings_back", False)
 
 
+@contextlib.contextmanager
+def let_lost_servers_go() -> Iterator[None]:
+    """On this thread, no call waits for a lost server: it holds what the server's return needs."""
+    _thread.lets_go = True
+    try:
+        yield
+    finally:
+        _thread.lets_go = False
+
+
+def waits_for_lost_servers() -> bool:
+    """Whether calls on this thread wait for a server that is being brought back."""
+    return not getattr(_thread, "lets_go", False)
+
+
 def never() -> bool:
     """Nobody brings a task back."""
     return False
@@ -195,7 +210,8 @@ class ControlPlane:
             except ANSWERS:
                 raise
             except tf.errors.OpError as error:
-                if self._session is not session or (patience_s and self.returns()):
+                waits = patience_s and waits_for_lost_servers()
+                if self._session is not session or (waits and self.returns()):
                     until_s, timeout_s = time.monotonic() + patience_s, ATTEMPT_TIMEOUT_S
                     continue
                 if self.lost is not None:

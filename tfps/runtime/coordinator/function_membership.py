@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_membership import ClosureMembership
+from tfps.runtime.coordinator.control_plane import let_lost_servers_go
 
 if TYPE_CHECKING:
     from tfps.runtime.coordinator.runtime import Runtime
@@ -65,7 +66,8 @@ class FunctionMembership(ClosureMembership):
             for worker in expected:
                 self._members[worker] = runtime.next_incarnation(worker)
             if expected:
-                runtime.expect([worker in expected for worker in range(runtime.workers)])
+                with let_lost_servers_go():
+                    runtime.expect([worker in expected for worker in range(runtime.workers)])
         return bool(expected)
 
     def on_idle(self, worker: int) -> None:
@@ -136,7 +138,7 @@ class FunctionMembership(ClosureMembership):
     def _evict(self, worker: int) -> None:
         incarnation = self._members.pop(worker, None)
         # A lost server cannot be told; it ends whatever waits for it. So does a closed strategy.
-        with contextlib.suppress(tf.errors.OpError, RuntimeError):
+        with contextlib.suppress(tf.errors.OpError, RuntimeError), let_lost_servers_go():
             if incarnation is not None:
                 running(self._of).evict(worker, incarnation)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfps.bridge.closure_numbers import ClosureNumbers
 from tfps.bridge.function_table import FunctionTables
@@ -221,10 +222,19 @@ class Runtime(Storage):
 
         Its tickets have gone back there before any other server refuses the rest of a push. A
         server that is itself lost cannot be told.
+
+        Raises:
+            tf.errors.UnavailableError: a server did not answer; all others were told.
         """
+        silent = None
         for server in self.servers:
-            if server.lost is None:
-                server.evict(worker, incarnation, patience_s=patience_s)
+            try:
+                if server.lost is None:
+                    server.evict(worker, incarnation, patience_s=patience_s)
+            except tf.errors.UnavailableError as error:
+                silent = error
+        if silent is not None:
+            raise silent
 
     def expect(self, there: Sequence[bool]) -> None:
         """Let rounds wait for workers that are going to join; for each whether it will."""

@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_error import NO_ANSWER, NO_MEMBER
+from tfps.consistency.ledger import Status, takes_part
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import Answer, column_of
 from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.round_agreement import RoundAgreement
-from tfps.transport.carrier import Message
+from tfps.transport.carrier import Carrier, Message, ServerCall
 from tfps.transport.message import Kind, Reply, Request
+
+
+class MemberCarrier:
+    """Ends a run with an error where a server refuses the worker, or has not answered.
+
+    What such a run has sent may count on no server, or on some; it is run again, under the same
+    keys, as another incarnation of its worker.
+
+    Args:
+        carrier: brings the requests.
+    """
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier, self.name = carrier, carrier.name
+
+    def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
+        replies = self._carrier.exchange(calls)
+        worst = tf.reduce_max(tf.stack(column_of(replies, Reply.STATUS)))
+        reason = tf.where(worst == Status.LOST, NO_ANSWER, NO_MEMBER)
+        goes_on = tf.raw_ops.Assert(condition=takes_part(worst), data=[reason, worst])
+        with tf.control_dependencies([goes_on]):
+            return {server: Message(*map(tf.identity, reply)) for server, reply in replies.items()}
 
 
 class MemberStep(FunctionStep):
     """A run that others may wait for: its requests say which incarnation of the worker it is."""
+
+    def __init__(self, servers: Sequence[FunctionHalf]) -> None:
+        super().__init__(servers)
+        self.carrier = MemberCarrier(self.carrier)
 
     def _who_calls(self) -> Fields:
         assert self.run is not None
