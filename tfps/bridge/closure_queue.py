@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self.membership = ClosureMembership()
         self._asking: set[Any] = set()  # the workers whose threads are in `get`
         self._joining = 0  # how many threads wait for all closures
+        self._is_held = False
         self._lives = Lives()
         self.begun = 0  # how many closures workers have taken so far
         self.on_failure: Callable[[int], None] = lambda _worker: None
@@ -107,7 +109,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
                 elif not self._tagged_queue[tag].empty():
                     self._own.worker = tag
                     return self._tagged_queue[tag].get(block=False), False
-                elif not self._queue.empty():
+                elif not self._queue.empty() and not self._is_held:
                     return self._take(tag), False
                 elif is_member:
                     if self._joining or not self._closures_queued_condition.wait(LINGER_S):
@@ -259,6 +261,18 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             run = self._runs.get(worker)
             if run is not None and run.recalled:
                 self._requeue(run)
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """While it is open, no worker begins a closure that all may run."""
+        with self._queue_lock:
+            self._is_held = True
+        try:
+            yield
+        finally:
+            with self._queue_lock:
+                self._is_held = False
+                self._closures_queued_condition.notify_all()
 
     def discard_queued(self) -> None:
         """Forget the closures that no worker has begun."""

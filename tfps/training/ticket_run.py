@@ -321,8 +321,11 @@ class TicketRun(RunProgress):
         self._failures.servers.interrupt()
         if self._runtime.ticket_server.lost is None and not self._runtime.closed:
             self._runtime.ticket_server.halt()
-        while not self._queue.wait(timeout=SAMPLE_PERIOD_S):
-            self._queue.discard_queued()
+        with self._queue.hold():
+            while not self._queue.wait(timeout=SAMPLE_PERIOD_S):
+                # A worker that had begun one may wait for a lost server only now.
+                self._failures.servers.interrupt()
+                self._queue.discard_queued()
         self.running = self._recalled = False
 
     def _closure(self) -> None:

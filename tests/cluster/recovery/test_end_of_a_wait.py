@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
+import functools
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -57,7 +59,8 @@ def test_ctrl_c_ends_the_wait_and_fit_may_begin_again(
 ) -> None:
     cluster = tasks(workers=1, ps=2)
     job = _job(cluster, tmp_path)
-    lose = LoseServer(job, _thread.interrupt_main)
+    # `_thread.interrupt_main` would leave a main thread asleep that waits for a lock.
+    lose = LoseServer(job, functools.partial(os.kill, os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         job.fit(lose, epochs=MOST_EPOCHS)
     lose.acts.join()

@@ -189,6 +189,20 @@ def test_what_nobody_began_can_be_discarded(cluster: Cluster) -> None:
     assert closure.runs == []
 
 
+def test_what_comes_back_while_it_is_held_is_not_begun_again(cluster: Cluster) -> None:
+    closure = cluster.put()
+    run = closure.next_run()
+    with cluster.queue.hold():
+        run.end(tf.errors.CancelledError(None, None, "put back"))
+        assert not cluster.queue.wait(timeout=0.2)
+        assert len(closure.runs) == 1
+        cluster.queue.discard_queued()
+        assert cluster.queue.wait(timeout=DEADLINE_S)
+    assert closure.cancelled.is_set()
+    cluster.put().next_run().end()
+    assert cluster.queue.wait(timeout=DEADLINE_S)
+
+
 def test_closing_cancels_what_there_is_and_says_so_once(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
