@@ -371,6 +371,11 @@ def tell_traces_of_ends(current_trace: Callable[[], Any]) -> None:
     manager._tfps_patched = True
 
 
+def tells_of_its_end(graph: Any) -> bool:
+    """Whether `tell_traces_of_ends` holds for a graph; AutoGraph's trial of a loop just stops."""
+    return getattr(graph, "experimental_acd_manager", None) is not None
+
+
 _registered_functions: dict[str, Callable[..., Any]] = {}
 _registration_lock = threading.Lock()
 

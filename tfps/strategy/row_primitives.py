@@ -15,7 +15,7 @@ from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body, encode
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import requests
-from tfps.runtime.worker.look_ups import LookUps
+from tfps.runtime.worker.look_ups import LookUps, NoPushes
 from tfps.runtime.worker.row_gradients import RowValues, row_bodies
 from tfps.runtime.worker.worker_index import caller_of_call
 from tfps.strategy.descent import Descent
@@ -108,18 +108,18 @@ class RowPrimitives:
         exchange, versions = PrimitiveExchange(self._runtime, on_worker=on_worker), []
         caller = caller_of_call(servers)
 
-        def ask(bodies: Mapping[int, Body], *, call_number: int, **_: Any) -> dict[int, Message]:
+        def ask(bodies: Mapping[int, Body], **_: Any) -> dict[int, Message]:
             """A server without rows of the table tells its version."""
             others = [p for p in range(len(servers)) if p not in bodies]
             empty = {p: Body(tf.zeros([0], tf.uint8)) for p in others}
-            calls = requests(
-                servers, Kind.LOOK_UP, bodies, call_number=call_number, fields=caller
-            ) | requests(servers, Kind.PULL, empty, fields=caller)
+            calls = requests(servers, Kind.LOOK_UP, bodies, fields=caller) | requests(
+                servers, Kind.PULL, empty, fields=caller
+            )
             replies, version = exchange.pull(calls)
             versions.append(version)
             return {p: replies[p] for p in bodies}
 
-        rows = LookUps(servers, ask=ask).rows_here(TABLE, ids)
+        rows = LookUps(servers, ask=ask, pushes=NoPushes()).rows_here(TABLE, ids)
         return rows, versions[0]
 
     def _push(

@@ -30,6 +30,22 @@ def many_tables(optimizer: Callable[[], Any], *, tables: int = TABLES) -> keras.
     return model
 
 
+class Dependent(keras.Model):
+    """The ids of the second look-up follow from rows of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = keras.layers.Embedding(ROWS, WIDTH)
+        self.other = keras.layers.Embedding(ROWS, WIDTH)
+        self.second = keras.layers.Embedding(ROWS, WIDTH)
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, inputs: Any) -> Any:
+        rows = self.first(inputs[:, 0])
+        ids = keras.ops.cast(keras.ops.abs(rows[:, 0]) * 1e4, "int32") % ROWS
+        return self.dense(rows + self.second(ids) + self.other(inputs[:, 1]))
+
+
 def exchanges_of(strategy: tfps.ParameterServerStrategy, run: Callable[[], Any]) -> list[int]:
     """How many exchanges a run takes with each server."""
     before = strategy.stats().exchanges

@@ -154,7 +154,6 @@ def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
         metrics=[v for v in discovery.order if not isinstance(v._value, ServerVariable)],
         looked_up=[v for v in on_servers if discovery.looked_up(v)],
         read_whole=[v for v in on_servers if discovery.read_whole(v)],
-        looked_up_inside=[v for v in on_servers if discovery.looked_up_inside(v)],
         calls=discovery.calls,
         devices=strategy.devices,
     )

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope, outside_the_step
-from tfps.bridge.traced_graph import is_part
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.errors import UnsupportedError
@@ -49,6 +48,7 @@ class Discovery:
         self._looks_up_nested = looks_up_nested
         self._looked_up_in: defaultdict[int, set[Any]] = defaultdict(set)  # which graphs
         self._tables: set[int] = set()
+        self._dense: set[int] = set()  # variables with gradients of all of them
         self._trained_in: defaultdict[int, set[Any]] = defaultdict(set)
 
     def value_of(self, keras_variable: Any) -> WorkerVariable:
@@ -115,6 +115,8 @@ class Discovery:
             )
         for gradient, variable in pairs:
             self.value_of(variable)
+            if not isinstance(gradient, tf.IndexedSlices):
+                self._dense.add(id(variable))
             self._trained_in[id(variable)].add(private.current_graph())
             self._gradients.append((optimizer, gradient, variable))
         self.calls.append(OptimizerCall(optimizer, tuple(variable for _, variable in pairs)))
@@ -127,17 +129,14 @@ class Discovery:
         graphs = self._looked_up_in[id(keras_variable)]
         if copy.is_read or copy.assigned or not graphs:
             return False
-        # What is asked for in a branch cannot be brought out of it.
-        return not trained_in or len(graphs | trained_in) == 1
+        if len(graphs) == 1:
+            return trained_in <= graphs
+        # Gradients of rows that were asked for in a branch or a loop are dense outside of it.
+        return trained_in <= graphs and id(keras_variable) not in self._dense
 
     def read_whole(self, keras_variable: Any) -> bool:
         """Whether rows were asked for, but what was done with it needs all of it."""
         return id(keras_variable) in self._tables and not self.looked_up(keras_variable)
-
-    def looked_up_inside(self, keras_variable: Any) -> bool:
-        """Whether rows were asked for in a branch, a loop or another function."""
-        graphs = self._looked_up_in[id(keras_variable)] - {self.graph}
-        return any(is_part(graph) or graph.outer_graph is not self.graph for graph in graphs)
 
     def refuse_to_densify(self, tables: Iterable[Any] = ()) -> None:
         """Refuse rows of gradients, where only those were to be updated, of all but some tables.

@@ -54,8 +54,6 @@ class Program:
     looked_up: Sequence[Any] = ()
     # Tables that it also reads as a whole, or of which it asks for rows where no worker can.
     read_whole: Sequence[Any] = ()
-    # Those of `looked_up` of which it reads rows in a branch, a loop or another function.
-    looked_up_inside: Sequence[Any] = ()
     schedule: Schedule = field(default_factory=Schedule)  # how workers go through its steps
 
     @property
@@ -69,13 +67,6 @@ class Program:
         local = self.schedule.local
         calls = self.calls if local is None else local.calls
         return [call for call in calls if call.optimizer is not None]
-
-    @property
-    def tables_in_branches(self) -> list[int]:
-        """The numbers of tables of which rows are asked for alone, where there are others."""
-        tables, inside = self.schedule.tables, {id(each) for each in self.looked_up_inside}
-        numbers = [number for number, table in enumerate(tables) if id(table) in inside]
-        return numbers if len(tables) > 1 else []
 
     @property
     def metric_items(self) -> int:

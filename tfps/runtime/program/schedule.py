@@ -9,13 +9,6 @@ from typing import Any
 
 from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 
-ALL_TABLES = 0  # the call of a request for rows of any of a program's tables
-
-
-def alone(table: int) -> int:
-    """The call of a request for rows of one table, by its number."""
-    return 1 + table
-
 
 @dataclass(frozen=True)
 class LocalTraining:

@@ -22,7 +22,6 @@ from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import CallWire, ServerShards, name_of, server_shards, shards_on
 from tfps.runtime.program.program import Program
-from tfps.runtime.program.schedule import ALL_TABLES, alone
 from tfps.runtime.server.admission import Anyone, Terms
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.plan_functions import PlanFunctions
@@ -127,19 +126,15 @@ class ServerHalf(PlanFunctions):
             )
 
     def offer_look_ups(self) -> None:
-        """Offer rows of all tables at once, and of some alone."""
-        numbers = (ALL_TABLES, *map(alone, self.program.tables_in_branches))
-        for number in numbers:
-            if shards := self.look_up_shards(number):
-                look_up = functools.partial(self._look_up, shards)
-                row_bytes = sum(size_bytes_of(shard._value) for shard in shards)
-                self.offer(Kind.LOOK_UP, look_up, call_number=number, row_bytes=row_bytes)
+        """Offer rows of all tables at once."""
+        if shards := self.look_up_shards():
+            look_up = functools.partial(self._look_up, shards)
+            row_bytes = sum(size_bytes_of(shard._value) for shard in shards)
+            self.offer(Kind.LOOK_UP, look_up, row_bytes=row_bytes)
 
-    def look_up_shards(self, call_number: int) -> tuple[Any, ...]:
+    def look_up_shards(self) -> tuple[Any, ...]:
         """What a look-up reads of tables on this server."""
-        tables = self.program.schedule.tables
-        wanted = tables if call_number == ALL_TABLES else [tables[call_number - alone(0)]]
-        return shards_on(wanted, self.server.device)
+        return shards_on(self.program.schedule.tables, self.server.device)
 
     def _look_up(
         self, shards: Sequence[Any], header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor

@@ -60,6 +60,18 @@ class FitStep(Step):
     def origin(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
         return self.versions, {**self.caller, **self.fields}
 
+    def answered(self) -> Sequence[tf.Tensor]:
+        nested = self._nested_versions
+        return self.versions if nested is None else [nested.read_value()]
+
+    def wait_for(self, operations: Sequence[Any]) -> None:
+        with tf.control_dependencies(operations):
+            if self._nested_versions is None:
+                self.versions = [tf.identity(version) for version in self.versions]
+            else:
+                versions = tf.identity(self._nested_versions.read_value())
+                self._nested_versions.assign(versions, read_value=False)
+
     def join(self) -> None:
         """Enter on all servers, load the parameters, and get the first ticket."""
         replies = self.ask(Kind.JOIN)

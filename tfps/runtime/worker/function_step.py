@@ -98,6 +98,15 @@ class FunctionStep(Step):
         told = self.told_by_push() if kind == Kind.PUSH else {}
         return versions, {**self._caller, **told}
 
+    def answered(self) -> Sequence[tf.Tensor]:
+        return [self._versions.read_value()]
+
+    def wait_for(self, operations: Sequence[Any]) -> None:
+        if self.program.calls:
+            with tf.control_dependencies(operations):
+                versions = tf.identity(self._versions.read_value())
+            self._versions.assign(versions, read_value=False)
+
     def divide(self, run: Callable[[], Any]) -> Any:
         before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
         answer = run()

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.id_check import AskedIds, check_ids
-from tfps.bridge.movable_operation import StandIn, is_movable, let_move, runs_after
 from tfps.bridge.shards import row_bytes_of, shards_of
-from tfps.bridge.traced_graph import is_part
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
-from tfps.runtime.program.schedule import ALL_TABLES, alone
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.server_tables import as_rows
-from tfps.runtime.worker.levels import Levels
+from tfps.runtime.worker.graph_look_ups import GraphLookUps, LookUp
 from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
 from tfps.transport.carrier import Message
-from tfps.transport.message import Kind
-
-
-class LookUp(NamedTuple):
-    """Rows of a table that a layer asks for."""
-
-    number: int  # of the table
-    ids: tf.Tensor  # an int64 vector
 
 
 class DistinctRows(NamedTuple):
@@ -40,32 +29,50 @@ class DistinctRows(NamedTuple):
     parts: Sequence[ShardRows]  # by shard
 
 
-class Pending(NamedTuple):
-    """One that is asked for later, together with others."""
+class PushOrder(Protocol):
+    """How look-ups keep their places among the pushes of a step, whichever graphs these are in."""
 
-    look_up: LookUp
-    level: int  # of its ids
-    rows: StandIn
+    def answered(self) -> Sequence[tf.Tensor]:
+        """Known, in the current graph, when the pushes that stand before are answered."""
+
+    def wait_for(self, operations: Sequence[Any]) -> None:
+        """Let the pushes that stand behind wait for operations of the current graph."""
+
+
+class NoPushes:
+    """Rows are looked up, and nothing is pushed."""
+
+    def answered(self) -> Sequence[tf.Tensor]:
+        return ()
+
+    def wait_for(self, operations: Sequence[Any]) -> None:
+        """There is nothing that would have to wait."""
 
 
 class LookUps:
     """What steps of one worker ask for of tables.
 
-    A look-up in the step's own graph is put off if its ids could be known at the step's begin: the
-    layer goes on with a stand-in for the rows. Before the optimizer is called, or when the step
-    ends, all of them are one request to each server. Where ids follow from rows that are looked up,
-    that takes one more. What stands in a branch or a loop, or follows from a variable, is asked for
-    where it stands.
+    A look-up is put off if its ids follow from what its graph begins with: the layer goes on with a
+    stand-in for the rows. Before an optimizer is called, or when the graph ends, all of them are
+    one request to each server. Where ids follow from rows that are looked up, that takes one more.
+    The body of a loop, a branch and a function inside the step have graphs of their own, so what
+    stands in one of them is asked for together there. What follows from a variable that the step
+    has changed is asked for where it stands.
 
     Args:
         servers: the functions on each server of a program, whose ``tables`` they are.
         ask: sends look-ups, by server.
+        pushes: of the same steps.
     """
 
     def __init__(
-        self, servers: Sequence[ServerHalf], *, ask: Callable[..., Mapping[int, Message]]
+        self,
+        servers: Sequence[ServerHalf],
+        *,
+        ask: Callable[..., Mapping[int, Message]],
+        pushes: PushOrder,
     ) -> None:
-        self._servers, self._ask = servers, ask
+        self._servers, self._ask, self._pushes = servers, ask, pushes
         self._tables = servers[0].program.schedule.tables
         self._devices = [server.server.device for server in servers]
         self.begin()
@@ -79,47 +86,38 @@ class LookUps:
         """
         self.asked_ahead: list[Any] = []  # what brings rows that nothing of the step is before
         self._around: Any = private.current_graph()
-        self._in_function = in_function
-        self._start(None if in_function else self._around, after=after)
-
-    def _start(self, graph: Any, *, after: Sequence[tf.Tensor] = ()) -> None:
-        """Nothing is put off in the step's own graph."""
-        self._graph = graph
-        self._levels = Levels[Any](inputs=runs_after, is_movable=_moves)
-        self._pending: list[Pending] = []
+        self._in_function, self._after, self._has_pushed = in_function, after, False
         self._distinct: dict[int, DistinctRows] = {}  # by the number of the table
-        self._after = after
-        self._keeps_order = False
+        self._graphs: dict[Any, GraphLookUps] = {}
+        if not in_function:
+            self._in(self._around)
 
-    def _enters(self, graph: Any) -> bool:
-        """Whether a graph is the step's own; a function that is traced anew has another one."""
-        if graph is self._graph:
-            return True
-        if not self._in_function or is_part(graph) or graph.outer_graph is not self._around:
-            return False
-        self._start(graph)
-        return True
+    def _in(self, graph: Any) -> GraphLookUps | None:
+        """What is put off in the current graph; None where nothing would end it."""
+        known = self._graphs.get(graph)
+        if known is None and private.tells_of_its_end(graph):
+            after = self._pushes.answered() if self._follows_pushes(graph) else self._after
+            known = self._graphs[graph] = GraphLookUps(graph, after=after)
+        elif known is not None and known.is_behind:
+            known.go_on(after=self._pushes.answered())
+        return known
+
+    def _follows_pushes(self, graph: Any) -> bool:
+        """Whether there may be pushes before what a graph begins with."""
+        step = graph.outer_graph if self._in_function else graph
+        return self._has_pushed or step is not self._around
 
     def rows(self, number: int, ids: tf.Tensor) -> tf.Tensor:
         """The rows of a table, by its number, for an int64 vector of ids."""
-        look_up, level = LookUp(number, ids), None
-        if self._enters(private.current_graph()) and not self._keeps_order:
-            level = self._levels.of(ids.op)
-        if level is None:
-            return self.rows_here(number, ids)
-        native = shards_of(self._tables[number])[0]._value
-        rows = StandIn([ids.shape[0], *native.shape[1:]], native.dtype)
-        self._levels.answered(rows.tensor.op, level=level)
-        self._pending.append(Pending(look_up, level, rows))
-        return rows.tensor
+        look_ups, rows = self._in(private.current_graph()), None
+        if look_ups is not None:
+            native = shards_of(self._tables[number])[0]._value
+            rows = look_ups.put_off(LookUp(number, ids), like=native)
+        return self.rows_here(number, ids) if rows is None else rows
 
     def rows_here(self, number: int, ids: tf.Tensor) -> tf.Tensor:
         """The same, asked for where this is called."""
-        call = alone(number)
-        is_offered = any(server.offers(Kind.LOOK_UP, call) for server in self._servers)
-        look_ups = [LookUp(number, ids)]
-        with tf.device(None):  # not the device that asks: it may be a GPU
-            (found,) = self._found(look_ups, call_number=call if is_offered else ALL_TABLES)
+        (found,) = self._found([LookUp(number, ids)])
         return found
 
     def distinct(self, number: int, ids: tf.Tensor) -> DistinctRows | None:
@@ -129,16 +127,18 @@ class LookUps:
 
     def graph_ends(self, graph: Any) -> None:
         """All is traced of a graph."""
-        if graph is self._graph:
-            self.ask_together()
+        if graph in self._graphs:
+            self._ask_for_all_of(self._graphs[graph])
 
     def ask_together(self) -> None:
-        """Ask for all that was put off."""
-        pending, self._pending = self._pending, []
-        for level in sorted({each.level for each in pending}):
-            those = [each for each in pending if each.level == level]
-            with self._graph.as_default(), tf.control_dependencies(None):
-                found = self._found([each.look_up for each in those], is_ahead=True)
+        """Ask for all that was put off: an optimizer is called, or the step ends."""
+        for look_ups in self._graphs.values():
+            self._ask_for_all_of(look_ups)
+
+    def _ask_for_all_of(self, look_ups: GraphLookUps) -> None:
+        for those in look_ups.by_level():
+            with look_ups.graph.as_default(), tf.control_dependencies(None):
+                found = self._found([each.look_up for each in those], ahead_after=look_ups.after)
             for each, rows in zip(those, found, strict=True):
                 each.rows.become(rows)
 
@@ -148,25 +148,30 @@ class LookUps:
         Args:
             after: of the servers' answers to it.
         """
-        self._after = after
-        # What a branch or a loop has changed, nothing outside of it can wait for.
-        self._keeps_order = not self._enters(private.current_graph())
+        here, self._has_pushed = private.current_graph(), True
+        for graph, look_ups in self._graphs.items():
+            if graph is here:
+                look_ups.go_on(after=after)
+            else:  # of another graph it cannot wait for these tensors
+                look_ups.is_behind = True
 
     def _found(
-        self,
-        look_ups: Sequence[LookUp],
-        *,
-        call_number: int = ALL_TABLES,
-        is_ahead: bool = False,
+        self, look_ups: Sequence[LookUp], *, ahead_after: Sequence[tf.Tensor] | None = None
     ) -> list[tf.Tensor]:
         """Ask for the rows of look-ups, for each row of a table once.
 
         Args:
             look_ups: which ones.
-            call_number: of the servers' function.
-            is_ahead: whether nothing but their ids is to be waited for, and the optimizer calls
-                before them.
+            ahead_after: what is to be waited for, and nothing else but their ids; None: all that
+                stands before in the graph.
         """
+        with tf.device(None):  # not the device that asks: it may be a GPU
+            return self._found_anywhere(look_ups, ahead_after=ahead_after)
+
+    def _found_anywhere(
+        self, look_ups: Sequence[LookUp], *, ahead_after: Sequence[tf.Tensor] | None
+    ) -> list[tf.Tensor]:
+        is_ahead = ahead_after is not None
         by_table: defaultdict[int, list[int]] = defaultdict(list)
         for place, look_up in enumerate(look_ups):
             by_table[look_up.number].append(place)
@@ -180,17 +185,14 @@ class LookUps:
             for part in parts[n]:
                 asked[part.server].append(part)
         check = check_ids(AskedIds.of(ids[n], self._tables[n]) for n in numbers)
-        needs = [check, *(self._after if is_ahead else ())]
-        replies = self._ask(
-            self._bodies(asked, call_number=call_number, after=needs),
-            call_number=call_number,
-            is_ahead=is_ahead,
-        )
+        needs = [check, *(ahead_after or ())]
+        replies = self._ask(self._bodies(asked, after=needs), is_ahead=is_ahead)
+        operations = [reply.header.op for reply in replies.values()]
         if is_ahead:
-            operations = [reply.header.op for reply in replies.values()]
             self.asked_ahead += operations
             for operation in (check, *operations):
                 private.run_independently(operation)
+        self._pushes.wait_for(operations)
         brought = {
             id(part.shard): rows
             for server, each in asked.items()
@@ -210,24 +212,17 @@ class LookUps:
         return DistinctRows(asked, ids, positions, parts)
 
     def _bodies(
-        self, asked: Mapping[int, Sequence[ShardRows]], *, call_number: int, after: Sequence[Any]
+        self, asked: Mapping[int, Sequence[ShardRows]], *, after: Sequence[Any]
     ) -> dict[int, Body]:
         """The requests, by server."""
         bodies = {}
         for server, parts in asked.items():
             places = {id(part.shard): part.places for part in parts}
-            shards = self._servers[server].look_up_shards(call_number)
+            shards = self._servers[server].look_up_shards()
             ids = encode_places(shards, [places.get(id(shard)) for shard in shards])
             with tf.control_dependencies(list(after)):
                 bodies[server] = Body(tf.zeros([0], tf.uint8), tf.identity(ids))
         return bodies
-
-
-def _moves(operation: Any) -> bool:
-    if not is_movable(operation):
-        return False
-    let_move(operation)
-    return True
 
 
 def _end_to_end(vectors: Sequence[tf.Tensor]) -> tf.Tensor:

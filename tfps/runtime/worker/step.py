@@ -39,7 +39,7 @@ class Step:
         self.copies = WorkerCopies(
             [*parameters, *program.metrics, *program.seeds], devices=program.devices.names
         )
-        self.look_ups = LookUps(servers, ask=self._look_up)
+        self.look_ups = LookUps(servers, ask=self._look_up, pushes=self)
         self.tables = TableRows(servers, look_ups=self.look_ups)
         self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].offers)
         self.shares: Sequence[tf.Tensor] = ()  # of the devices in what the step computes
@@ -142,16 +142,21 @@ class Step:
         """What the servers reply to `requests`."""
         return self.carrier.exchange(self.requests(kind, bodies, **options))
 
-    def _look_up(
-        self, bodies: Mapping[int, Body], *, call_number: int, is_ahead: bool
-    ) -> dict[int, Message]:
+    def answered(self) -> Sequence[tf.Tensor]:
+        """Known, in the current graph, when the pushes that stand before are answered."""
+        raise NotImplementedError
+
+    def wait_for(self, operations: Sequence[Any]) -> None:
+        """Let the pushes that stand behind wait for operations of the current graph."""
+        raise NotImplementedError
+
+    def _look_up(self, bodies: Mapping[int, Body], *, is_ahead: bool) -> dict[int, Message]:
         """Ask for rows; ahead of what the step does, no version of it is waited for."""
         versions, fields = ((), self.caller) if is_ahead else self.origin(Kind.LOOK_UP)
         calls = requests(
             self.servers,
             Kind.LOOK_UP,
             bodies,
-            call_number=call_number,
             versions=versions,
             fields=fields,
         )

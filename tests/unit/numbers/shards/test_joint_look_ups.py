@@ -32,6 +32,7 @@ from tests.unit.numbers.many_tables import (
     STEPS,
     TABLES,
     WIDTH,
+    Dependent,
     assert_many_tables_take_one_request,
     exchanges_of,
     many_tables,
@@ -78,22 +79,6 @@ def _prepared() -> keras.Model:
     rows = [keras.layers.Flatten()(keras.layers.Embedding(ROWS + 1, WIDTH)(each)) for each in ids]
     merged = keras.layers.Dense(3)(keras.layers.Concatenate()(rows))
     return _compiled(keras.Model([words, numbers], merged))
-
-
-class Dependent(keras.Model):
-    """The ids of the second look-up follow from rows of the first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = keras.layers.Embedding(ROWS, WIDTH)
-        self.other = keras.layers.Embedding(ROWS, WIDTH)
-        self.second = keras.layers.Embedding(ROWS, WIDTH)
-        self.dense = keras.layers.Dense(3)
-
-    def call(self, inputs: Any) -> Any:
-        rows = self.first(inputs[:, 0])
-        ids = keras.ops.cast(keras.ops.abs(rows[:, 0]) * 1e4, "int32") % ROWS
-        return self.dense(rows + self.second(ids) + self.other(inputs[:, 1]))
 
 
 class Moved(keras.Model):

@@ -1,0 +1,84 @@
+"""Look-ups of one graph that are put off, so that they are asked for together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge.movable_operation import StandIn, is_movable, let_move, runs_after
+from tfps.runtime.worker.levels import Levels
+
+
+class LookUp(NamedTuple):
+    """Rows of a table that a layer asks for."""
+
+    number: int  # of the table
+    ids: tf.Tensor  # an int64 vector
+
+
+class Pending(NamedTuple):
+    """One that is asked for later, together with others."""
+
+    look_up: LookUp
+    level: int  # of its ids
+    rows: StandIn
+
+
+class GraphLookUps:
+    """What is put off in a graph: that of a step, a function, a loop's body or a branch.
+
+    Args:
+        graph: that is traced.
+        after: known when rows are those that are to be computed from.
+    """
+
+    def __init__(self, graph: Any, *, after: Sequence[tf.Tensor]) -> None:
+        self.graph = graph
+        self._pending: list[Pending] = []
+        self.go_on(after=after)
+
+    def go_on(self, *, after: Sequence[tf.Tensor]) -> None:
+        """What is asked for from now on are newer rows.
+
+        Nothing that stands in the graph by now waits for them.
+        """
+        self.after, self.is_behind = after, False
+        self._last_before = max((each._id for each in self.graph.get_operations()), default=-1)
+        self._levels = Levels[Any](inputs=self._inputs, is_movable=self._moves)
+
+    def put_off(self, look_up: LookUp, *, like: Any) -> tf.Tensor | None:
+        """A stand-in for rows; None where their ids are known too late, or only where they stand.
+
+        Args:
+            look_up: whose ids are of this graph.
+            like: a shard of the table, as TensorFlow's variable.
+        """
+        level = self._levels.of(look_up.ids.op)
+        if level is None:
+            return None
+        rows = StandIn([look_up.ids.shape[0], *like.shape[1:]], like.dtype)
+        self._levels.answered(rows.tensor.op, level=level)
+        self._pending.append(Pending(look_up, level, rows))
+        return rows.tensor
+
+    def by_level(self) -> Iterator[list[Pending]]:
+        """What was put off, and is no more: those that can be asked for together."""
+        pending, self._pending = self._pending, []
+        for level in sorted({each.level for each in pending}):
+            yield [each for each in pending if each.level == level]
+
+    def _stood_before(self, operation: Any) -> bool:
+        return bool(operation._id <= self._last_before)
+
+    def _inputs(self, operation: Any) -> Iterator[Any]:
+        return iter(()) if self._stood_before(operation) else runs_after(operation)
+
+    def _moves(self, operation: Any) -> bool:
+        if self._stood_before(operation):
+            return True
+        if not is_movable(operation):
+            return False
+        let_move(operation)
+        return True
