@@ -361,6 +361,18 @@ def move_limit(ledger: Ledger, *, limit: Any, term: Any) -> Any:
     return logic.choose(obeyed, upcoming, REPLACED)
 
 
+def count_up_to(ledger: Ledger, *, version: Any) -> Any:
+    """Count as many updates as another server has, or more; answers whether that changes anything.
+
+    A worker may die when one server has its gradient and another has not. That one takes it in a
+    round of its own later, when another worker repeats the ticket, and so counts a round more.
+    """
+    layout = ledger.layout
+    is_more = version > ledger.read(layout.VERSION)
+    ledger.write_if(is_more, layout.VERSION, version)
+    return is_more
+
+
 def take_over(ledger: Ledger, *, term: Any) -> Any:
     """Obey a chief from now on, unless a newer one is known; answers the term, or `REPLACED`."""
     layout = ledger.layout

@@ -278,6 +278,8 @@ class TicketRun(RunProgress):
                     self.running = self._recalled = False
                 self.sample()
             self.running = self._recalled = False
+            if self._runtime.equal_counts():
+                self.sample()
             if not self.is_behind:
                 return
             self._catch_up()

@@ -153,6 +153,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
         {"count": st.integers(0, 1 << 60), "term": NUMBER},
     ),
     "move_limit": (_plainly(decide.move_limit), {"limit": NUMBER, "term": NUMBER}),
+    "count_up_to": (_plainly(decide.count_up_to), {"version": NUMBER}),
     "take_over": (_plainly(decide.take_over), {"term": NUMBER}),
 }
 

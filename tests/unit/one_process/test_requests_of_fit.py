@@ -240,6 +240,34 @@ def test_a_round_waits_for_all_and_applies_the_mean(fit_job: Callable[..., FitJo
     job.end()
 
 
+def test_servers_count_alike_at_rest_what_one_of_them_has_taken(
+    fit_job: Callable[..., FitJob],
+) -> None:
+    """A worker dies when one server has its gradient, and its ticket is repeated by the other."""
+    job = fit_job(tfps.Synchronous())
+    ticket = job.requests.open_tickets(4)
+    at = _enter(job, servers=(0, 1))
+
+    def counts() -> list[int]:
+        return [job.requests.counted("VERSION", server=server) for server in range(2)]
+
+    before = counts()
+    with ThreadPoolExecutor(2) as pool:
+        options = {"ticket": ticket, "base_version": at}
+        first = [pool.submit(job.push, 0, server=server, **options) for server in range(2)]
+        assert all(map(waits, first))
+        assert job.push(1, ticket=ticket + 1, base_version=at).status is Status.OK
+        job.requests.evict(1, job.incarnations[1])
+        assert {each.result(DEADLINE_S).status for each in first} == {Status.OK}
+    again = {"ticket": ticket + 1, "base_version": at + MAX_CALLS}
+    answers = [job.push(0, server=server, **again).status for server in range(2)]
+    assert answers == [Status.DUPLICATE, Status.OK]
+    assert np.subtract(counts(), before).tolist() == [1, 2]
+    job.end()
+    job.train()
+    assert len(set(counts())) == 1
+
+
 def test_who_is_late_for_a_round_has_pushed_nothing(fit_job: Callable[..., FitJob]) -> None:
     job = fit_job(tfps.Synchronous(backup_workers=1))
     ticket = job.requests.open_tickets(4)
@@ -301,21 +329,23 @@ def test_a_push_that_is_too_stale_is_dropped(fit_job: Callable[..., FitJob]) -> 
     job.end()
 
 
-def _enter(job: FitJob) -> int:
-    """Both workers enter the next round of server 0; its position."""
-    at, other = [job.join(worker, servers=(0,)).version for worker in range(2)]
+def _enter(job: FitJob, *, servers: tuple[int, ...] = (0,)) -> int:
+    """Both workers enter the next round of some servers; its position."""
+    at, other = [job.join(worker, servers=servers).version for worker in range(2)]
     assert other == at
     number = -(-at // MAX_CALLS)  # what those before them have begun is not theirs
     entered = [
         job.ask(
             Kind.ENTER_ROUND,
+            server=server,
             worker=worker,
             incarnation=job.incarnations[worker],
             base_version=number,
         )
         for worker in range(2)
+        for server in servers
     ]
-    assert [answer[:2] for answer in entered] == [(Status.OK, number * MAX_CALLS)] * 2
+    assert {answer[:2] for answer in entered} == {(Status.OK, number * MAX_CALLS)}
     return number * MAX_CALLS
 
 

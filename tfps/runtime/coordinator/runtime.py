@@ -120,6 +120,7 @@ class Runtime(Storage):
         self._lock = threading.Lock()
         self._incarnations = itertools.count(1)
         self._latest_incarnations: dict[int, int] = {}
+        self._has_evicted = False  # since counts were made equal
         self._unused_plans: list[tuple[int, int]] = []
         self.push_functions: weakref.WeakSet[Any] = weakref.WeakSet()
         # Have a `close` of their own, called first: they use the servers apart from training.
@@ -226,6 +227,7 @@ class Runtime(Storage):
         Raises:
             tf.errors.UnavailableError: a server did not answer; all others were told.
         """
+        self._has_evicted = True
         silent = None
         for server in self.servers:
             try:
@@ -246,6 +248,22 @@ class Runtime(Storage):
         for server in self.servers:
             if server.lost is None:
                 server.cancel_expected(worker)
+
+    def equal_counts(self) -> bool:
+        """At rest, let all servers count as many updates, where there are rounds; see `ledger`.
+
+        Called when a run has been drained; answers whether that changed anything.
+        """
+        if not self._has_evicted or self.servers[0].rounds is None:
+            return False
+        self._has_evicted = False
+        cells = zip(self.servers, self.cells(), strict=True)
+        counts = {server: int(each[server.layout.VERSION]) for server, each in cells}
+        most = max(counts.values())
+        behind = [server for server, count in counts.items() if count < most]
+        for server in behind:
+            server.count_up_to(most)
+        return bool(behind)
 
     def cells(self) -> list[np.ndarray[Any, Any]]:
         """The ledger of all servers as they are now."""

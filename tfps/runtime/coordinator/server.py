@@ -79,6 +79,7 @@ class Server:
         self._open = self._decides(decide.open_tickets, "count", "term")
         self._limit = self._decides(decide.move_limit, "limit", "term")
         self._withdraw = self._decides(issuing.withdraw, "ticket")
+        self._count_up_to = self._decides(decide.count_up_to, "version")
         self._evict = self._decides(
             self._let_out, "worker", "incarnation", then=self.membership.leave
         )
@@ -178,6 +179,10 @@ class Server:
     def evict(self, worker: int, incarnation: int, *, patience_s: float = CALL_TIMEOUT_S) -> None:
         """Let a lost worker out: its tickets go back, its late requests are refused."""
         self._evict(worker, incarnation, patience_s=patience_s)
+
+    def count_up_to(self, version: int) -> None:
+        """Count as many updates as another server has; called at rest, where there are rounds."""
+        self._count_up_to(version)
 
     def expect(self, there: Sequence[bool]) -> None:
         """Let rounds wait for workers that are going to join; for each whether it will."""
