@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,32 +18,71 @@ if TYPE_CHECKING:
     from tfps.job.plan import JobPlan
 
 
+GIB = 1 << 30
+
+
+def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """Refuse what is above 0 and no number of anything."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no finite number.", context, option)
+    return value
+
+
+def _amount(flag: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    kind = click.FloatRange(min=0, min_open=True)
+    return click.option(flag, type=kind, callback=_finite, help=text)
+
+
 @click.command()
 @job_arguments
-@click.option(
-    "--ps-memory-gib",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Memory of each parameter server: say which ones would run out of it.",
-)
-def plan(config: str | None, overrides: tuple[str, ...], ps_memory_gib: float | None) -> None:
+@_amount("--ps-memory-gib", "Memory of each parameter server: say which ones would run out of it.")
+@click.option("--compare", is_flag=True, help="Say which strategy to train the job with, and why.")
+@_amount("--worker-memory-gib", "With --compare: memory of each task that computes.")
+@_amount("--step-ms", "With --compare: how long one process computes for a step.")
+def plan(
+    config: str | None,
+    overrides: tuple[str, ...],
+    *,
+    ps_memory_gib: float | None,
+    compare: bool,
+    worker_memory_gib: float | None,
+    step_ms: float | None,
+) -> None:
     """Show which parameter server takes which variable or shard of the job of CONFIG.
 
     Nothing is started, and no variable gets a value: a model may be larger than this machine.
     Slots: what the optimizer keeps beside a variable. Per step: what one worker moves,
-    parameters there and gradients back. Memory: what a server's process needs at least. The
-    exit status is 1 if the job has mistakes or a server would run out of memory.
+    parameters there and gradients back; of large tables the rows of a batch. Memory: what a
+    server's process needs at least. The exit status is 1 if the job has mistakes or a server would
+    run out of memory.
+
+    With --compare: the strategies that could train it, the memory of the largest task and of the
+    fullest server, what a step moves to and from the busiest worker, and which one to take. The
+    exit status is 1 if none fits.
     """
     from rich.console import Console
 
+    from tfps.cli.comparison import comparison_table
     from tfps.job.plan import plan_job
     from tfps.launch.noise import install_noise_filter
+    from tfps.placement.advice import MemoryLimits, advise
 
+    if not compare and (worker_memory_gib, step_ms) != (None, None):
+        raise click.UsageError("--worker-memory-gib and --step-ms are read with --compare only.")
     install_noise_filter(Path(os.devnull))
     try:
         made = plan_job(config, overrides)
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     console = Console(highlight=False)
+    if compare:
+        limits = MemoryLimits(*(gib and gib * GIB for gib in (worker_memory_gib, ps_memory_gib)))
+        console.print(comparison_table(made.sizes, limits=limits))
+        advice = advise(made.sizes, limits=limits, step_ms=step_ms)
+        if advice.strategy is None:
+            raise click.ClickException(advice.why)
+        console.print(f"Take {advice.strategy.title}: {advice.why}.")
+        return
     console.print(_variables(made), _servers(made), sep="\n\n")
     console.print(_imbalance(made))
     for section, rule in made.unused_rules():

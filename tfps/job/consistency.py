@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfps.config.schema import ConsistencySection, JobConfig
+from tfps.config.schema import OWN_OPTIMIZERS, ConsistencySection, JobConfig
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
 from tfps.consistency.modes import (
@@ -70,6 +70,22 @@ def mode_in_words(section: ConsistencySection) -> str:
     any_mode = {f"after {counted(warm_up, 'step')} of warm-up": warm_up > 0}
     said = [text for text, applies in (settings[section.mode] | any_mode).items() if applies]
     return ", ".join([section.mode.replace("_", " "), *said])
+
+
+def keeps_tables_whole(config: JobConfig) -> bool:
+    """Whether workers get tables as a whole, as `tfps.runtime.program.tables` decides.
+
+    Where they keep parameters between exchanges, or an optimizer remembers what each was handed.
+
+    Example:
+
+    >>> keeps_tables_whole(JobConfig(consistency=ConsistencySection(mode="local_steps")))
+    True
+    """
+    section, training = config.consistency, config.training
+    keeps = section.mode == "local_steps" or section.warm_up_steps or section.adaptive_batches > 1
+    remembers = training.optimizer.name in OWN_OPTIMIZERS or training.staleness.correction != "none"
+    return bool(keeps) or remembers
 
 
 def consistency_problems(config: JobConfig) -> list[str]:

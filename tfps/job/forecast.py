@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -15,6 +16,7 @@ from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
 from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast, Wanted
+from tfps.placement.step_rows import with_step_rows
 from tfps.strategy.cluster_size import ClusterSize
 
 
@@ -28,7 +30,9 @@ def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
     Raises:
         ConfigError: what the optimizer, the partitioner or a strategy would refuse.
     """
+    from tfps.runtime.program.tables import LEAST_TABLE_BYTES
     from tfps.strategy.rehearsal import Rehearsal
+    from tfps.strategy.step_shapes import activation_bytes, rows_looked_up
 
     rehearsal = Rehearsal()
     # How long the training is changes the learning rate and no variable.
@@ -40,8 +44,15 @@ def forecast_of(config: JobConfig, *, size: ClusterSize) -> Forecast:
         shards = divided(wanted, partitioner_of(config.partitioner), servers=size.servers)
     except ConfigError as error:
         raise ConfigError([f"partitioner: {problem}" for problem in error.problems]) from error
+    batch_size = config.data.batch_size
+    rows = rows_looked_up(model, batch_size=batch_size)
+    least_bytes = 0 if config.training.row_updates else LEAST_TABLE_BYTES
+    shards = with_step_rows(shards, rows, least_bytes=least_bytes)
     placement = placement_of(config.placement)
-    forecast = Forecast.of(shards, servers=size.servers, placement=placement)
+    forecast = replace(
+        Forecast.of(shards, servers=size.servers, placement=placement),
+        activation_bytes=activation_bytes(model, batch_size=batch_size),
+    )
     if problems := _refusals(model.optimizer, forecast):
         raise ConfigError(problems)
     return forecast

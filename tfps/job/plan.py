@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tfps.config import JobConfig
 from tfps.job.check import check_job
-from tfps.job.consistency import mode_of
+from tfps.job.consistency import keeps_tables_whole, mode_of
 from tfps.placement.forecast import Forecast
+from tfps.placement.job_sizes import JobSizes
 
 GIB = 1 << 30
 
@@ -24,12 +25,14 @@ class JobPlan:
         config: with defaults and overrides.
         workers: of the cluster.
         forecast: which server takes what.
+        sizes: what its strategies depend on.
     """
 
     path: Path
     config: JobConfig
     workers: int
     forecast: Forecast
+    sizes: JobSizes
 
     @property
     def memory_bytes_per_server(self) -> tuple[int, ...]:
@@ -75,4 +78,9 @@ def plan_job(config_argument: str | None, overrides: Sequence[str] = ()) -> JobP
     """
     checked = check_job(config_argument, overrides)
     assert checked.forecast is not None
-    return JobPlan(checked.path, checked.config, checked.size.workers, checked.forecast)
+    config, workers, forecast = checked.config, checked.size.workers, checked.forecast
+    period_steps = config.consistency.period_steps
+    sizes = JobSizes.of(forecast, workers=workers, period_steps=period_steps)
+    if keeps_tables_whole(config):
+        forecast = forecast.with_whole_tables()
+    return JobPlan(checked.path, config, workers, forecast, sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfps.placement.policy import Newcomer, Placement
 from tfps.placement.slab import ITEM_BYTES
@@ -45,14 +45,18 @@ class Wanted:
         return math.prod(self.shape) * ITEM_BYTES.get(self.dtype, 1)
 
     @property
-    def step_bytes(self) -> int:
-        """What a step of one worker moves: the value to the worker, and what it sends back."""
+    def pull_bytes(self) -> int:
+        """What a step of one worker asks for."""
         if not self.is_pulled:
             return 0
-        ways = 1 if self.is_frozen else 2
         if self.rows_per_step is None or not self.shape or not self.shape[0]:
-            return ways * self.size_bytes
-        return ways * min(self.rows_per_step, self.shape[0]) * self.size_bytes // self.shape[0]
+            return self.size_bytes
+        return min(self.rows_per_step, self.shape[0]) * self.size_bytes // self.shape[0]
+
+    @property
+    def step_bytes(self) -> int:
+        """What a step of one worker moves: the value to the worker, and what it sends back."""
+        return (1 if self.is_frozen else 2) * self.pull_bytes
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Forecast:
         servers: how many.
         wanted: the variables.
         places: the server of each.
+        activation_bytes: the most that a layer hands to the next in a step; None: not known.
 
     Example:
 
@@ -80,6 +85,7 @@ class Forecast:
     servers: int
     wanted: tuple[Wanted, ...]
     places: tuple[int, ...]
+    activation_bytes: int | None = None
 
     @classmethod
     def of(cls, wanted: Sequence[Wanted], *, servers: int, placement: Placement) -> Forecast:
@@ -123,12 +129,19 @@ class Forecast:
             workers: that exchange with it.
             has_rounds: of synchronous modes.
         """
-        pulled = self._totals([v.size_bytes if v.is_pulled else 0 for v in self.wanted])
-        trained = self._totals([v.size_bytes if v.is_trained else 0 for v in self.wanted])
+        pulled = self._totals([v.pull_bytes for v in self.wanted])
+        sent = [v.pull_bytes if v.is_trained else 0 for v in self.wanted]
+        sums = [min(v.size_bytes, _round_bytes(v, workers=workers)) for v in self.wanted]
         return tuple(
-            PROCESS_BYTES + held + workers * (replies + requests) + (requests if has_rounds else 0)
-            for held, replies, requests in zip(self.bytes_per_server, pulled, trained, strict=True)
+            PROCESS_BYTES + held + workers * (replies + requests) + (rounds if has_rounds else 0)
+            for held, replies, requests, rounds in zip(
+                self.bytes_per_server, pulled, self._totals(sent), self._totals(sums), strict=True
+            )
         )
+
+    def with_whole_tables(self) -> Forecast:
+        """The same in a mode in which no rows travel."""
+        return replace(self, wanted=tuple(replace(v, rows_per_step=None) for v in self.wanted))
 
     def beside(self) -> tuple[int, ...]:
         """Bytes of what belongs to each variable."""
@@ -143,6 +156,13 @@ class Forecast:
         for server, size in zip(self.places, sizes, strict=True):
             totals[server] += size
         return tuple(totals)
+
+
+def _round_bytes(variable: Wanted, *, workers: int) -> int:
+    """What the sum of a round has; of a table a row for each that came."""
+    if not variable.is_trained:
+        return 0
+    return variable.pull_bytes * (1 if variable.rows_per_step is None else workers)
 
 
 def imbalance(totals: Sequence[int]) -> float:

@@ -186,7 +186,7 @@ def test_every_sample_is_compared_with_what_is_printed() -> None:
     """Tables of benchmarks are those of one run; where code is compared, nothing is printed."""
     apart = {"CONTRIBUTING.md", "docs/start/from-tensorflow.md"}
     samples = [block for block in BLOCKS if block.language == "text"]
-    compared = {"own script", "make train", "fails"}
+    compared = {"own script", "make train", "fails", "plan compare"}
     compared |= {f"of {block.page.stem}" for block in pages.runnable("alone")}
     compared |= {path.stem for path in (ROOT / "examples").glob("*.py")}
     for sample in samples:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+
+from click.testing import CliRunner
+
+from tests.integration.project import pages
+from tfps.cli import main
 
 CLUSTER = {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "p:2", "p:3"]}
 SUBSET = ("--set", "data.source=subset")
@@ -61,3 +67,38 @@ def test_a_plan_of_shards(tfps):
     result = tfps("plan", *SUBSET, "--set", 'partitioner.rules={"(" = "whole"}')
     assert result.returncode == 1
     assert "partitioner.rules: '(': received no regular expression" in result.stderr
+
+
+def test_strategies_are_compared_as_the_page_shows(tfps, tmp_path):
+    (sample,) = pages.samples("plan compare")
+    options = ("--worker-memory-gib", "2", "--ps-memory-gib", "4")
+    result = tfps("plan", "--compare", "recommender", *options)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert pages.not_shown(sample.text, result.stdout) == []
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "Take tfps asynchronous" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_strategy_fits(tfps):
+    little = ("--worker-memory-gib", "0.5", "--ps-memory-gib", "0.5")
+    result = tfps("plan", "--compare", *SUBSET, *little)
+    assert result.returncode == 1
+    rows = result.stdout.splitlines()[1:]
+    assert [row for row in rows if not re.search(r" no  ?\S| no +$", row)] == []
+    assert "none fits; tfps asynchronous, bounded needs least, 538.6 MB" in result.stderr
+
+
+def test_amounts_that_are_none():
+    for option, said in (
+        (("--ps-memory-gib", "0"), "Invalid value for '--ps-memory-gib': 0.0 is not in the range"),
+        (("--worker-memory-gib", "-1"), "Invalid value for '--worker-memory-gib': -1.0 is not in"),
+        (("--worker-memory-gib", "much"), "'much' is not a valid float"),
+        (("--step-ms", "nan"), "Invalid value for '--step-ms': nan is no finite number."),
+    ):
+        result = CliRunner().invoke(main, ["plan", "--compare", *option])
+        assert result.exit_code == 2
+        assert said in result.output
+    result = CliRunner().invoke(main, ["plan", "--step-ms", "3"])
+    assert result.exit_code == 2
+    assert "--worker-memory-gib and --step-ms are read with --compare only." in result.output

@@ -1,0 +1,191 @@
+"""Which strategy to train a job with, and why. Pure: sizes and limits in, one sentence out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfps.placement.forecast import PROCESS_BYTES
+from tfps.placement.job_sizes import JobSizes
+from tfps.placement.measured import SHARE_OF_ONE_PROCESS, pays_from_ms, push_ms
+from tfps.placement.training_strategy import (
+    ALL_REDUCED,
+    ASYNCHRONOUS,
+    LOCAL_STEPS,
+    ONE_PROCESS,
+    STRATEGIES,
+    TrainingStrategy,
+)
+from tfps.units import format_bytes, format_seconds
+
+
+@dataclass(frozen=True)
+class MemoryLimits:
+    """The memory of a task; None: not said, so all fits.
+
+    Args:
+        worker_bytes: of each task that computes.
+        server_bytes: of each parameter server.
+    """
+
+    worker_bytes: float | None = None
+    server_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class StrategySizes:
+    """What a strategy needs for a job.
+
+    Args:
+        strategy: which.
+        task_bytes: memory of the largest task that computes.
+        server_bytes: memory of the fullest parameter server; None: there are none.
+        step_bytes: what a step moves to and from the busiest of the tasks that compute.
+        obstacle: why the job cannot be trained so; empty: it can.
+    """
+
+    strategy: TrainingStrategy
+    task_bytes: int
+    server_bytes: int | None
+    step_bytes: int
+    obstacle: str
+
+    def fits(self, limits: MemoryLimits) -> bool:
+        """Whether it can be trained so, and no task has too little memory."""
+        return not self.obstacle and (
+            _is_within(self.task_bytes, limits.worker_bytes)
+            and _is_within(self.server_bytes or 0, limits.server_bytes)
+        )
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The strategy to take, None if none fits, and why in one sentence."""
+
+    strategy: TrainingStrategy | None
+    why: str
+
+
+def sizes_of_strategies(sizes: JobSizes) -> list[StrategySizes]:
+    """What each strategy needs for a job, in the order of the report.
+
+    Args:
+        sizes: of the job.
+    """
+    return [
+        StrategySizes(
+            strategy,
+            strategy.task_bytes(sizes),
+            None if strategy.server_bytes is None else strategy.server_bytes(sizes),
+            strategy.step_bytes(sizes),
+            strategy.obstacle(sizes),
+        )
+        for strategy in STRATEGIES
+    ]
+
+
+def advise(
+    sizes: JobSizes, *, limits: MemoryLimits | None = None, step_ms: float | None = None
+) -> Advice:
+    """Say which strategy to take.
+
+    One process, where the job fits into one and several workers would not take more steps: it moves
+    nothing. Parameter servers where it does not fit, or steps are long; local steps where an
+    exchange takes longer than a step. Else what fits at all.
+
+    Args:
+        sizes: of the job.
+        limits: of the tasks; None: there are none.
+        step_ms: how long one process computes for a step; None: not known, taken for short.
+
+    Example:
+
+    >>> small = JobSizes(workers=2, servers=1, dense_bytes=400_000, gradient_bytes=400_000)
+    >>> advise(small).strategy.title
+    'one process'
+    >>> advise(small, step_ms=50).strategy.title
+    'tfps asynchronous, bounded'
+    """
+    allowed = MemoryLimits() if limits is None else limits
+    needed = sizes_of_strategies(sizes)
+    fitting = {each.strategy: each for each in needed if each.fits(allowed)}
+    if not fitting:
+        return Advice(None, _why_nothing(needed))
+    size_bytes = max(sizes.pulled_bytes, sizes.sent_bytes)
+    exchange_ms = push_ms(size_bytes)
+    if ONE_PROCESS in fitting:
+        if sizes.workers == 1:
+            share = f"{SHARE_OF_ONE_PROCESS:.1f} of its steps"
+            return Advice(
+                ONE_PROCESS, f"it fits into a task; one worker with a server took {share}"
+            )
+        from_ms = pays_from_ms(workers=sizes.workers, size_bytes=size_bytes)
+        if step_ms is None or step_ms <= from_ms:
+            return Advice(ONE_PROCESS, _why_one_process(sizes.workers, from_ms, exchange_ms))
+    is_short = step_ms is not None and step_ms < exchange_ms
+    if is_short and LOCAL_STEPS in fitting:
+        why = (
+            f"an exchange takes {_ms(exchange_ms)}, longer than a step, and workers exchange once "
+            f"in {sizes.period_steps}"
+        )
+        return Advice(LOCAL_STEPS, why)
+    if ASYNCHRONOUS in fitting:
+        is_needed = ONE_PROCESS not in fitting
+        return Advice(ASYNCHRONOUS, _why_servers(sizes, exchange_ms, is_needed=is_needed))
+    if ALL_REDUCED in fitting:
+        return Advice(ALL_REDUCED, _why_all_reduced(fitting[ALL_REDUCED]))
+    least = min(fitting.values(), key=lambda each: each.step_bytes)
+    return Advice(least.strategy, _why_left(least))
+
+
+def _is_within(size_bytes: int, limit_bytes: float | None) -> bool:
+    return limit_bytes is None or size_bytes <= limit_bytes
+
+
+def _ms(value: float) -> str:
+    return format_seconds(value / 1e3)
+
+
+def _why_nothing(needed: Sequence[StrategySizes]) -> str:
+    possible = [each for each in needed if not each.obstacle]
+    least = min(possible, key=lambda each: (each.task_bytes, each.strategy is not ASYNCHRONOUS))
+    server = f" and {format_bytes(least.server_bytes)} in a server" if least.server_bytes else ""
+    return (
+        f"none fits; {least.strategy.title} needs least, {format_bytes(least.task_bytes)} in a "
+        f"task{server}, of which a process with TensorFlow takes {format_bytes(PROCESS_BYTES)}: "
+        "give tasks more memory, take more of them, or an optimizer with fewer slots"
+    )
+
+
+def _why_one_process(workers: int, from_ms: float, exchange_ms: float) -> str:
+    return (
+        f"it fits into a task and moves nothing; {workers} workers are faster where a step "
+        f"computes for more than {_ms(from_ms)}, as an exchange takes {_ms(exchange_ms)}"
+    )
+
+
+def _why_servers(sizes: JobSizes, exchange_ms: float, *, is_needed: bool) -> str:
+    held = format_bytes(sizes.state_bytes)
+    if is_needed and sizes.table_bytes:
+        moved = format_bytes(sizes.step_bytes)
+        return f"{held} of state are too much for a task; servers hold them, and {moved} move"
+    if is_needed:
+        return f"{held} of state are too much for a task, and servers hold what the optimizer keeps"
+    return (
+        f"a step is longer than an exchange of {_ms(exchange_ms)}, so {sizes.workers} workers "
+        "take more steps than one process, and none waits for another"
+    )
+
+
+def _why_all_reduced(needed: StrategySizes) -> str:
+    return (
+        f"parameter servers have too little memory; workers hand {format_bytes(needed.step_bytes)} "
+        "on in a step, and the slowest sets the pace"
+    )
+
+
+def _why_left(needed: StrategySizes) -> str:
+    if needed.strategy is ONE_PROCESS:
+        return "the tasks of all others have too little memory"
+    moved = format_bytes(needed.step_bytes)
+    return f"neither one process nor parameter servers fit; {moved} move in a step"

@@ -1,0 +1,119 @@
+"""How large a job is, as far as its strategies depend on it. Pure: no TensorFlow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tfps.placement.forecast import Forecast, Wanted
+from tfps.placement.step_rows import whole_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSizes:
+    """Sums over a job's variables; bytes, and those of a step are one worker's.
+
+    Args:
+        workers: of the cluster.
+        servers: of the cluster.
+        dense_bytes: weights that a step reads as a whole.
+        gradient_bytes: of those, what it sends back.
+        slot_bytes: what the optimizer keeps for them, and all other state.
+        table_bytes: weights of which a step reads rows.
+        table_slot_bytes: what the optimizer keeps for those.
+        row_bytes: the rows that a step reads.
+        largest_table_bytes: weights of one table.
+        largest_bytes: one variable with its slots.
+        step_bytes: what a step moves between a worker and all servers.
+        server_bytes: the memory of the fullest server's process.
+        round_server_bytes: the same where gradients are applied in rounds.
+        activation_bytes: the most that a layer hands to the next; None: not known.
+        period_steps: steps between two exchanges, where there are local ones.
+    """
+
+    workers: int
+    servers: int
+    dense_bytes: int = 0
+    gradient_bytes: int = 0
+    slot_bytes: int = 0
+    table_bytes: int = 0
+    table_slot_bytes: int = 0
+    row_bytes: int = 0
+    largest_table_bytes: int = 0
+    largest_bytes: int = 0
+    step_bytes: int = 0
+    server_bytes: int = 0
+    round_server_bytes: int = 0
+    activation_bytes: int | None = None
+    period_steps: int = 16
+
+    @classmethod
+    def of(cls, forecast: Forecast, *, workers: int, period_steps: int) -> JobSizes:
+        """Those of a forecast in which only rows of tables travel.
+
+        Args:
+            forecast: which server takes what.
+            workers: of the cluster.
+            period_steps: steps between two exchanges, where there are local ones.
+        """
+        wanted = forecast.wanted
+        is_table = [_owner(v, wanted).rows_per_step is not None for v in wanted]
+        tables = [v for v, of_table in zip(wanted, is_table, strict=True) if of_table]
+        dense = [v for v, of_table in zip(wanted, is_table, strict=True) if not of_table]
+        whole, whole_tables = Counter[str](), Counter[str]()
+        for variable in wanted:
+            path = whole_path(_owner(variable, wanted).path)
+            whole[path] += variable.size_bytes
+            if variable.rows_per_step is not None:
+                whole_tables[path] += variable.size_bytes
+        memory = [
+            max(forecast.memory_bytes_per_server(workers=workers, has_rounds=has_rounds))
+            for has_rounds in (False, True)
+        ]
+        return cls(
+            workers=workers,
+            servers=forecast.servers,
+            dense_bytes=_sum(v for v in dense if v.is_pulled),
+            gradient_bytes=_sum(v for v in dense if v.is_trained),
+            slot_bytes=_sum(v for v in dense if not v.is_pulled),
+            table_bytes=_sum(v for v in tables if v.is_pulled),
+            table_slot_bytes=_sum(v for v in tables if not v.is_pulled),
+            row_bytes=sum(v.pull_bytes for v in tables),
+            largest_table_bytes=max(whole_tables.values(), default=0),
+            largest_bytes=max(whole.values(), default=0),
+            step_bytes=sum(v.step_bytes for v in wanted),
+            server_bytes=memory[0],
+            round_server_bytes=memory[1],
+            activation_bytes=forecast.activation_bytes,
+            period_steps=period_steps,
+        )
+
+    @property
+    def weight_bytes(self) -> int:
+        """All that a model holds."""
+        return self.dense_bytes + self.table_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """All that a training holds between two steps: weights, slots and other state."""
+        return self.weight_bytes + self.slot_bytes + self.table_slot_bytes
+
+    @property
+    def sent_bytes(self) -> int:
+        """The gradients of a step: whole ones, and rows."""
+        return self.gradient_bytes + self.row_bytes
+
+    @property
+    def pulled_bytes(self) -> int:
+        """The parameters of a step: whole ones, and rows."""
+        return self.dense_bytes + self.row_bytes
+
+
+def _owner(variable: Wanted, wanted: tuple[Wanted, ...]) -> Wanted:
+    """The weight that a slot is beside; of all else itself."""
+    return variable if variable.beside is None else wanted[variable.beside]
+
+
+def _sum(wanted: Iterable[Wanted]) -> int:
+    return sum(variable.size_bytes for variable in wanted)

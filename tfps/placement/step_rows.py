@@ -1,0 +1,63 @@
+"""How many rows of a table a step asks for, by shard. Pure: no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tfps.placement.forecast import Wanted
+
+
+def with_step_rows(
+    wanted: Sequence[Wanted], rows_per_step: Mapping[str, int], *, least_bytes: int
+) -> list[Wanted]:
+    """Say of tables that only rows of them travel; of shards a share, as if all were asked alike.
+
+    Only after they have been divided: what divides them does not know of it.
+
+    Args:
+        wanted: variables, or shards whose paths end with their number.
+        rows_per_step: by the path of the whole table.
+        least_bytes: smaller tables travel as a whole.
+
+    Example:
+
+    >>> shards = [Wanted(f"table/{k}", (50, 4), "float32", is_pulled=True) for k in (0, 1)]
+    >>> [shard.rows_per_step for shard in with_step_rows(shards, {"table": 7}, least_bytes=0)]
+    [4, 4]
+    """
+    parts: dict[str, list[Wanted]] = {}
+    for variable in wanted:
+        if (path := _table(variable, rows_per_step)) is not None:
+            parts.setdefault(path, []).append(variable)
+    large = {
+        path for path, shards in parts.items() if sum(s.size_bytes for s in shards) >= least_bytes
+    }
+
+    def share(variable: Wanted) -> Wanted:
+        path = _table(variable, rows_per_step)
+        if path not in large:
+            return variable
+        rows = sum(shard.shape[0] for shard in parts[path])
+        asked = -(-rows_per_step[path] * variable.shape[0] // max(1, rows))
+        return replace(variable, rows_per_step=asked)
+
+    return [share(variable) for variable in wanted]
+
+
+def _table(variable: Wanted, rows_per_step: Mapping[str, int]) -> str | None:
+    """The path of the table that it is, or is a shard of."""
+    if not variable.is_pulled:
+        return None
+    paths = (variable.path, whole_path(variable.path))
+    return next((path for path in paths if path in rows_per_step), None)
+
+
+def whole_path(path: str) -> str:
+    """Of the variable that a shard belongs to; of what is whole its own.
+
+    >>> whole_path("table/embeddings/1"), whole_path("table/embeddings")
+    ('table/embeddings', 'table/embeddings')
+    """
+    whole, _, number = path.rpartition("/")
+    return whole if number.isdigit() else path

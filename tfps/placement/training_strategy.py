@@ -1,0 +1,171 @@
+"""The strategies that a job may be trained with: what each needs, as functions of its sizes.
+
+Memory is what a task needs at least: the process, state, and what a step sends and receives; what
+layers answer within a step depends on the model and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tfps.placement.forecast import PROCESS_BYTES
+from tfps.placement.job_sizes import JobSizes
+
+Size = Callable[[JobSizes], int]
+Obstacle = Callable[[JobSizes], str]
+LARGEST_WHOLE_TABLE_BYTES = 64 << 20  # that a worker may hold, as `tfps.bridge.shards.WHOLE_BYTES`
+
+
+def _none(_: JobSizes) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class TrainingStrategy:
+    """A way to train a job.
+
+    Args:
+        title: what tables call it.
+        task_bytes: memory of the largest task that computes.
+        step_bytes: what a step moves to and from the busiest of those.
+        needs: of the cluster.
+        server_bytes: memory of the fullest parameter server; None: there are none.
+        obstacle: why a job cannot be trained so; empty: it can.
+    """
+
+    title: str
+    task_bytes: Size
+    step_bytes: Size
+    needs: str = ""
+    server_bytes: Size | None = None
+    obstacle: Obstacle = _none
+
+
+def _one_process(sizes: JobSizes) -> int:
+    return PROCESS_BYTES + sizes.state_bytes + sizes.sent_bytes
+
+
+def _mirrored(sizes: JobSizes) -> int:
+    """One process has a copy for each device."""
+    return PROCESS_BYTES + sizes.workers * (sizes.state_bytes + sizes.sent_bytes)
+
+
+def _all_reduced(sizes: JobSizes) -> int:
+    """A copy, its gradients and their mean."""
+    return _one_process(sizes) + sizes.sent_bytes
+
+
+def _all_reduce_bytes(sizes: JobSizes) -> int:
+    """A ring hands on all parts but one twice, rows of tables once to everybody.
+
+    Source: Patarasuk and Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of
+    Workstations", JPDC 2009.
+    """
+    others = sizes.workers - 1
+    return 4 * others * sizes.gradient_bytes // sizes.workers + 2 * others * sizes.row_bytes
+
+
+def _worker(sizes: JobSizes) -> int:
+    """Parameters of a step and its gradients."""
+    return PROCESS_BYTES + sizes.pulled_bytes + sizes.sent_bytes
+
+
+def _local_worker(sizes: JobSizes) -> int:
+    """The weights twice, slots and a gradient: it runs the optimizer."""
+    return _one_process(sizes) + sizes.weight_bytes
+
+
+def _local_bytes(sizes: JobSizes) -> int:
+    return 2 * sizes.weight_bytes // sizes.period_steps
+
+
+def _local_obstacle(sizes: JobSizes) -> str:
+    is_too_large = sizes.largest_table_bytes > LARGEST_WHOLE_TABLE_BYTES
+    return "a table over 64 MiB" if is_too_large else ""
+
+
+def _layers_task(sizes: JobSizes) -> int:
+    """An even share, or the largest variable where that is more."""
+    share = -(-(sizes.state_bytes + sizes.sent_bytes) // sizes.workers)
+    return PROCESS_BYTES + max(share, sizes.largest_bytes)
+
+
+def _layers_bytes(sizes: JobSizes) -> int:
+    """Activations there and their gradients back, on each side of a task."""
+    return 2 * min(2, sizes.workers - 1) * (sizes.activation_bytes or 0)
+
+
+def _layers_obstacle(sizes: JobSizes) -> str:
+    if sizes.table_bytes:
+        return "it has tables"
+    return _one_worker_obstacle(sizes)
+
+
+def _one_worker_obstacle(sizes: JobSizes) -> str:
+    return "one worker" if sizes.workers == 1 else ""
+
+
+def _tables_task(sizes: JobSizes) -> int:
+    """An even share of the tables, or the largest; or on the chief all else."""
+    tables = sizes.table_bytes + sizes.table_slot_bytes
+    # `largest_bytes` may be that of a dense variable, which the chief has anyway.
+    largest = max(-(-tables // sizes.workers), sizes.largest_table_bytes) + sizes.row_bytes
+    rest = sizes.dense_bytes + sizes.slot_bytes + sizes.sent_bytes
+    return PROCESS_BYTES + max(largest, rest)
+
+
+def _tables_obstacle(sizes: JobSizes) -> str:
+    return _one_worker_obstacle(sizes) if sizes.table_bytes else "it has no tables"
+
+
+def _exchange(sizes: JobSizes) -> int:
+    return sizes.step_bytes
+
+
+def _nothing(_: JobSizes) -> int:
+    return 0
+
+
+def _server(sizes: JobSizes) -> int:
+    return sizes.server_bytes
+
+
+def _round_server(sizes: JobSizes) -> int:
+    return sizes.round_server_bytes
+
+
+EQUALS, SERVERS, OWN_LOOP = "all up, equally fast", "servers up", "all up, your loop"
+ONE_PROCESS = TrainingStrategy("one process", _one_process, _nothing)
+ALL_REDUCED = TrainingStrategy(
+    "MultiWorkerMirroredStrategy", _all_reduced, _all_reduce_bytes, EQUALS
+)
+ASYNCHRONOUS = TrainingStrategy(
+    "tfps asynchronous, bounded", _worker, _exchange, SERVERS, server_bytes=_server
+)
+LOCAL_STEPS = TrainingStrategy(
+    "tfps local steps", _local_worker, _local_bytes, SERVERS, _server, _local_obstacle
+)
+LAYERS = TrainingStrategy(
+    "layers on tasks", _layers_task, _layers_bytes, OWN_LOOP, obstacle=_layers_obstacle
+)
+TABLES = TrainingStrategy(
+    "tables on workers",
+    _tables_task,
+    lambda sizes: 2 * sizes.row_bytes,
+    OWN_LOOP,
+    obstacle=_tables_obstacle,
+)
+STRATEGIES = (
+    ONE_PROCESS,
+    TrainingStrategy("MirroredStrategy", _mirrored, _nothing, "devices, one machine"),
+    ALL_REDUCED,
+    TrainingStrategy("TensorFlow's servers", _worker, _exchange, SERVERS, _server),
+    ASYNCHRONOUS,
+    TrainingStrategy(
+        "tfps synchronous, backup", _worker, _exchange, "equal, or one spare", _round_server
+    ),
+    LOCAL_STEPS,
+    LAYERS,
+    TABLES,
+)
