@@ -52,7 +52,7 @@ class FitHalf(ServerHalf):
         return call_wire(self.program, number, device=self.server.device, reports=reports)
 
     def offer_all(self) -> None:
-        report_bytes = 0 if self.reports is None else self.report_layout.size_bytes
+        report_bytes = self._report_bytes
         join = self.locked(self._join, held=self.held)
         self.offer(Kind.JOIN, join, reply_bytes=self.parameter_layout.size_bytes)
         self.offer_pushes()
@@ -135,13 +135,22 @@ class FitHalf(ServerHalf):
         if self.reports is not None:
             closed = close_acked(ledger, header, alive=alive, worker=worker)
             self._count(closed, payload)
-        ledger.count_traffic(received_bytes=tf.size(payload, tf.int64), sent_bytes=0)
+        ledger.count_traffic(received_bytes=self._report_bytes, sent_bytes=0)
         decide.remove(ledger, worker=worker, leaves=alive, closed=closed)
         count_durations(self.server, ledger, header)
         version = ledger.read(server_ledger.layout.VERSION)
         server_ledger.post(ledger)
         self.server.membership.leave(worker, alive)
         return ReplyHeader(version, self.plan.status(header, alive=alive))
+
+    @property
+    def _report_bytes(self) -> int:
+        """Of the payload of a request that brings a report alone.
+
+        A graph that asked for its size would be one that TensorFlow's optimization of graphs breaks
+        ("output 0 of type float does not match").
+        """
+        return 0 if self.reports is None else int(self.report_layout.size_bytes)
 
     def _count(self, counts: tf.Tensor, payload: tf.Tensor) -> None:
         assert self.reports is not None
