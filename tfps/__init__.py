@@ -73,6 +73,7 @@ __all__ = [
     "attach",
     "callbacks",
     "checkpoint",
+    "compression",
     "errors",
     "layers",
     "metrics",

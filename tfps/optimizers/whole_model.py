@@ -55,6 +55,25 @@ def for_whole_model(
     return gradients
 
 
+def loss_scale_of(
+    optimizer: Any, variables: Sequence[Any], value_of: Callable[[Any], Any]
+) -> tf.Tensor | None:
+    """By what the loss of a step was multiplied, which servers divide by; None: by nothing.
+
+    Args:
+        optimizer: what will apply the gradients.
+        variables: that the step knows.
+        value_of: the worker's copy of one of them.
+    """
+    optimizer = bare(optimizer)
+    if not isinstance(optimizer, LossScaleOptimizer):
+        return None
+    scale = optimizer.dynamic_scale
+    if not any(variable is scale for variable in variables):
+        return None
+    return value_of(scale).read_value()
+
+
 def _clipped_together(
     leaf: Any, gradients: list[tf.Tensor], *, variables: Sequence[Any], scale: Any
 ) -> list[tf.Tensor]:

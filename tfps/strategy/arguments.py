@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfps.cluster import ClusterSpec
+from tfps.compression import directions
 from tfps.consistency import modes
 from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, TfpsError, UnsupportedError
@@ -15,6 +16,7 @@ from tfps.placement import policy
 from tfps.recovery.recovery import Recovery
 from tfps.recovery.restarts import Restarts, check_restarts
 from tfps.strategy.cluster_size import ClusterSize, size_problems
+from tfps.strategy.codec_limits import codec_problems
 from tfps.strategy.environment import connect_timeout_s, environment_errors
 from tfps.strategy.job_name import name_problem, room_problem
 from tfps.training.batch_callbacks import check_setting
@@ -29,6 +31,7 @@ class Arguments:
         spec: the cluster, from the resolver or from ``TF_CONFIG``.
         placement: which server takes a variable.
         consistency: when a server applies a gradient.
+        compression: which codecs gradients and parameters go through.
         transport: ``"auto"``, ``"direct"`` or ``"grpc"``.
         batch_callbacks: whether batch hooks see sampled batches.
         restarts: when the job ends for want of workers.
@@ -41,6 +44,7 @@ class Arguments:
     spec: ClusterSpec
     placement: policy.Placement
     consistency: Mode
+    compression: directions.Both
     transport: str
     batch_callbacks: str
     restarts: Restarts
@@ -81,7 +85,7 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
             return None
 
     checked(_check_partitioner, variable_partitioner)
-    checked(_check_compression, compression)
+    codecs = checked(directions.resolve, compression)
     policy_ = checked(policy.resolve, placement)
     mode = checked(modes.resolve, consistency)
     carrier = checked(wanted_transport, transport)
@@ -92,6 +96,8 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
     workers = None if spec is None else spec.count("worker")
     capacity = checked(lambda given: _check_room(given, workers=workers), max_workers)
     chosen = checked(lambda given: check_restarts(given, workers=workers), restarts)
+    if codecs is not None and mode is not None:
+        errors += [UnsupportedError(problem) for problem in codec_problems(codecs, mode)]
     errors += environment_errors()
     if spec is not None:
         problems = size_problems(mode=mode, placement=policy_, size=ClusterSize.of(spec))
@@ -105,6 +111,7 @@ def check_arguments(  # noqa: PLR0913 - those of the strategy
         spec=spec,
         placement=policy_,
         consistency=mode,
+        compression=codecs,
         transport=carrier,
         batch_callbacks=setting,
         restarts=chosen,
@@ -148,14 +155,6 @@ def _check_partitioner(partitioner: Any) -> None:
         raise ConfigError(
             f"variable_partitioner: received {partitioner!r}, expected a partitioner of "
             "tf.distribute.experimental.partitioners, or None to split nothing"
-        )
-
-
-def _check_compression(compression: Any) -> None:
-    if compression is not None:
-        raise UnsupportedError(
-            f"compression: received {compression!r}, expected None: this version sends gradients "
-            "as they are; leave the argument out"
         )
 
 

@@ -35,6 +35,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
         "placement": arguments.placement,
         "transport": arguments.transport,
         "mode": arguments.consistency,
+        "compression": arguments.compression,
         "max_workers": arguments.max_workers,
     }
     if not name:

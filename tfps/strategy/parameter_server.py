@@ -19,6 +19,7 @@ from tfps.cluster import (
     announce_at_exit,
     devices_of_workers,
 )
+from tfps.compression.directions import Both, Codecs
 from tfps.consistency.ledger import STALENESS_BINS
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.mode import Mode
@@ -78,7 +79,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         placement: which server takes a Keras variable; `LeastLoaded()` when None.
         consistency: `tfps.Asynchronous()` when None; `tfps.Asynchronous(pipeline_steps=1)` hides
             exchanges behind the computation.
-        compression: None; this version sends gradients as they are.
+        compression: a codec of `tfps.compression` for gradients, or a `tfps.compression.Both`;
+            they go as they are when None.
         transport: how requests reach servers: ``"direct"`` (between tfps's own processes),
             ``"grpc"`` (TensorFlow's RPC, to any server), or ``"auto"``: what ``TFPS_TRANSPORT``
             says, else direct where it can be.
@@ -94,7 +96,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     Raises:
         ConfigError: arguments or a ``TF_CONFIG`` that cannot work; every mistake, at once.
-        UnsupportedError: a ``compression``.
+        UnsupportedError: a ``compression`` that the mode cannot be combined with.
         ConnectTimeout: tasks that did not answer in time.
         PortInUse: the chief cannot listen at its address.
 
@@ -119,7 +121,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         *,
         placement: Placement | str | None = None,
         consistency: Mode | str | None = None,
-        compression: None = None,
+        compression: Codecs | Both | None = None,
         transport: str = "auto",
         batch_callbacks: str = "auto",
         recovery: Recovery | None = None,

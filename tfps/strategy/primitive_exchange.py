@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -37,9 +37,20 @@ class PrimitiveExchange:
             return replies, tf.stack(column_of(replies, Reply.VERSION))
 
     def push(
-        self, servers: Sequence[FunctionHalf], bodies: Mapping[int, Body], version: tf.Tensor
+        self,
+        servers: Sequence[FunctionHalf],
+        bodies: Mapping[int, Body],
+        version: tf.Tensor,
+        *,
+        settle: Callable[[Sequence[tf.Tensor]], None] = lambda _: None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The new version, and the largest staleness that any server has found.
+
+        Args:
+            servers: the push's functions.
+            bodies: of the requests, by server.
+            version: that the gradients were computed from.
+            settle: is told with which statuses servers have answered.
 
         Raises:
             tf.errors.InvalidArgumentError: when it runs, a server has not reached the version.
@@ -54,6 +65,7 @@ class PrimitiveExchange:
             fields={**caller_of_call(servers), **told},
         )
         replies, duration = timed_exchange(self._carrier, calls)
+        settle(column_of(replies, Reply.STATUS))
         noted = [] if self._times is None else [self._times.has_pushed(duration)]
         with tf.control_dependencies([*noted, _refuse_unreached(version, replies)]):
             version = tf.stack(column_of(replies, Reply.VERSION))

@@ -55,18 +55,23 @@ class PrimitivePrograms:
         self._eager: dict[Any, Any] = {}
         self._layouts = runtime.layouts
 
-    def of_names(self, names: tuple[str, ...], optimizer: Any = None) -> list[FunctionHalf]:
+    def of_names(
+        self, names: tuple[str, ...], optimizer: Any = None, *, coded: bool = False
+    ) -> list[FunctionHalf]:
         """The servers' functions for whole parameters; their program's call has the parameters.
 
         Args:
             names: of the parameters.
             optimizer: applies what is pushed; None: it is subtracted.
+            coded: what is pushed goes through the job's codecs.
 
         Raises:
             ConfigError: a name that no variable of the scope has.
         """
         return self._of(
-            (names, id(optimizer)), lambda: _call(optimizer, self._parameters.named(names))
+            (names, id(optimizer), coded),
+            lambda: _call(optimizer, self._parameters.named(names)),
+            coded=coded,
         )
 
     def of_rows(self, name: str, optimizer: Any = None) -> list[FunctionHalf]:
@@ -90,17 +95,23 @@ class PrimitivePrograms:
         return self._eager[key]
 
     def _of(
-        self, key: Any, make: Callable[[], OptimizerCall], *, by_rows: bool = False
+        self,
+        key: Any,
+        make: Callable[[], OptimizerCall],
+        *,
+        by_rows: bool = False,
+        coded: bool = False,
     ) -> list[FunctionHalf]:
         self._forget_outdated()
         if key not in self._compiled:
-            self._compiled[key] = self._compile(make(), by_rows=by_rows)
+            self._compiled[key] = self._compile(make(), by_rows=by_rows, coded=coded)
         if not tf.executing_eagerly():
             private.keep_with_graph(self._compiled[key])
         return self._compiled[key]
 
-    def _compile(self, call: OptimizerCall, *, by_rows: bool) -> list[FunctionHalf]:
+    def _compile(self, call: OptimizerCall, *, by_rows: bool, coded: bool) -> list[FunctionHalf]:
         tables = call.variables if by_rows else ()
+        up = self._runtime.compression.up if coded else None
         program = Program(
             name="primitives",
             step=lambda _: None,
@@ -108,7 +119,7 @@ class PrimitivePrograms:
             trains=True,
             variables=() if by_rows else list(call.variables),
             calls=[call],
-            schedule=Schedule(tables=tables),
+            schedule=Schedule(tables=tables, up=up),
         )
         if not isinstance(call.optimizer, Descent):
             for shard in all_shards(tables):

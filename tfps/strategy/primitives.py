@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -18,14 +19,15 @@ from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import payloads_of, requests
-from tfps.runtime.worker.worker_index import caller_of_call
+from tfps.runtime.worker.residuals import PushCoding, Residuals
+from tfps.runtime.worker.worker_index import caller_of_call, worker_of_call
 from tfps.strategy.descent import Descent
 from tfps.strategy.named_parameter import NamedParameters
 from tfps.strategy.primitive_exchange import PrimitiveExchange
 from tfps.strategy.primitive_programs import PrimitivePrograms
 from tfps.strategy.push_refusal import refuse_where_others_wait
 from tfps.strategy.row_primitives import RowPrimitives
-from tfps.transport.message import Kind
+from tfps.transport.message import COORDINATOR, Kind
 
 # What crosses `pull` and `push`: arrays on the coordinator, tensors in a scheduled function.
 Tensor: TypeAlias = tf.Tensor | np.ndarray[Any, Any]
@@ -79,9 +81,10 @@ class Primitives:
             refuse_to_densify(optimizer, gradients[name], self.parameters.known.get(name))
         tensors = [tf.convert_to_tensor(gradients[name]) for name in chosen]
         version = tf.cast(tf.convert_to_tensor(version), tf.int64)
+        on_worker = not tf.executing_eagerly()
         # Variables move, if they do, before anything is traced.
-        servers = self._programs.of_names(chosen, optimizer)
-        if not tf.executing_eagerly():
+        servers = self._programs.of_names(chosen, optimizer, coded=on_worker)
+        if on_worker:
             return self._push(servers, tensors, version, on_worker=True)
         call = self._programs.eagerly(
             ("push", chosen, id(optimizer)),
@@ -137,7 +140,7 @@ class Primitives:
         on_worker: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         exchange = PrimitiveExchange(self._runtime, on_worker=on_worker)
-        (call,) = servers[0].program.calls
+        (call,), residuals = servers[0].program.calls, Residuals.in_graph(servers)
         if not isinstance(call.optimizer, Descent):
             gradients = for_whole_model(
                 call.optimizer,
@@ -147,5 +150,12 @@ class Primitives:
             )
         named = {gradient_name(p): g for p, g in zip(call.variables, gradients, strict=True)}
         cut = in_shards(call.variables, lambda p: named[gradient_name(p)], name=gradient_name)
-        bodies = {p: encode(server.wires[0], cut) for p, server in enumerate(servers)}
-        return exchange.push(servers, bodies, version)
+        # Nobody numbers these pushes: two from one version, of one worker, draw alike.
+        worker = worker_of_call() if on_worker else tf.constant(COORDINATOR, tf.int64)
+        coding = PushCoding(residuals, seed=tf.stack([worker, tf.reduce_sum(version)]))
+        residuals.prepare()
+        bodies = {
+            p: encode(server.wires[0], cut, code=functools.partial(coding.code, p))
+            for p, server in enumerate(servers)
+        }
+        return exchange.push(servers, bodies, version, settle=coding.settle)

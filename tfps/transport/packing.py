@@ -20,7 +20,7 @@ def pack(layout: Layout, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
     Returns:
         A uint8 vector of ``layout.size_bytes``.
     """
-    blocks = [_as_bytes(_join(block, tensors)) for block in layout.blocks]
+    blocks = [_as_bytes(joined_block(block, tensors)) for block in layout.blocks]
     if not blocks:
         return tf.zeros([0], tf.uint8)
     return blocks[0] if len(blocks) == 1 else tf.concat(blocks, 0)
@@ -65,22 +65,24 @@ def unpack(layout: Layout, payload: tf.Tensor) -> dict[str, tf.Tensor]:
         # the whole when the second half is as long, and drops the slice.
         data = tf.split(payload, [block.size_bytes for block in layout.blocks])
     for block, part in zip(layout.blocks, data, strict=False):
-        vector = _from_bytes(part, block)
-        sizes = [segment.padded_items for segment in block.segments]
-        parts = tf.split(vector, sizes) if len(sizes) > 1 else [vector]
-        for segment, part in zip(block.segments, parts, strict=True):
-            if segment.padded_items != segment.items:
-                part = part[: segment.items]
-            tensors[segment.name] = tf.reshape(part, segment.shape)
+        tensors.update(split_block(_from_bytes(part, block), block))
     return tensors
 
 
-def _fitted(tensor: tf.Tensor, segment: Segment) -> tf.Tensor:
-    tensor = tf.cast(tensor, segment.dtype)
-    return tensor if tensor.shape == segment.shape else tf.reshape(tensor, segment.shape)
+def split_block(vector: tf.Tensor, block: Block) -> dict[str, tf.Tensor]:
+    """The tensors of a block, by name, from its items."""
+    sizes = [segment.padded_items for segment in block.segments]
+    parts = tf.split(vector, sizes) if len(sizes) > 1 else [vector]
+    return {
+        segment.name: tf.reshape(
+            part if segment.padded_items == segment.items else part[: segment.items], segment.shape
+        )
+        for segment, part in zip(block.segments, parts, strict=True)
+    }
 
 
-def _join(block: Block, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def joined_block(block: Block, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """The items of a block, from its tensors by name."""
     stored = tf.uint8 if block.dtype == "bool" else tf.as_dtype(block.dtype)
     parts = []
     for segment in block.segments:
@@ -89,6 +91,11 @@ def _join(block: Block, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
         if padding:
             parts.append(tf.zeros([padding], stored))
     return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
+
+
+def _fitted(tensor: tf.Tensor, segment: Segment) -> tf.Tensor:
+    tensor = tf.cast(tensor, segment.dtype)
+    return tensor if tensor.shape == segment.shape else tf.reshape(tensor, segment.shape)
 
 
 def _as_bytes(vector: tf.Tensor) -> tf.Tensor:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import tfps
 from tfps.cluster import ClusterSpec
+from tfps.compression import Both, Cast, Quantize, TopK
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.strategy.arguments import check_arguments
 
@@ -32,13 +33,31 @@ WRONG = st.sampled_from(["x", "", 3, ("auto",)])
 
 @given(wrong=st.dictionaries(st.sampled_from(sorted(GOOD)), WRONG, min_size=1))
 def test_every_wrong_argument_is_named_once(wrong: dict[str, Any]) -> None:
-    kind = UnsupportedError if set(wrong) == {"compression"} else ConfigError
-    with pytest.raises(kind) as raised:
+    with pytest.raises(ConfigError) as raised:
         check_arguments(**{**GOOD, **wrong})
     problems = getattr(raised.value, "problems", (str(raised.value),))
     received = {name: f"{name}: received {value!r}, expected " for name, value in wrong.items()}
     assert sorted(problem.split(":")[0] for problem in problems) == sorted(wrong)
     assert all(problem.startswith(received[problem.split(":")[0]]) for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("compression", "mode", "message"),
+    [
+        (TopK(0.1), tfps.Asynchronous(pipeline_steps=1), "expected a codec without a residual"),
+        (Quantize(8), tfps.LocalSteps(4, elasticity=0.5), "under elastic averaging"),
+        (Both(down=Cast()), None, "parameters go as they are"),
+    ],
+)
+def test_what_codecs_cannot_be_combined_with(compression: Any, mode: Any, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        check_arguments(**{**GOOD, "compression": compression, "consistency": mode})
+
+
+def test_one_codec_is_for_gradients() -> None:
+    pipelined = tfps.Asynchronous(pipeline_steps=1)
+    found = check_arguments(**{**GOOD, "compression": Quantize(8), "consistency": pipelined})
+    assert found.compression == Both(up=Quantize(8))
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,7 @@ def trace_packed(call: Call, *, strategy: Any) -> tuple[Any, bool]:
     if not program.variables and not program.metrics:
         outputs = call()
         return outputs, private.captures_from(strategy.runtime.topology.servers)
-    program = _scheduled(program, strategy.consistency)
+    program = _scheduled(program, strategy)
     discovery.refuse_to_densify(program.schedule.tables)
     step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
@@ -112,15 +112,16 @@ def _spec_of(value: Any) -> Any:
     return value if spec is None else spec
 
 
-def _scheduled(program: Program, mode: Mode) -> Program:
+def _scheduled(program: Program, strategy: Any) -> Program:
     """A function that trains keeps to the mode, others just read."""
+    mode: Mode = strategy.consistency
     if program.calls and adaptive_batches_of(mode) > 1:
         raise UnsupportedError(
             f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
             "it cannot be given more batches or fewer. Train with model.fit(), or leave "
             "adaptive_batches out."
         )
-    program = keep_to(program, mode)
+    program = keep_to(program, mode, up=strategy.runtime.compression.up)
     if program.schedule.local is not None:
         refuse_strangers(program.variables)
     if program.schedule.regime in ROW_REGIMES:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfps.bridge.closure_numbers import ClosureNumbers
 from tfps.bridge.function_table import FunctionTables
 from tfps.cluster import ClusterSpec, note_move
+from tfps.compression.directions import Both
 from tfps.consistency.applied_window import FUNCTION_CELLS
 from tfps.consistency.ledger import TERM_INCARNATIONS
 from tfps.consistency.mode import Mode
@@ -63,6 +64,7 @@ class Runtime(Storage):
         placement: Placement,
         transport: str = "auto",
         mode: Mode,
+        compression: Both | None = None,
         max_workers: int | None = None,
         held: Sequence[Mapping[str, VariableRecord]] | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class Runtime(Storage):
         self.cluster = cluster
         self.job_id = number_of(job)
         self.placement, self.mode = placement, mode
+        self.compression = compression or Both()
         self.servers = [
             Server(
                 index=index,
@@ -93,6 +96,8 @@ class Runtime(Storage):
         ]
         self.local_slots = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.local_times = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
+        # What codecs leave out of gradients.
+        self.residuals = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.warm_up: WarmUp | None = None  # of scheduled functions, in the modes that have one
         self.data_plane = connections.routes(
             job_id=self.job_id, servers=self.servers, lines=self.worker_lines, transport=transport
@@ -304,7 +309,7 @@ class Runtime(Storage):
             return
         self._leave(reason, with_guests=True)
         self.collect()
-        local = [self.local_slots, self.local_times]
+        local = [self.local_slots, self.local_times, self.residuals]
         local += [] if self.warm_up is None else [self.warm_up.local_slots]
         if any(each.has_names for each in local):
             lines = enumerate(self.worker_lines)

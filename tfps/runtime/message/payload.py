@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfps.bridge.shards import joined, rule_of, shards_of
-from tfps.runtime.message.wire import CallWire, name_of
+from tfps.runtime.message.coding import CodedGradients
+from tfps.runtime.message.wire import CallWire, gradient_of, gradient_of_name, name_of
 from tfps.transport.layout import Layout
-from tfps.transport.packing import Segments, unpack
+from tfps.transport.packing import Segments, joined_block, unpack
 
 
 class Body(NamedTuple):
@@ -28,10 +29,44 @@ class Body(NamedTuple):
         return Body(self.segments.followed_by(self.payload), self.ids)
 
 
-def encode(wire: CallWire, tensors: Mapping[str, tf.Tensor], rows: Body | None = None) -> Body:
-    """The body of a push to one server; rows of gradients of tables lie behind the rest."""
+def encode(
+    wire: CallWire,
+    tensors: Mapping[str, tf.Tensor],
+    rows: Body | None = None,
+    *,
+    code: Callable[[CodedGradients, tf.Tensor], tf.Tensor] | None = None,
+) -> Body:
+    """The body of a push to one server.
+
+    Args:
+        wire: of the push.
+        tensors: that it brings, by name.
+        rows: of gradients of tables, which lie behind the rest.
+        code: makes bytes of the vector of coded gradients; None: there are none.
+    """
+    if code is not None:
+        tensors = {
+            **tensors,
+            **{each.name: code(each, each.vector(tensors)) for each in wire.coded},
+        }
     body = Body(tf.zeros([0], tf.uint8)) if rows is None else rows
     return body._replace(segments=Segments.of(wire.request, tensors))
+
+
+def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The tensors of a push as its optimizer call wants them, where codecs have made bytes."""
+    found = dict(tensors)
+    for each in wire.coded:
+        found.update(each.gradients(found.pop(each.name)))
+    for native in wire.gradients.natives:
+        if gradient_of(native) not in found:  # a slab whose variables have several codecs
+            members = [
+                (gradient_of_name(member.name), native.dtype.name, member.shape)
+                for member in native.layout.members
+            ]
+            (block,) = Layout.of(members).blocks
+            found[gradient_of(native)] = joined_block(block, found)
+    return found
 
 
 def decode(

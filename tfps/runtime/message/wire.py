@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
+from tfps.compression.by_rule import Choice
+from tfps.compression.codec import check_codec
+from tfps.runtime.message.coding import CodedGradients, choices_for
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
 from tfps.transport.traffic import CodedPart
@@ -74,6 +77,7 @@ class CallWire:
     reply: Layout
     server_request: Layout  # the same bytes as the server sees them
     tables: tuple[Any, ...] = ()  # shards of which rows of gradients follow the payload
+    coded: tuple[CodedGradients, ...] = ()  # those of the gradients that codecs make smaller
     coded_up: tuple[CodedPart, ...] = ()  # what codecs have coded of the request
     coded_down: tuple[CodedPart, ...] = ()  # and of the reply
 
@@ -95,7 +99,12 @@ def gradient_name(variable: Any) -> str:
 
 def gradient_of(native: Any) -> str:
     """The name of the gradient of a server's variable or slab in a payload."""
-    return f"gradient of {native.shared_name}"
+    return gradient_of_name(native.shared_name)
+
+
+def gradient_of_name(name: str) -> str:
+    """The same from the name of the variable or slab."""
+    return f"gradient of {name}"
 
 
 def count_name(variable: Any) -> str:
@@ -166,7 +175,9 @@ def call_wire(
         is_last = call_number == len(program.calls) - 1
     known = {id(table) for table in program.schedule.tables}
     trained = program.calls[call_number].variables
-    gradients = server_shards(shards_on([v for v in trained if id(v) not in known], device))
+    whole = [v for v in trained if id(v) not in known]
+    gradients = server_shards(shards_on(whole, device))
+    coded, plain = _coded(gradients, choices=choices_for(whole, program.schedule.up))
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
     state = tuple(p for p in all_shards(program.state) if device in p._value.devices)
     state = state if is_last else ()
@@ -174,6 +185,7 @@ def call_wire(
     counts = local.counts if local is not None and local.adds_counts else ()
     counts = tuple(v for v in counts if device in v._value.devices)
     values = server_shards(shards_on(program.variables, device)) if is_last else gradients
+    bytes_of = [each.entry for each in coded]
     rest = [_entry(v._value) for v in state]
     rest += [(count_name(v), "float64", ()) for v in counts]
     rest += _report(program) if is_last and reports else []
@@ -182,11 +194,42 @@ def call_wire(
         state=state,
         counts=counts,
         values=values,
-        request=Layout.of([*gradients.entries(gradients=True, of_server=False), *rest]),
+        request=Layout.of([*bytes_of, *plain.entries(gradients=True, of_server=False), *rest]),
         reply=values.layout,
-        server_request=Layout.of([*gradients.entries(gradients=True, of_server=True), *rest]),
+        server_request=Layout.of(
+            [*bytes_of, *plain.entries(gradients=True, of_server=True), *rest]
+        ),
         tables=shards_on([v for v in trained if id(v) in known], device),
+        coded=coded,
+        coded_up=tuple(each.counted for each in coded),
     )
+
+
+def _coded(
+    gradients: ServerShards, *, choices: Mapping[int, Choice]
+) -> tuple[tuple[CodedGradients, ...], ServerShards]:
+    """What codecs make of gradients, and those that go as they are.
+
+    Raises:
+        ConfigError: a codec whose bytes are not as many as it says.
+    """
+    groups: dict[tuple[str, str], list[Any]] = {}
+    plain, coded = [], []
+    for shard in gradients.variables:
+        if id(shard) in choices:
+            key = choices[id(shard)].group, shard._value.dtype.name
+            groups.setdefault(key, []).append(shard)
+        else:
+            plain.append(shard)
+    for shards in groups.values():
+        choice, together = choices[id(shards[0])], server_shards(shards)
+        layouts = [
+            Layout.of(together.entries(gradients=True, of_server=of_server))
+            for of_server in (False, True)
+        ]
+        coded.append(CodedGradients(choice, *layouts))
+        check_codec(choice.codec, coded[-1].items)
+    return tuple(coded), server_shards(plain) if coded else gradients
 
 
 def _entry(native: Any, name: str | None = None) -> LayoutEntry:

@@ -68,6 +68,8 @@ class Schedule:
     is_pipelined: bool = False
     # Variables of which only rows travel; they are none of the program's ``variables``.
     tables: Sequence[Any] = ()
+    # Codecs of gradients, see `tfps.compression`; None: these go as they are.
+    up: Any = None
 
     @property
     def period_steps(self) -> int:

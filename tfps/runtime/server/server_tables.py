@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.shards import row_bytes_of
 from tfps.optimizers.gathered_rows import end_to_end
+from tfps.runtime.message.payload import decode_gradients
 from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.wire import CallWire, gradient_name
 from tfps.transport.packing import unpack
@@ -48,11 +49,11 @@ def as_bytes(rows: tf.Tensor) -> tf.Tensor:
 
 def unpacked(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
     """The tensors of a push, by name; of tables the rows of gradients that came."""
-    layout = wire.server_request
-    if not wire.tables:
-        return unpack(layout, payload)
-    fixed, rows = payload[: layout.size_bytes], payload[layout.size_bytes :]
-    return {**unpack(layout, fixed), **gradients_of_rows(wire.tables, ids, rows)}
+    layout, rows = wire.server_request, {}
+    if wire.tables:
+        rows = gradients_of_rows(wire.tables, ids, payload[layout.size_bytes :])
+        payload = payload[: layout.size_bytes]
+    return {**decode_gradients(wire, unpack(layout, payload)), **rows}
 
 
 def reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:

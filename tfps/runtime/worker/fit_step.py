@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.metrics.additivity import updates_watched
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
@@ -72,11 +72,19 @@ class FitStep(Step):
                 versions = tf.identity(self._nested_versions.read_value())
                 self._nested_versions.assign(versions, read_value=False)
 
+    @property
+    def seed(self) -> tf.Tensor:
+        return self.visit.seed
+
+    def key_of(self, call_number: int) -> tf.Tensor:
+        return key_of(self.ticket, call_number)
+
     def join(self) -> None:
         """Enter on all servers, load the parameters, and get the first ticket."""
         replies = self.ask(Kind.JOIN)
         header, answer = replies[0].header, self.rounds.enter(Answer.of(replies))
         self.load(answer.payloads, self.begin_with)
+        self.residuals.prepare()
         self.versions = answer.versions
         self.ahead_ticket = header[Reply.AHEAD_TICKET]
         self.clock = tf.reduce_max(column_of(replies, Reply.CLOCK))
@@ -174,6 +182,7 @@ class FitStep(Step):
         """Push bodies; the answer brings the next ticket."""
         calls = self.requests(Kind.PUSH, bodies, call_number=call_number)
         replies, duration = timed_exchange(self.carrier, calls)
+        self.settle(replies)
         # Worse: it was let out, and what it computes on counts nowhere.
         answer, header = Answer.of(replies, worst=Status.DUPLICATE), replies[0].header
         granted = tf.where(answer.accepted, header[Reply.NEXT_TICKET], NO_TICKET)

@@ -84,6 +84,9 @@ class FunctionStep(Step):
         assert self.run is not None
         return self.run.first_key + position
 
+    def key_of(self, call_number: int) -> tf.Tensor:
+        return self._key(self.position_of_push())
+
     @property
     def caller(self) -> Fields:
         return self._caller
@@ -117,6 +120,7 @@ class FunctionStep(Step):
         bodies = self.encode(call_number, tensors)
         calls = self.requests(Kind.PUSH, bodies, call_number=call_number)
         replies, duration = timed_exchange(self.carrier, calls)
+        self.settle(replies)
         self._times.has_pushed(duration)
         self._take_answers(call_number, replies)
         self.look_ups.go_on(after=column_of(replies, Reply.VERSION))
@@ -138,6 +142,7 @@ class FunctionStep(Step):
             answer = self._pull_parameters()
         self._times.has_pulled(microseconds(begin, until=[*answer.versions, *answer.payloads]))
         self._load(answer, self.begin_with)
+        self.residuals.prepare()
         self.calls_done.assign(tf.constant(0, tf.int64), read_value=False)
         for variable in self.program.metrics:
             self.copies.load(variable, tf.identity(variable._value.read_value()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,19 +10,20 @@ import tensorflow as tf
 
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.optimizers.whole_model import for_whole_model
+from tfps.optimizers.whole_model import for_whole_model, loss_scale_of
 from tfps.runtime.message.payload import Body, decode, encode
 from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
 from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.examples import gradients_together
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.worker.exchange import Answer, requests
+from tfps.runtime.worker.exchange import Answer, column_of, requests
 from tfps.runtime.worker.look_ups import LookUps
+from tfps.runtime.worker.residuals import PushCoding, Residuals
 from tfps.runtime.worker.round_agreement import RoundAgreement
 from tfps.runtime.worker.table_rows import TableRows
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.transport.carrier import Carrier, Message, ServerCall
-from tfps.transport.message import Kind, Request
+from tfps.transport.message import Kind, Reply, Request
 
 
 class Step:
@@ -41,6 +43,8 @@ class Step:
         )
         self.look_ups = LookUps(servers, ask=self._look_up, pushes=self)
         self.tables = TableRows(servers, look_ups=self.look_ups)
+        self.residuals = Residuals(servers)
+        self.coding: PushCoding | None = None  # of the push that was encoded last
         self.rounds = RoundAgreement(self._ask_for_round, offers=servers[0].offers)
         self.shares: Sequence[tf.Tensor] = ()  # of the devices in what the step computes
         self._call_number = 0  # the optimizer call that comes next
@@ -172,14 +176,38 @@ class Step:
         gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
         tensors = {**tensors, **gradients, **self.beside(call_number)}
         rows = self.tables.to_push(called)
+        self.coding = coding = PushCoding(
+            self.residuals,
+            seed=tf.stack([self.seed, self.key_of(call_number)]),
+            scale=loss_scale_of(called.optimizer, self.program.variables, self.value_of),
+        )
         bodies = {
-            p: encode(server.wires[call_number], tensors, rows.get(p))
+            p: encode(
+                server.wires[call_number],
+                tensors,
+                rows.get(p),
+                code=functools.partial(coding.code, p),
+            )
             for p, server in enumerate(self.servers)
         }
         if self.program.devices.in_main_memory:
             return bodies
         # A GPU joins them at no cost, and one copy to main memory is cheaper than many.
         return {p: body.joined for p, body in bodies.items()}
+
+    @property
+    def seed(self) -> tf.Tensor:
+        """Of the model, int64: what codecs draw goes by it, and by the push."""
+        return tf.constant(0, tf.int64)
+
+    def key_of(self, call_number: int) -> tf.Tensor:
+        """The number of the push of an optimizer call, int64, the same when it is made again."""
+        raise NotImplementedError
+
+    def settle(self, replies: Mapping[int, Message]) -> None:
+        """Keep what the push that was encoded last has left out, once it is answered."""
+        if self.coding is not None:
+            self.coding.settle(column_of(replies, Reply.STATUS))
 
     def beside(self, call_number: int) -> Mapping[str, tf.Tensor]:
         """What a push carries beside gradients, by name."""

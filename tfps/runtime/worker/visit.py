@@ -63,6 +63,11 @@ class Visit:
         self.source, self._arguments, self._seeds = source, arguments, seeds
         self.worker, self.incarnation, self.first, self.steps, self.knows_it = tf.unstack(control)
 
+    @property
+    def seed(self) -> tf.Tensor:
+        """That of the model's first generator; 0 if it has none."""
+        return self._seeds[0, 0] if self._seeds.shape[0] else tf.constant(0, tf.int64)
+
     def fetch(self, ticket: tf.Tensor, *, goes_back: bool = True) -> State:
         """The part of a loop's state that belongs to a ticket: its batch, if there is one."""
         with tf.control_dependencies([ticket]):

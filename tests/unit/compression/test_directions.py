@@ -1,0 +1,68 @@
+"""Which codec a variable has, in which direction."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from tfps.compression import Both, ByRule, Cast, Identity, Quantize, TopK
+from tfps.compression.directions import all_codecs, any_keeps_residual, choice_for, resolve
+from tfps.errors import ConfigError
+
+RULES = ByRule({"embedding/": Cast(), "kernel": TopK(0.1)}, otherwise=Quantize(8), minimum_bytes=64)
+
+
+@pytest.mark.parametrize(
+    ("compression", "expected"),
+    [
+        (None, Both(Identity(), Identity())),
+        (TopK(0.1), Both(up=TopK(0.1))),
+        (RULES, Both(up=RULES)),
+        (Both(down=Cast()), Both(Identity(), Cast())),
+    ],
+)
+def test_one_codec_alone_is_up(compression: Any, expected: Both) -> None:
+    assert resolve(compression) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "size_bytes", "expected"),
+    [
+        ("model/embedding/kernel", 4000, Cast()),
+        ("model/dense/kernel", 4000, TopK(0.1)),
+        ("model/dense/bias", 4000, Quantize(8)),
+        ("model/dense/kernel", 63, Identity()),
+        ("model/dense/kernel", 64, TopK(0.1)),
+    ],
+)
+def test_the_first_pattern_decides(path: str, size_bytes: int, expected: Any) -> None:
+    assert choice_for(RULES, path, size_bytes=size_bytes).codec == expected
+
+
+def test_what_any_variable_may_have() -> None:
+    assert all_codecs(RULES) == (Cast(), TopK(0.1), Quantize(8))
+    assert any_keeps_residual(RULES)
+    assert not any_keeps_residual(ByRule({"kernel": Quantize(2)}))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: resolve("topk"), "compression: received 'topk', expected a codec"),
+        (lambda: resolve(TopK), "compression: received <class"),
+        (lambda: Both(up=cast("Any", 1)), "up: received 1"),
+        (lambda: Both(down=cast("Any", Both())), "down: received Both"),
+        (lambda: ByRule({"(": TopK(0.1)}), "received no regular expression"),
+        (
+            lambda: ByRule({"kernel": cast("Any", "topk")}),
+            "'kernel': received 'topk', expected a codec",
+        ),
+        (lambda: ByRule({}, otherwise=cast("Any", None)), "otherwise: received None"),
+        (lambda: ByRule({}, minimum_bytes=-1), "minimum_bytes: received -1"),
+    ],
+)
+def test_refusals_name_what_is_wrong(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert message in str(caught.value)

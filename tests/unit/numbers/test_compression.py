@@ -1,0 +1,101 @@
+"""Codecs of gradients within one process: bit by bit what they should be, and models that learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfps
+from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled
+from tfps.compression import ByRule, Cast, Identity, Quantize, TopK
+from tfps.strategy.stats import Stats
+from tfps.testing import OneProcess
+
+Clusters = Callable[..., OneProcess]
+Trained = tuple[list[np.ndarray], list[float], Stats]
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def trained(
+    cluster: Clusters, compression: Any, *, seed: int = 1, epochs: int = 2, **options: Any
+) -> Trained:
+    """Weights, losses and counts of one worker with two servers."""
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=1, ps=2).cluster_resolver,
+        placement="round_robin",
+        compression=compression,
+        **options,
+    )
+    keras.utils.set_random_seed(seed)
+    with strategy.scope():
+        model = compiled(keras.optimizers.Adam(0.02))
+    losses = model.fit(X, LABELS, batch_size=BATCH, epochs=epochs, verbose=0).history["loss"]
+    weights, stats = model.get_weights(), strategy.stats()
+    strategy.close()
+    return weights, losses, stats
+
+
+@pytest.fixture(scope="module")
+def plain(cluster: Clusters) -> Trained:
+    """What goes as it is."""
+    return trained(cluster, None, epochs=15)
+
+
+def test_identity_changes_no_bit(cluster: Clusters) -> None:
+    expected, losses, before = trained(cluster, None)
+    found, others, after = trained(cluster, ByRule({"hidden": Identity()}))
+    assert [each.tobytes() for each in found] == [each.tobytes() for each in expected]
+    assert others == losses
+    assert after.bytes_pushed == before.bytes_pushed
+
+
+def test_what_is_drawn_goes_by_seed_and_ticket(cluster: Clusters) -> None:
+    """A ticket that is issued again is coded the same."""
+    first, _, _ = trained(cluster, Quantize(2))
+    again, _, _ = trained(cluster, Quantize(2))
+    assert [each.tobytes() for each in again] == [each.tobytes() for each in first]
+
+
+@pytest.mark.parametrize(
+    ("codec", "times_fewer"),
+    [
+        pytest.param(Cast("bfloat16"), 1.5, marks=pytest.mark.slow),
+        pytest.param(Cast("float16"), 1.5, marks=pytest.mark.slow),
+        (Quantize(8), 2),
+        pytest.param(Quantize(4), 2, marks=pytest.mark.slow),
+        pytest.param(Quantize(2), 2, marks=pytest.mark.slow),
+        pytest.param(Quantize(1), 2, marks=pytest.mark.slow),
+        (TopK(0.1), 2),
+    ],
+    ids=repr,
+)
+def test_models_learn_with_fewer_bytes(
+    cluster: Clusters, plain: Trained, codec: Any, times_fewer: float
+) -> None:
+    _, expected, before = plain
+    _, losses, after = trained(cluster, codec, epochs=15)
+    assert losses[-1] < 0.5 * losses[0]
+    assert losses[-1] < expected[-1] + 0.15 * expected[0]
+    assert after.bytes_pushed * times_fewer < before.bytes_pushed
+    assert after.updates_applied == before.updates_applied
+
+
+def test_a_pipeline_takes_codecs_that_keep_nothing(cluster: Clusters) -> None:
+    mode = tfps.Asynchronous(pipeline_steps=1)
+    _, losses, _ = trained(cluster, Quantize(8), epochs=10, consistency=mode)
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_shards_are_coded_by_server(cluster: Clusters) -> None:
+    _, losses, _ = trained(
+        cluster,
+        ByRule({"hidden": Quantize(4), "head": TopK(0.2)}, minimum_bytes=32),
+        epochs=10,
+        variable_partitioner=tfps.partitioners.FixedShardsPartitioner(2),
+    )
+    assert losses[-1] < 0.6 * losses[0]

@@ -1,0 +1,178 @@
+"""Gradients that go through codecs: what is sent, kept and dropped adds up to what was computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.unit.one_process.linear import (
+    BATCH,
+    ITEMS,
+    Leftovers,
+    Linear,
+    examples,
+    gradients,
+    linear,
+)
+from tfps.compression import ByRule, Cast, Identity, Quantize, TopK
+from tfps.runtime.message.coding import CodedGradients
+from tfps.runtime.worker.residuals import PushCoding
+from tfps.testing import OneProcess
+
+STEPS = 6
+MIXED = ByRule({"part_0": TopK(0.1), "part_1": Quantize(1), "part_2": Identity()}, TopK(0.05))
+
+Make = Callable[..., tfps.ParameterServerStrategy]
+Left = Callable[[tfps.ParameterServerStrategy], Leftovers]
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> Left:
+    """What workers of a strategy keep, of all that it has coded."""
+    coded: list[CodedGradients] = []
+    code = PushCoding.code
+
+    def noted(self: PushCoding, server: int, each: CodedGradients, vector: Any) -> Any:
+        coded.append(each)
+        return code(self, server, each, vector)
+
+    monkeypatch.setattr(PushCoding, "code", noted)
+    return lambda strategy: Leftovers(strategy, coded)
+
+
+def fit(model: Linear, x: np.ndarray, **options: Any) -> None:
+    model.fit(x, np.zeros([len(x), 1], np.float32), batch_size=BATCH, verbose=0, **options)
+
+
+def assert_nothing_is_lost(model: Linear, kept: np.ndarray, computed: np.ndarray) -> None:
+    np.testing.assert_allclose(model.moved() + kept, computed, atol=1e-4)
+    assert np.abs(kept).max() > 0.1  # of what the test is about
+
+
+@pytest.mark.parametrize(
+    ("codec", "mode"),
+    [
+        (MIXED, tfps.Asynchronous()),
+        pytest.param(TopK(0.05), tfps.Asynchronous(), marks=pytest.mark.slow),
+        pytest.param(Quantize(1), tfps.BoundedStaleness(1), marks=pytest.mark.slow),
+    ],
+    ids=repr,
+)
+def test_what_is_left_out_is_sent_later(
+    make_strategy: Make, left: Left, codec: Any, mode: Any
+) -> None:
+    """Over three epochs, another `fit` and a scheduled function."""
+    strategy = make_strategy(mode, compression=codec)
+    model, x = linear(strategy), examples(STEPS)
+    fit(model, x, epochs=3)
+    assert_nothing_is_lost(model, left(strategy).of(model), 3 * gradients(x))
+    fit(model, x[:BATCH])
+    more = tf.constant(x[:BATCH])
+    strategy.coordinator.schedule(tf.function(lambda: model.train_step((more, None))))
+    strategy.coordinator.join()
+    computed = 3 * gradients(x) + 2 * gradients(x[:BATCH])
+    assert_nothing_is_lost(model, left(strategy).of(model), computed)
+    assert strategy.stats().gradients_dropped == 0
+
+
+def test_rounds_keep_what_is_left_out(make_strategy: Make, left: Left) -> None:
+    strategy = make_strategy("synchronous", compression=TopK(0.05))
+    model, x = linear(strategy), examples(STEPS)
+    fit(model, x)
+    kept = left(strategy).of(model)
+    # A round of two workers is their mean.
+    np.testing.assert_allclose(2 * model.moved() + kept, gradients(x), atol=1e-4)
+    assert np.abs(kept).max() > 0.1
+
+
+@pytest.mark.slow
+def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -> None:
+    mode = tfps.LocalSteps(2, synchronous=True)
+    strategy = make_strategy(mode, compression=TopK(0.05))
+    model, x = linear(strategy), examples(2 * STEPS)
+    fit(model, x)
+    kept = -left(strategy).of(model)  # a difference is what the gradients were subtracted from
+    np.testing.assert_allclose(2 * model.moved() + kept, gradients(x), atol=1e-4)
+    assert np.abs(kept).max() > 0.1
+
+
+@pytest.fixture
+def alone() -> Iterator[OneProcess]:
+    """With a second worker the scale may grow while a gradient is on its way."""
+    with OneProcess(workers=1, ps=2) as cluster:
+        yield cluster
+
+
+def test_a_scaled_loss_changes_nothing_that_is_kept(alone: OneProcess, left: Left) -> None:
+    """The scale grows between two pushes, and a step with infinity is skipped."""
+    resolver = alone.cluster_resolver
+    strategy = tfps.ParameterServerStrategy(resolver, compression=TopK(0.05))
+    optimizer = keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(1.0), initial_scale=1024.0, dynamic_growth_steps=2
+    )
+    model, x = linear(strategy, optimizer), examples(STEPS)
+    with_infinity = x.copy()
+    with_infinity[2 * BATCH, 3] = np.inf
+    model.fit(with_infinity, x[:, :1], batch_size=BATCH, verbose=0, shuffle=False)
+    computed = gradients(x) - gradients(x[2 * BATCH : 3 * BATCH])
+    assert_nothing_is_lost(model, left(strategy).of(model), computed)
+    assert float(optimizer.dynamic_scale.numpy()) != 1024.0
+
+
+def test_what_a_function_pushes_by_name(make_strategy: Make, left: Left) -> None:
+    strategy = make_strategy(compression=TopK(0.1))
+    model, x = linear(strategy), examples(1)
+    names = [part.path for part in model.parts]
+
+    @tf.function
+    def push() -> None:
+        values, version = strategy.pull(names)
+        sizes = [int(np.prod(part.shape)) for part in model.parts]
+        for row in list(x):
+            parts = zip(names, tf.split(tf.constant(row), sizes), strict=True)
+            sent = {name: tf.reshape(part, values[name].shape) for name, part in parts}
+            version, _ = strategy.push(sent, version)
+
+    strategy.coordinator.schedule(push)
+    strategy.coordinator.join()
+    computed = x.astype(np.float64).sum(0)
+    assert_nothing_is_lost(model, left(strategy).of(model), computed)
+    # The coordinator's own go as they are.
+    values, version = strategy.pull(names)
+    before = model.moved()
+    strategy.push({name: np.ones_like(value) for name, value in values.items()}, version)
+    np.testing.assert_allclose(model.moved() - before, np.ones(ITEMS), atol=1e-5)
+
+
+def test_a_variable_of_integers_is_refused(make_strategy: Make) -> None:
+    strategy = make_strategy(compression=Quantize(8))
+    with strategy.scope():
+        count = keras.Variable(np.zeros([4], np.int64), dtype="int64", name="count")
+
+    @tf.function
+    def push() -> None:
+        values, version = strategy.pull(["count"])
+        strategy.push({"count": tf.ones_like(values["count"])}, version)
+
+    with pytest.raises(tfps.errors.UnsupportedError, match="for count, whose numbers are int64"):
+        strategy.coordinator.schedule(push)
+    assert count.numpy().tolist() == [0, 0, 0, 0]
+
+
+class TooShort(Cast):
+    """Says less than it makes."""
+
+    def size_bytes(self, items: int) -> int:
+        return items
+
+
+def test_a_codec_of_wrong_sizes_is_found_at_the_first_trace(make_strategy: Make) -> None:
+    model = linear(make_strategy(compression=TooShort()))
+    with pytest.raises(tfps.errors.ConfigError, match="expected a uint8 vector of the"):
+        fit(model, examples(1))

@@ -1,0 +1,106 @@
+"""What a worker keeps of gradients, by what servers answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfps.compression import Codec, Quantize, TopK
+from tfps.compression.by_rule import Choice
+from tfps.consistency.ledger import Status
+from tfps.runtime.message.coding import CodedGradients
+from tfps.runtime.worker.residuals import PushCoding
+from tfps.transport.layout import Layout
+
+ITEMS = 16
+CODECS = [TopK(0.1), TopK(0.5), Quantize(1)]
+
+
+class Kept:
+    """A worker's vector, in this process."""
+
+    def __init__(self) -> None:
+        self.value = tf.zeros([ITEMS])
+
+    def read_value(self) -> tf.Tensor:
+        return self.value
+
+    def load(self, value: tf.Tensor) -> None:
+        self.value = value
+
+
+class Worker:
+    """Pushes the gradients of one variable to one server.
+
+    Args:
+        codec: of the gradients.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        layout = Layout.of([("gradient of kernel", "float32", (ITEMS,))])
+        self.coded, self.kept = CodedGradients(Choice(codec, "all"), layout, layout), Kept()
+        self.applied = np.zeros([ITEMS])  # by the server
+
+    def of(self, coded: CodedGradients) -> Any:
+        return self.kept
+
+    def push(self, gradient: np.ndarray, status: Status, *, scale: float | None = None) -> None:
+        coding = PushCoding(
+            self,  # type: ignore[arg-type]
+            seed=tf.constant([0, 0], tf.int64),
+            scale=scale,
+        )
+        vector = tf.constant(gradient * (scale or 1.0), tf.float32)
+        arrived = self.coded.decoded(coding.code(0, self.coded, vector)).numpy()
+        coding.settle([tf.constant(int(status), tf.int64)])
+        if status is Status.OK and np.isfinite(arrived).all():
+            self.applied += arrived / (scale or 1.0)
+
+
+statuses = st.sampled_from([Status.OK, Status.OK, Status.LATE, Status.DUPLICATE, Status.EVICTED])
+
+
+@settings(max_examples=40)
+@given(
+    codec=st.sampled_from(CODECS),
+    pushes=st.lists(st.tuples(statuses, st.sampled_from([1.0, 2.0, 0.5])), max_size=8),
+    seed=st.integers(0, 1000),
+)
+def test_sent_and_kept_and_dropped_are_what_was_computed(
+    codec: Codec, pushes: list[tuple[Status, float]], seed: int
+) -> None:
+    worker, random = Worker(codec), np.random.default_rng(seed)
+    computed, dropped = np.zeros([ITEMS]), np.zeros([ITEMS])
+    for status, scale in pushes:
+        gradient, before = random.normal(size=ITEMS), worker.kept.value.numpy()
+        worker.push(gradient, status, scale=scale)
+        if status is Status.DUPLICATE:  # an earlier push of the same ticket counts
+            np.testing.assert_array_equal(worker.kept.value, before)
+            continue
+        computed += gradient
+        if status is not Status.OK:
+            dropped += gradient + before
+            np.testing.assert_array_equal(worker.kept.value, np.zeros([ITEMS]))
+    kept = worker.kept.value.numpy()
+    np.testing.assert_allclose(worker.applied + kept + dropped, computed, atol=1e-4)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("codec", CODECS, ids=repr)
+def test_what_is_not_finite_arrives_and_leaves_what_is_kept(codec: Codec, value: float) -> None:
+    worker, gradient = Worker(codec), np.linspace(-1, 1, ITEMS)
+    worker.push(gradient, Status.OK)
+    before, applied = worker.kept.value.numpy(), worker.applied.copy()
+    broken = gradient.copy()
+    broken[5] = value
+    worker.push(broken, Status.OK)
+    np.testing.assert_array_equal(worker.kept.value, before)
+    np.testing.assert_array_equal(worker.applied, applied)  # it arrived, and a server skips it
+    worker.push(gradient, Status.OK)
+    total = worker.applied + worker.kept.value.numpy()
+    np.testing.assert_allclose(total, 2 * gradient, atol=1e-5)

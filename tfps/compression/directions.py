@@ -1,0 +1,85 @@
+"""Which codecs go up, from workers to servers, and which down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tfps.compression.by_rule import EXPECTED, ByRule, Choice
+from tfps.compression.codec import Codec, is_codec, keeps_residual
+from tfps.compression.identity import Identity
+from tfps.errors import ConfigError
+
+Codecs: TypeAlias = Codec | ByRule  # of one direction
+
+
+@dataclass(frozen=True)
+class Both:
+    """A codec for each direction.
+
+    Args:
+        up: for gradients, from workers to servers.
+        down: for parameters, from servers to workers.
+
+    Raises:
+        ConfigError: neither a codec nor a `ByRule`.
+
+    Example:
+
+    >>> from tfps.compression.top_k import TopK
+    >>> Both(up=TopK(0.01))
+    Both(up=TopK(fraction=0.01), down=Identity())
+    """
+
+    up: Codecs = field(default_factory=Identity)
+    down: Codecs = field(default_factory=Identity)
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name}: received {codecs!r}, expected {EXPECTED}, or a ByRule"
+            for name, codecs in (("up", self.up), ("down", self.down))
+            if not _chooses(codecs)
+        ]
+        if problems:
+            raise ConfigError(problems, source="Both")
+
+
+def resolve(compression: Any) -> Both:
+    """What ``compression=`` says for each direction; one codec alone is for gradients.
+
+    Raises:
+        ConfigError: no codec.
+    """
+    if compression is None:
+        return Both()
+    if isinstance(compression, Both):
+        return compression
+    if _chooses(compression):
+        return Both(up=compression)
+    raise ConfigError(
+        f"compression: received {compression!r}, expected {EXPECTED}, a ByRule or a Both of "
+        "tfps.compression, or None to send gradients as they are"
+    )
+
+
+def choice_for(codecs: Codecs, path: str, *, size_bytes: int) -> Choice:
+    """The codec of a variable; a codec alone is for all of them."""
+    if isinstance(codecs, ByRule):
+        return codecs.choice_for(path, size_bytes=size_bytes)
+    return Choice(codecs, "all")
+
+
+def all_codecs(codecs: Codecs) -> tuple[Codec, ...]:
+    """Those that some variable may have."""
+    if isinstance(codecs, ByRule):
+        return (*codecs.rules.values(), codecs.otherwise)
+    return (codecs,)
+
+
+def any_keeps_residual(codecs: Codecs) -> bool:
+    """Whether workers may keep what codecs leave out."""
+    return any(map(keeps_residual, all_codecs(codecs)))
+
+
+def _chooses(value: Any) -> bool:
+    return isinstance(value, ByRule) or is_codec(value)

@@ -1,0 +1,119 @@
+"""Gradients that travel as a codec's bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.shards import shards_of, size_bytes_of
+from tfps.compression.by_rule import Choice
+from tfps.compression.codec import Codec
+from tfps.compression.directions import Codecs, choice_for
+from tfps.compression.identity import Identity
+from tfps.errors import UnsupportedError
+from tfps.transport.layout import Block, Layout
+from tfps.transport.packing import joined_block, split_block
+from tfps.transport.traffic import CodedPart
+
+
+@dataclass(frozen=True)
+class CodedGradients:
+    """Gradients of one server and dtype, of which a codec makes one vector.
+
+    Args:
+        choice: the codec of all of them, and what chose it.
+        layout: of the gradients, as workers see them.
+        server_layout: the same items as the server sees them.
+    """
+
+    choice: Choice
+    layout: Layout
+    server_layout: Layout
+
+    @property
+    def codec(self) -> Codec:
+        return self.choice.codec
+
+    @property
+    def name(self) -> str:
+        """In a payload: both sides of a plan have the same codec."""
+        return f"{self.codec!r} of {self.layout.names[0]}"
+
+    @property
+    def digest(self) -> str:
+        """The same for the same gradients, whatever the codec."""
+        return hashlib.blake2b(repr(self.layout).encode(), digest_size=8).hexdigest()
+
+    @property
+    def items(self) -> int:
+        """Of the vector."""
+        return self._block.items
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what travels."""
+        return self.codec.size_bytes(self.items)
+
+    @property
+    def entry(self) -> tuple[str, str, tuple[int]]:
+        """In a layout."""
+        return self.name, "uint8", (self.size_bytes,)
+
+    @property
+    def counted(self) -> CodedPart:
+        """For the accounts."""
+        sent = Layout.of([self.entry]).size_bytes
+        return CodedPart(repr(self.codec), self.choice.group, sent, self.layout.size_bytes)
+
+    def vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """What the codec is given of gradients, by name: float32."""
+        return tf.cast(joined_block(self._block, tensors), tf.float32)
+
+    def decoded(self, data: tf.Tensor) -> tf.Tensor:
+        """The vector as it arrives."""
+        return self.codec.decode(data, self.items)
+
+    def gradients(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What a server finds in a codec's bytes, by name."""
+        (block,) = self.server_layout.blocks
+        return split_block(tf.cast(self.decoded(data), block.dtype), block)
+
+    @property
+    def _block(self) -> Block:
+        (block,) = self.layout.blocks
+        return block
+
+
+def choices_for(variables: Iterable[Any], up: Codecs | None) -> dict[int, Choice]:
+    """The codec of each shard's gradient, by id of the shard; of those that have one.
+
+    Args:
+        variables: whole ones.
+        up: what chooses; None: nothing is coded.
+
+    Raises:
+        UnsupportedError: a variable whose numbers are no real ones.
+    """
+    choices: dict[int, Choice] = {}
+    if up is None:
+        return choices
+    for variable in variables:
+        shards = shards_of(variable)
+        size_bytes = sum(size_bytes_of(shard._value) for shard in shards)
+        choice, dtype = choice_for(up, variable.path, size_bytes=size_bytes), shards[0]._value.dtype
+        codec = choice.codec
+        # What is overwritten gets a value, and no gradient.
+        if isinstance(codec, Identity) or getattr(variable, "overwrite_with_gradient", False):
+            continue
+        if not dtype.is_floating:
+            raise UnsupportedError(
+                f"compression: received {codec!r} for {variable.path}, whose numbers are "
+                f"{dtype.name}; expected real numbers. Let it go as it is: "
+                f"tfps.compression.ByRule({{{variable.path!r}: Identity()}}, otherwise={codec!r})"
+            )
+        choices.update(dict.fromkeys(map(id, shards), choice))
+    return choices

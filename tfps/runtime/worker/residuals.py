@@ -1,0 +1,106 @@
+"""What codecs leave out of gradients, and the worker keeps for those that come after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.worker_local_variable import WorkerLocalTensor
+from tfps.compression.codec import keeps_residual
+from tfps.consistency.ledger import Status
+from tfps.runtime.message.coding import CodedGradients
+from tfps.runtime.server.half import ServerHalf
+
+
+class Residuals:
+    """Of a program's optimizer calls: a vector beside each one that a biased codec makes smaller.
+
+    They lie on the worker from one closure to the next. Programs that push the same gradients share
+    them. A worker that is new begins with zeros.
+
+    Args:
+        servers: the program's functions on each server.
+    """
+
+    def __init__(self, servers: Sequence[ServerHalf]) -> None:
+        self._servers = servers
+        self._kept: dict[str, WorkerLocalTensor] = {}
+        for server in servers:
+            for coded in (each for wire in server.wires for each in wire.coded):
+                if keeps_residual(coded.codec):
+                    name = f"residual_{coded.digest}"
+                    server.runtime.residuals.note_name(name)
+                    container = server.server.contents.container
+                    self._kept[coded.digest] = WorkerLocalTensor(
+                        name, container=container, shape=[coded.items], dtype=tf.float32
+                    )
+
+    @classmethod
+    def in_graph(cls, servers: Sequence[ServerHalf]) -> Residuals:
+        """Those of the function that is traced: one object, which orders its pushes."""
+        for each in private.kept_with_graph(private.current_graph()):
+            if isinstance(each, cls) and each._servers is servers:
+                return each
+        made = cls(servers)
+        private.keep_with_graph(made)
+        return made
+
+    def prepare(self) -> None:
+        """Let a worker that is new begin; traced before the first push."""
+        for kept in self._kept.values():
+            kept.begin_with(tf.zeros(kept.shape, kept.dtype))
+
+    def of(self, coded: CodedGradients) -> WorkerLocalTensor | None:
+        """What is kept beside some gradients; None: nothing is left out of them."""
+        return self._kept.get(coded.digest)
+
+
+class PushCoding:
+    """Codes the gradients of one push; what is left out is kept when servers have taken it.
+
+    A gradient that is not finite is sent by itself, so that it arrives as such, and changes nothing
+    that is kept.
+
+    Args:
+        residuals: of the program.
+        seed: int64 [2], the same for a push that is made again.
+        scale: of the loss; what is kept is not scaled.
+    """
+
+    def __init__(self, residuals: Residuals, *, seed: tf.Tensor, scale: Any = None) -> None:
+        self._residuals, self._seed, self._scale = residuals, seed, scale
+        # By server: what is kept, and what it becomes.
+        self._left: dict[int, list[tuple[WorkerLocalTensor, tf.Tensor]]] = {}
+
+    def code(self, server: int, coded: CodedGradients, vector: tf.Tensor) -> tf.Tensor:
+        """The bytes of some gradients for a server."""
+        codec, seed = coded.codec, self._seed + tf.constant([server, 0], tf.int64)
+        kept = self._residuals.of(coded)
+        if kept is None:
+            return codec.encode(vector, seed=seed)
+        scale = 1.0 if self._scale is None else tf.cast(self._scale, tf.float32)
+        before = kept.read_value()
+        whole = vector + before * scale
+        is_finite = tf.reduce_all(tf.math.is_finite(whole))
+        data = codec.encode(tf.where(is_finite, whole, vector), seed=seed)
+        left = (whole - coded.decoded(data)) / scale
+        left = tf.where(tf.math.is_finite(left), left, 0.0)
+        self._left.setdefault(server, []).append((kept, tf.where(is_finite, left, before)))
+        return data
+
+    def settle(self, statuses: Sequence[tf.Tensor]) -> None:
+        """Keep what was left out; servers have answered with these statuses.
+
+        What one has applied before stays applied, and what is kept stays as it was. With a gradient
+        that one refuses, what was kept is dropped.
+        """
+        for server, parts in self._left.items():
+            status = statuses[server]
+            for kept, left in parts:
+                refused = tf.where(
+                    tf.equal(status, int(Status.DUPLICATE)), kept.read_value(), tf.zeros_like(left)
+                )
+                kept.load(tf.where(tf.equal(status, int(Status.OK)), left, refused))

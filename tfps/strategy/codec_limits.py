@@ -1,0 +1,31 @@
+"""What codecs cannot be combined with. Pure: no TensorFlow."""
+
+from __future__ import annotations
+
+from tfps.compression.directions import Both, all_codecs, any_keeps_residual
+from tfps.compression.identity import Identity
+from tfps.consistency.local_steps import LocalSteps
+from tfps.consistency.mode import Mode
+
+
+def codec_problems(compression: Both, mode: Mode) -> list[str]:
+    """Return a sentence for everything that codecs cannot be combined with."""
+    problems = []
+    if any(not isinstance(codec, Identity) for codec in all_codecs(compression.down)):
+        problems.append(
+            f"compression: received down={compression.down!r}, expected Identity(): parameters go "
+            "as they are. Leave down out"
+        )
+    if mode.pipeline_steps and any_keeps_residual(compression.up):
+        problems.append(
+            f"compression: received {compression.up!r} with {mode!r}; expected a codec without a "
+            "residual, such as tfps.compression.Quantize(8): a gradient is coded before it is "
+            "known what became of the one before. Or leave pipeline_steps out"
+        )
+    is_coded = any(not isinstance(codec, Identity) for codec in all_codecs(compression.up))
+    if isinstance(mode, LocalSteps) and mode.elasticity is not None and is_coded:
+        problems.append(
+            f"compression: received {compression.up!r} with {mode!r}; expected None: under elastic "
+            "averaging workers send their parameters, and no gradients. Or leave elasticity out"
+        )
+    return problems
