@@ -197,6 +197,8 @@ class Follower:
             request,
             tickets=None if tickets is None else tickets - self._warmed_up_steps,
         )
+        # Whoever fills a lost server writes its totals from here on, not those of the one before.
+        self._strategy._active_run, self._strategy._active_follower = self._run, self
         if self._strategy._recovering is not None:
             self._strategy._recovering.begin_run(self._run)
 

@@ -16,6 +16,7 @@ from tests.unit.one_process.lost_servers import lose, recover
 from tests.unit.one_process.unit_steps import counters, schedule
 from tfps.errors import CheckpointError
 from tfps.recovery.server_loss import ServerLoss
+from tfps.training.ticket_run import TicketRun
 
 EXAMPLES, BATCH, EPOCHS = 24, 2, 2
 STEPS = EXAMPLES // BATCH
@@ -331,6 +332,39 @@ def test_totals_are_those_of_the_epoch_at_hand(
     history = model.fit(X, Y, batch_size=BATCH, epochs=2, verbose=0, callbacks=[hook]).history
     assert hook.losses
     np.testing.assert_allclose(history["label"], [Y.mean()] * 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [tfps.Asynchronous(), tfps.Synchronous()], ids=repr)
+def test_an_epoch_that_is_about_to_begin_has_no_totals(
+    make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    """A server is lost when they were set to zero, and no ticket was handed out."""
+    strategy = make_strategy(mode, placement="round_robin")
+    recover(strategy, tmp_path, monkeypatch, every_steps=3)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=[SumOfLabels()])
+    begins, lost = TicketRun.run_to, list[ServerLoss]()
+
+    def run_to(run: TicketRun, steps: int | None) -> None:
+        if run.completed == 0 and strategy._last_run is not None:
+            lost.extend(lose(strategy, [0]))
+        begins(run, steps)
+
+    monkeypatch.setattr(TicketRun, "run_to", run_to)
+    history = model.fit(X, Y, batch_size=BATCH, epochs=2, verbose=0).history
+    assert len(lost) == 1
+    np.testing.assert_allclose(history["labels"], [Y.sum()] * 2, rtol=1e-5)
+
+
+class SumOfLabels(keras.metrics.Sum):
+    """A metric of the data alone that counts how much of them it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__(name="labels")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        super().update_state(y_true)
 
 
 def label(y_true: Any, y_pred: Any) -> Any:
