@@ -1,6 +1,6 @@
 """Tasks of a local cluster start as forks of one process that has imported TensorFlow.
 
-Importing TensorFlow costs four seconds of CPU, a task that serves needs nothing else for its start,
+Importing TensorFlow costs seconds of CPU, a task that serves needs nothing else for its start,
 and a fork shares the memory. So the first cluster of a process starts a *fork server*, which
 imports it once and forks a process per task. It rests when the last cluster has closed, so that the
 next one is there at once, and ends with the process.

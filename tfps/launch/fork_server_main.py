@@ -24,6 +24,7 @@ from tfps.errors import ClusterError, ConfigError
 from tfps.launch.environment import PARENT_PID, TASK_NAME
 from tfps.launch.parent import end_with_parent
 from tfps.launch.serving import serve
+from tfps.launch.tensorflow_import import import_without_keras
 
 PR_SET_NAME = 15  # from <linux/prctl.h>; keeps 15 bytes
 SERVER_NAME = "fork server"  # tasks, which have its command line, show names of their own
@@ -35,8 +36,7 @@ def main(file_number: int) -> None:
     _show_name(SERVER_NAME)
     prepare_process("worker")
     # What a task would otherwise import when it starts to serve; none of it starts a thread.
-    import tensorflow as tf  # noqa: F401
-
+    import_without_keras()
     import tfps.transport.data_server
     import tfps.transport.links  # noqa: F401
 

@@ -29,6 +29,7 @@ from tfps.launch.data_plane import start_data_plane
 from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
+from tfps.launch.tensorflow_import import import_without_keras
 from tfps.terminal import say
 
 logger = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ class ServiceEnd:
 
 
 def _start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
+    import_without_keras()
     import numpy as np
     import tensorflow as tf
 
