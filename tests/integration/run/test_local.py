@@ -23,6 +23,14 @@ DEADLINE_S = 120
 TFPS = [sys.executable, "-m", "tfps"]
 ALONE = {"TF_CONFIG": None}
 
+# A chief without TensorFlow, where only processes matter: its import costs most of a short run.
+WHEN_ALL_SERVE = """
+import time
+from tfps.cluster import ClusterSpec, wait_for_tasks
+wait_for_tasks(ClusterSpec.from_environment(), timeout_s=100)
+print("all serve", flush=True)
+"""
+
 END = """
 print(sys.argv[1:], __name__, flush=True)
 print("to the error output", file=sys.stderr)
@@ -72,7 +80,7 @@ def _temporary(folder: Path) -> dict[str, str | None]:
 
 
 def test_a_failing_script(script: Path) -> None:
-    _ends_with(script, "raise ValueError('that is wrong')")
+    script.write_text(f"{WHEN_ALL_SERVE}raise ValueError('that is wrong')")
     result = run_command(
         [*TFPS, "run", "--workers", "1", str(script)],
         deadline_s=DEADLINE_S,
@@ -170,11 +178,12 @@ def test_a_second_signal_ends_a_script_that_does_not_listen(script: Path) -> Non
 
 
 def test_everything_ends_when_the_command_is_killed(script: Path) -> None:
-    _ends_with(script, "time.sleep(100)")
+    script.write_text(f"{WHEN_ALL_SERVE}time.sleep(100)")
     arguments = [*TFPS, "run", "--workers", "1", str(script)]
     with Command(arguments, deadline_s=DEADLINE_S, environment=ALONE) as command:
-        command.wait_for("counted")
+        command.wait_for("all serve")
         tasks = command.children()
+        assert {"worker 0", "ps 0"} <= {task.name() for task in tasks}
         command.send(signal.SIGKILL)
         command.wait()
         for task in tasks:
@@ -233,6 +242,9 @@ def test_workers_that_die_are_started_again_and_work(script: Path) -> None:
     assert len(told) == 9
 
 
+# Quicker ones: unit/recovery/test_restart_policy.py has the reasons that end a job, and
+# cluster/recovery/test_restarts.py a job that ends so.
+@pytest.mark.slow
 def test_a_job_goes_on_with_the_rest_and_ends_without_any(script: Path) -> None:
     _ends_with(script, ON_AND_ON)
     arguments = [*TFPS, "run", "--workers", "2", "--restarts", "0", str(script)]
@@ -320,44 +332,40 @@ def _broken(folder: Path) -> str:
     return os.pathsep.join([str(folder / "broken"), os.environ.get("PYTHONPATH", "")])
 
 
-def test_a_terminal_belongs_to_the_script(script: Path) -> None:
+BAR = """
+from tfps.training.progress import ClusterProgbar as Bar
+class Pace:
+    _describe_pace = lambda self: '1/1 workers'
+    _step_rate = lambda self, kind, since_s: None
+bar = Bar(Pace(), target=9)
+bar.update(3)
+time.sleep(100)
+"""
+
+
+def test_a_terminal_belongs_to_the_script_and_ctrl_c_is_one_line(script: Path) -> None:
     _ends_with(
         script,
         "print(sys.stdout.isatty(), sys.stderr.isatty(), sys.stdin.isatty(), flush=True);"
-        "print('10%\\r50%\\r100%', flush=True); print('name', input('who? '), flush=True)",
+        "print('10%\\r50%\\r100%', flush=True); print('name', input('who? '), flush=True)" + BAR,
     )
-    arguments = [*TFPS, "run", "--workers", "1", str(script)]
+    logs = str(script.parent / "logs")
+    arguments = [*TFPS, "run", "--workers", "1", "--log-dir", logs, str(script)]
     status, text = run_in_terminal(
-        arguments, deadline_s=DEADLINE_S, answers={"who? ": b"me\n"}, environment=ALONE
+        arguments,
+        deadline_s=DEADLINE_S,
+        answers={"who? ": b"me\n", "1/1 workers": b"\x03"},
+        environment=ALONE,
     )
-    assert status == 0, text
+    assert status == 130, text
     assert "True True True\r\n" in text
     assert "10%\r50%\r100%\r\n" in text
     assert "name me\r\n" in text
     assert "[chief]" not in text
     assert "[worker 0] a step on a worker" in text
-    assert text.endswith("\x1b[?25h"), "the cursor is shown again"
     assert not RAW.search(text.replace(str(script.parent), ""))
-
-
-BAR = (
-    "from tfps.training.progress import ClusterProgbar as Bar\n"
-    "class Pace:\n"
-    "    _describe_pace = lambda self: '1/1 workers'\n"
-    "    _step_rate = lambda self, kind, since_s: None\n"
-    "bar = Bar(Pace(), target=9)\nbar.update(3)\ntime.sleep(100)"
-)
-
-
-def test_ctrl_c_in_a_terminal_is_one_line(script: Path) -> None:
-    script.write_text(f"import time\n{BAR}")
-    logs = str(script.parent / "logs")
-    arguments = [*TFPS, "run", "--workers", "1", "--log-dir", logs, str(script)]
-    status, text = run_in_terminal(
-        arguments, deadline_s=DEADLINE_S, answers={"1/1 workers": b"\x03"}, environment=ALONE
-    )
-    assert status == 130, text
     _, _, after = text.rpartition("1/1 workers")
+    # The last sequence shows the cursor again.
     assert after.rstrip() == (
         f"^C\r\ntfps: SIGINT: stopping (once more: at once); logs in {logs}\r\n\x1b[?25h"
     )

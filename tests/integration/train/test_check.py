@@ -19,13 +19,14 @@ def test_the_reference_job_has_no_mistake(tfps, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_mistakes_of_every_kind_are_reported_at_once(tfps, tmp_path):
+def test_mistakes_of_every_kind_are_reported_at_once(tfps_here, tmp_path):
     (tmp_path / "job.toml").write_text(
         '[model]\nname = "resnet"\n[data]\npath = "nowhere"\n[cluster]\nworker = 3\n'
         '[training]\nepochs = 0\noutput = "job.toml/runs"\n'
         '[training.optimizer]\nname = "sgd"\nmomentun = 1\n'
     )
-    result = tfps("check", "job.toml", "--set", "epochs", TF_CONFIG=json.dumps({"cluster": {}}))
+    config = json.dumps({"cluster": {}})
+    result = tfps_here("check", "job.toml", "--set", "epochs", TF_CONFIG=config)
     assert result.returncode == 1
     assert result.stdout == ""
     cluster, of_set, head, *lines = result.stderr.splitlines()
@@ -43,15 +44,15 @@ def test_mistakes_of_every_kind_are_reported_at_once(tfps, tmp_path):
         assert any(line.startswith(f"  - {expected}") for line in lines), result.stderr
 
 
-def test_an_unknown_example_is_a_mistake(tfps):
-    result = tfps("check", "--set", "example=fashion")
+def test_an_unknown_example_is_a_mistake(tfps_here):
+    result = tfps_here("check", "--set", "example=fashion")
     assert result.returncode == 1
     assert "example: received 'fashion'; did you mean fashion_mnist?" in result.stderr
 
 
-def test_a_sound_tf_config_is_shown(tfps):
+def test_a_sound_tf_config_is_shown(tfps_here):
     task = {"type": "worker", "index": 0}
-    result = tfps(
+    result = tfps_here(
         "check",
         "--set",
         "data.source=subset",
@@ -80,17 +81,17 @@ def test_a_sound_tf_config_is_shown(tfps):
     ids=["backup_workers", "placement"],
 )
 def test_every_command_refuses_what_the_cluster_cannot_do(
-    tfps, tmp_path, command, overrides, expected
+    tfps_here, tmp_path, command, overrides, expected
 ):
-    result = tfps(command, *(word for each in overrides for word in ("--set", each)))
+    result = tfps_here(command, *(word for each in overrides for word in ("--set", each)))
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: --set: {expected}")
     assert len(result.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_file_is_one_sentence(tfps):
-    result = tfps("check", "nowhere.toml")
+def test_a_missing_file_is_one_sentence(tfps_here):
+    result = tfps_here("check", "nowhere.toml")
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith("Error: nowhere.toml: there is no such file; expected the path")

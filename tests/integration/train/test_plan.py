@@ -25,11 +25,11 @@ def test_a_plan_names_every_variable_and_starts_nothing(tfps, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_servers_are_those_of_tf_config_and_rules_are_followed(tfps):
+def test_servers_are_those_of_tf_config_and_rules_are_followed(tfps_here):
     task = {"type": "worker", "index": 0}
     rules = 'placement.rules={"kernel" = 2, "nowhere" = 0}'
     config = json.dumps({"cluster": CLUSTER, "task": task})
-    result = tfps("plan", *SUBSET, "--set", rules, TF_CONFIG=config)
+    result = tfps_here("plan", *SUBSET, "--set", rules, TF_CONFIG=config)
     assert result.returncode == 0, result.stderr
     kernels = [line.split() for line in result.stdout.splitlines() if "/kernel " in line]
     assert len(kernels) == 4
@@ -37,25 +37,26 @@ def test_servers_are_those_of_tf_config_and_rules_are_followed(tfps):
     assert "no variable has 'nowhere' in its path" in result.stdout
 
 
-def test_a_server_that_would_run_out_of_memory(tfps):
-    result = tfps("plan", *SUBSET, "--ps-memory-gib", "0.25")
+def test_a_server_that_would_run_out_of_memory(tfps_here):
+    result = tfps_here("plan", *SUBSET, "--ps-memory-gib", "0.25")
     assert result.returncode == 1
     assert "parameter server 0 needs 0.5" in result.stderr
     assert "GiB at least and has 0.25" in result.stderr
 
 
-def test_mistakes_are_those_of_check(tfps):
-    result = tfps("plan", *SUBSET, "--set", 'placement.rules={"(" = 5}', "--set", "cluster.ps=0")
+def test_mistakes_are_those_of_check(tfps_here):
+    mistakes = ("--set", 'placement.rules={"(" = 5}', "--set", "cluster.ps=0")
+    result = tfps_here("plan", *SUBSET, *mistakes)
     assert result.returncode == 1
     assert "cluster.ps: received 0; expected a whole number, at least 1" in result.stderr
     assert "placement.rules: '(': received no regular expression" in result.stderr
-    result = tfps("plan", *SUBSET, "--set", 'placement.rules={"conv" = 1}')
+    result = tfps_here("plan", *SUBSET, "--set", 'placement.rules={"conv" = 1}')
     assert result.returncode == 1
     assert "received server 1 for 'conv' with 1 parameter servers; expected 0 to 0" in result.stderr
 
 
-def test_a_plan_of_shards(tfps):
-    result = tfps(
+def test_a_plan_of_shards(tfps_here):
+    result = tfps_here(
         "plan", *SUBSET, "--set", "cluster.ps=2", "--set", "partitioner.name=balanced",
         "--set", 'partitioner.rules={"dense/kernel" = "row_hash", "nowhere" = "whole"}',
     )  # fmt: skip
@@ -64,7 +65,7 @@ def test_a_plan_of_shards(tfps):
     assert sorted(line[2] for line in shards) == ["0", "1"]
     assert len({line[1] for line in shards}) == 1
     assert "partitioner.rules: no variable has 'nowhere' in its path" in result.stdout
-    result = tfps("plan", *SUBSET, "--set", 'partitioner.rules={"(" = "whole"}')
+    result = tfps_here("plan", *SUBSET, "--set", 'partitioner.rules={"(" = "whole"}')
     assert result.returncode == 1
     assert "partitioner.rules: '(': received no regular expression" in result.stderr
 

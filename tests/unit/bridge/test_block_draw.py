@@ -37,6 +37,8 @@ def _drawn(initializer: Any, rule: RowRule, *, block_bytes: int = 17 * 7 * 4) ->
     return joined(parts, rule).numpy()
 
 
+# Each way to draw.
+@pytest.mark.quick("constant", "uniform", "truncated", "scaling")
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_values_do_not_depend_on_the_division(name: str) -> None:
     initializer = INITIALIZERS[name]

@@ -139,6 +139,7 @@ def _answers(pushes: Pushes) -> tuple[list[Any], list[np.ndarray]]:
     return [*found, *(np.array(pushes.counts()) - before).tolist()], pushes.state()
 
 
+@pytest.mark.quick("calls")
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_refused_push_leaves_every_bit(make_pushes: Callable[..., Pushes], carrier: str) -> None:
     pushes = make_pushes("kernel", carrier=carrier)
@@ -164,6 +165,7 @@ def test_a_kernel_has_no_condition_around_it(
     assert make_pushes(kind).requests.operations(Kind.PUSH)["If"] == conditions
 
 
+@pytest.mark.quick("service loops")
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_who_is_too_fast_waits_for_the_kernel_of_the_slow(
     make_pushes: Callable[..., Pushes], carrier: str

@@ -149,12 +149,13 @@ CASES = {
         [0, 0, 0, 1, 1],
     ),
 }
+RARER = ("asynchronous", "bounded", "local in rounds")
 
 
 @pytest.mark.parametrize(
     ("mode", "in_loop", "counts", "repeated"),
     [
-        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name == "local in rounds"))
+        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name in RARER))
         for name, case in CASES.items()
     ],
 )

@@ -73,6 +73,7 @@ def make() -> Iterator[Make]:
             strategy.close()
 
 
+@pytest.mark.quick("Asynchronous*")
 @pytest.mark.parametrize("mode", [tfps.Asynchronous(), tfps.BoundedStaleness(1)], ids=str)
 def test_training_goes_on_as_if_nothing_had_happened(make: Make, mode: Any) -> None:
     """Weights, slots, iterations and counts; the numbers are those of one chief."""

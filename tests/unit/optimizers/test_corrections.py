@@ -151,6 +151,8 @@ WRAPPED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+# Each wrapper, and each inner optimizer.
+@pytest.mark.quick("*-adam", "delay-*")
 @pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("wrapper", WRAPPED)
 def test_where_nothing_is_stale_it_is_the_inner_optimizer(wrapper: str, inner: str) -> None:

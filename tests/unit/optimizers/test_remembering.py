@@ -111,6 +111,7 @@ def _around(wrap: Callable[[Any], Any], kind: type, config: dict[str, Any]) -> A
     return wrap(kind(**config))
 
 
+@pytest.mark.quick("*-alone", "*-plain-*")
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", CASES)

@@ -117,6 +117,11 @@ def test_a_class_of_ones_own_must_say_so_itself() -> None:
     assert not is_elementwise(Unmarked(0.1))
 
 
+# The numbers of every class are those of Keras below; how an update is masked differs by these.
+@pytest.mark.quick(
+    *("Adam", "Nadam", "momentum", "amsgrad", "clipnorm", "global_clipnorm", "scaled_clipnorm"),
+    *("decay_exclusions", "schedule"),
+)
 @pytest.mark.parametrize("name", MASKABLE)
 def test_a_masked_update_is_done_or_leaves_every_bit(
     name: str, monkeypatch: pytest.MonkeyPatch

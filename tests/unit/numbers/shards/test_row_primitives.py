@@ -55,6 +55,7 @@ def scheduled(strategy: tfps.ParameterServerStrategy, function: Callable[[], Any
     return tf.nest.map_structure(np.asarray, result.fetch())
 
 
+@pytest.mark.quick("whole", "hash")
 def test_each_id_has_its_row(strategy: tfps.ParameterServerStrategy, table: keras.Variable) -> None:
     rows, version = strategy.pull_rows(table.path, IDS)
     np.testing.assert_array_equal(rows, TABLE[IDS])
@@ -63,6 +64,7 @@ def test_each_id_has_its_row(strategy: tfps.ParameterServerStrategy, table: kera
     np.testing.assert_array_equal(rows, TABLE[IDS])
 
 
+@pytest.mark.quick("hash-*", "whole-ids0")
 @pytest.mark.parametrize("ids", [[], [5], np.arange(ROWS), np.array([1, 1], "uint8")])
 def test_as_many_as_are_asked_for(
     ids: Any, strategy: tfps.ParameterServerStrategy, table: keras.Variable
@@ -71,6 +73,7 @@ def test_as_many_as_are_asked_for(
     np.testing.assert_array_equal(rows, TABLE[np.asarray(ids, "int64")])
 
 
+@pytest.mark.quick("hash")
 def test_rows_of_any_rank_and_dtype(strategy: tfps.ParameterServerStrategy) -> None:
     value = np.arange(ROWS * 4, dtype="float16").reshape(ROWS, 2, 2)
     with strategy.scope():
@@ -80,6 +83,7 @@ def test_rows_of_any_rank_and_dtype(strategy: tfps.ParameterServerStrategy) -> N
     np.testing.assert_array_equal(rows, value[IDS])
 
 
+@pytest.mark.quick("whole", "hash")
 def test_only_distinct_rows_travel(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:
@@ -98,6 +102,7 @@ def summed(ids: Any, gradients: Any) -> np.ndarray[Any, Any]:
     return dense
 
 
+@pytest.mark.quick("whole", "hash")
 def test_gradients_are_subtracted(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:
@@ -232,6 +237,7 @@ def test_a_raw_variable(cluster: Callable[..., OneProcess]) -> None:
         np.testing.assert_allclose(table.numpy(), TABLE - summed(IDS, GRADIENTS), rtol=1e-6)
 
 
+@pytest.mark.quick("whole", "hash")
 def test_only_distinct_rows_are_pushed(
     strategy: tfps.ParameterServerStrategy, table: keras.Variable
 ) -> None:
