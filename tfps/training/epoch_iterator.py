@@ -150,15 +150,17 @@ class TicketIterator(EpochIterator):
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
         with super().catch_stop_iteration():
-            is_whole = False
             try:
                 yield
-                is_whole = True
             except StopIteration:
-                is_whole = True
+                self._end_of_epoch(is_whole=True)
                 raise
-            finally:
-                self._end_of_epoch(is_whole=is_whole)
+            except KeyboardInterrupt:
+                raise  # no worker is waited for: `Trainer.following` gives the run up
+            except BaseException:
+                self._end_of_epoch(is_whole=False)
+                raise
+            self._end_of_epoch(is_whole=True)
 
 
 def undistributed(x: Any) -> Any:

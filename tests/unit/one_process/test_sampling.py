@@ -42,3 +42,22 @@ def test_a_batch_that_is_followed_by_a_hook_needs_none_either(model: keras.Model
     hook = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(batch))
     model.fit(X, X[:, :1], batch_size=1, verbose=0, callbacks=[hook])
     assert seen == list(range(STEPS))
+
+
+def test_ctrl_c_in_a_hook_waits_for_no_worker(
+    model: keras.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained: list[ticket_run.TicketRun] = []
+
+    def interrupt(batch: int, logs: Any) -> None:
+        monkeypatch.setattr(ticket_run.TicketRun, "drain", drained.append)
+        raise KeyboardInterrupt
+
+    hook = keras.callbacks.LambdaCallback(on_train_batch_end=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, X[:, :1], batch_size=1, verbose=0, callbacks=[hook])
+    assert drained == []
+    monkeypatch.undo()
+    before = int(model.optimizer.iterations)
+    model.fit(X, X[:, :1], batch_size=1, verbose=0)
+    assert int(model.optimizer.iterations) == before + STEPS
