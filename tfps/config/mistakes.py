@@ -151,7 +151,7 @@ def _allowed(node: dict[str, Any]) -> str:
     if "const" in node:  # an example allows one of several
         return repr(node["const"])
     if "enum" in node:
-        return f"one of {', '.join(node['enum'])}"
+        return f"one of {', '.join(map(str, node['enum']))}"
     if "anyOf" in node:  # a setting that may be left out; TOML has no way to write nothing
         return _allowed(node["anyOf"][0])
     if node["type"] == "array":

@@ -168,6 +168,21 @@ class PlacementSection(Section):
     rules: dict[Text, Annotated[int, Field(ge=0)]] = {}
 
 
+CODECS = ("identity", "cast", "quantize", "top_k")  # of tfps.compression
+
+
+class CompressionSection(Section):
+    """``[compression]``: codecs for gradients (`tfps.compression`)."""
+
+    codec: Literal[CODECS] = "identity"  # type: ignore[valid-type]
+    dtype: Literal["bfloat16", "float16"] = "bfloat16"  # of cast
+    bits: Literal[8, 4, 2, 1] = 8  # of quantize
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.01  # of top_k
+    minimum_bytes: Annotated[int, Field(ge=0)] = 0  # smaller variables go as they are
+    # A pattern that is found in a variable's path, and the name of its codec.
+    rules: dict[Text, Literal[CODECS]] = {}  # type: ignore[valid-type]
+
+
 class TransportSection(Section):
     """``[transport]``: how requests reach the parameter servers."""
 
@@ -221,6 +236,7 @@ class JobConfig(Section):
     consistency: ConsistencySection = ConsistencySection()
     partitioner: PartitionerSection = PartitionerSection()
     placement: PlacementSection = PlacementSection()
+    compression: CompressionSection = CompressionSection()
     transport: TransportSection = TransportSection()
     restarts: RestartsSection = RestartsSection()
     recovery: RecoverySection = RecoverySection()

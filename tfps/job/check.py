@@ -13,6 +13,7 @@ from tfps.config import JobConfig, blamed, bundle, load, salvage
 from tfps.config.schema import OptimizerSection
 from tfps.errors import ConfigError, DataError
 from tfps.job import optimizer
+from tfps.job.compression import compression_problems
 from tfps.job.consistency import consistency_problems, mode_of
 from tfps.job.forecast import forecast_of
 from tfps.job.named_job import naming_problems, room_problems
@@ -210,6 +211,8 @@ class _Check:
             found = rule_problems(config.placement)
             placement = None if found else placement_of(config.placement)
             problems += found
+        if not self._is_wrong("compression"):
+            problems += compression_problems(config.compression, mode=mode)
         if not self._is_wrong("recovery", "training.loop"):
             problems += recovery_problems(config)
         if not self._is_wrong("job", "training.loop"):

@@ -22,6 +22,7 @@ from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.config import JobConfig
 from tfps.errors import ClusterError, ConfigError
 from tfps.job.check import check_settings, check_start
+from tfps.job.compression import compression_of
 from tfps.job.consistency import mode_of
 from tfps.job.job import load_inputs, run_job
 from tfps.job.local_job import LOGS, run_local_job
@@ -220,6 +221,7 @@ def _strategy(config: JobConfig, resolver: Any) -> Iterator[Any]:
         partitioner_of(config.partitioner),
         placement=placement_of(config.placement),
         consistency=mode_of(config.consistency),
+        compression=compression_of(config.compression),
         transport=config.transport.carrier,
         restarts=restarts_of(config.restarts),
         recovery=recovery_of(config),

@@ -108,7 +108,7 @@ def test_a_table_that_both_fill_is_of_both(tmp_path, monkeypatch, own, source):
             {"batch_size": 4},
             "batch_size: unknown key; did you mean data.batch_size? "
             "allowed: example, job, model, data, cluster, training, consistency, partitioner, "
-            "placement, transport, restarts, recovery",
+            "placement, compression, transport, restarts, recovery",
         ),
         ({"model": {"name": "resnet"}}, "model.name: received 'resnet'; expected one of cnn, mlp"),
         (

@@ -17,6 +17,7 @@ from tfps.cluster import ClusterSpec
 from tfps.config import bundle, load
 from tfps.errors import ConfigError
 from tfps.job.check import check_job, check_settings, check_start
+from tfps.job.compression import compression_of
 from tfps.job.consistency import mode_of
 from tfps.job.placement import placement_of
 from tfps.strategy.arguments import check_arguments
@@ -82,6 +83,7 @@ VARIABLES = st.sampled_from(
     rules=RULES,
     variables=VARIABLES,
     carrier=st.sampled_from(["auto", "grpc"]),
+    codec=st.sampled_from(["identity", "quantize", "top_k"]),
 )
 def test_what_a_strategy_refuses_is_refused_before_in_its_words(
     *,
@@ -91,9 +93,10 @@ def test_what_a_strategy_refuses_is_refused_before_in_its_words(
     rules: dict[str, int],
     variables: dict[str, str],
     carrier: str,
+    codec: str,
 ) -> None:
     overrides = [*mode, *(f"placement.rules.{rule}={server}" for rule, server in rules.items())]
-    overrides.append(f"transport.carrier={carrier}")
+    overrides += [f"transport.carrier={carrier}", f"compression.codec={codec}"]
     spec = ClusterSpec.from_tf_config(tf_config(workers=workers, servers=servers), source="test")
     config = load(bundle.config_path(None), overrides)
     sizes = [f"cluster.workers={workers}", f"cluster.ps={servers}"]
@@ -104,7 +107,7 @@ def test_what_a_strategy_refuses_is_refused_before_in_its_words(
             variable_partitioner=None,
             placement=placement_of(config.placement),
             consistency=mode_of(config.consistency),
-            compression=None,
+            compression=compression_of(config.compression),
             transport=config.transport.carrier,
             batch_callbacks="auto",
             restarts=None,

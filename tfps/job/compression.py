@@ -1,0 +1,46 @@
+"""The codecs that a job file describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tfps.compression import Both, ByRule, Cast, Codec, Identity, Quantize, TopK
+from tfps.config.schema import CompressionSection
+from tfps.consistency.mode import Mode
+from tfps.errors import ConfigError
+from tfps.strategy.codec_limits import codec_problems
+
+# By the names of the job file; each takes from the section what concerns it.
+CODEC_MAKERS: Mapping[str, Callable[[CompressionSection], Codec]] = {
+    "identity": lambda _: Identity(),
+    "cast": lambda section: Cast(section.dtype),
+    "quantize": lambda section: Quantize(section.bits),
+    "top_k": lambda section: TopK(section.fraction),
+}
+
+
+def compression_of(section: CompressionSection) -> Both:
+    """Return the codecs of ``[compression]``.
+
+    Raises:
+        ConfigError: a rule is no regular expression.
+    """
+    codec = CODEC_MAKERS[section.codec](section)
+    rules = {rule: CODEC_MAKERS[name](section) for rule, name in section.rules.items()}
+    if rules or section.minimum_bytes:
+        return Both(up=ByRule(rules, otherwise=codec, minimum_bytes=section.minimum_bytes))
+    return Both(up=codec)
+
+
+def compression_problems(section: CompressionSection, *, mode: Mode | None) -> list[str]:
+    """Return a sentence for each rule that is no pattern, and for what the mode does not allow.
+
+    Args:
+        section: of the job file.
+        mode: of the job; None: another sentence says what is wrong with it.
+    """
+    try:
+        compression = compression_of(section)
+    except ConfigError as error:
+        return [f"compression.rules: {problem}" for problem in error.problems]
+    return [] if mode is None else codec_problems(compression, mode)
