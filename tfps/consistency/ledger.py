@@ -81,7 +81,8 @@ class LedgerLayout:
     FENCE = 15  # the newest snapshot or restore; what is left of an older one does nothing
     TERM = 16  # of the chief that the server obeys; larger with each one that takes the job over
     MESSAGES = 17  # requests answered, of every kind
-    GLOBALS = 18
+    OTHER_WRITES = 18  # updates and assignments that no step of `fit` has made
+    GLOBALS = 19
 
     def active(self, worker: Any) -> Any:
         return self.GLOBALS + worker

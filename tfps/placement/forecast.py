@@ -24,7 +24,7 @@ class Wanted:
         beside: the position of the variable that it belongs to, such as the weight of a slot.
         follows: the position of the variable beside which it is moved once all are there, such as
             an optimizer's count of steps.
-        is_pulled: workers compute with it, so it travels to them at each step.
+        is_pulled: workers compute with it, so it travels to them.
         is_trained: they send a gradient for it.
         is_frozen: they would, but for a frozen layer, such as an embedding that was trained before.
         rows_per_step: how many rows a step asks for, where it asks for rows only; None: for all.
@@ -55,7 +55,12 @@ class Wanted:
 
     @property
     def step_bytes(self) -> int:
-        """What a step of one worker moves: the value to the worker, and what it sends back."""
+        """What a step of one worker moves: the value to the worker, and what it sends back.
+
+        What is frozen travels when a worker joins; of a table rows are asked for in each step.
+        """
+        if self.is_frozen and self.rows_per_step is None:
+            return 0
         return (1 if self.is_frozen else 2) * self.pull_bytes
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 from hypothesis import given
 
@@ -61,11 +63,14 @@ def test_rows_that_a_step_asks_for_come_from_all_shards() -> None:
     assert imbalance(forecast.step_bytes_per_server) == 1.0
 
 
-def test_a_frozen_table_is_divided_and_only_pulled() -> None:
+def test_a_frozen_table_is_divided_and_pulled_when_a_worker_joins() -> None:
     table = Wanted("table", (1000, 4), "float32", is_pulled=True, is_frozen=True)
     shards = divided([table], RowHash(), servers=4)
     assert [shard.path for shard in shards] == [f"table/{k}" for k in range(4)]
-    assert sum(shard.step_bytes for shard in shards) == table.size_bytes
+    assert sum(shard.pull_bytes for shard in shards) == table.size_bytes
+    assert sum(shard.step_bytes for shard in shards) == 0
+    rows = replace(table, rows_per_step=100)
+    assert rows.step_bytes == 100 * 4 * 4
 
 
 def test_a_large_variable_among_small_ones_fills_all_servers_alike() -> None:

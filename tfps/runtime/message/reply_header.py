@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,7 @@ class ReplyHeader:
     staleness: Any = 0  # of the request's gradients, in updates
     grant: TicketGrant = NO_GRANT  # the tickets that it brings
     clock: Any = 0  # of a worker that joins
+    other_writes: Any = 0  # see `Reply`
 
     def tensor(self) -> tf.Tensor:
         """As it travels, int64."""
@@ -60,10 +61,14 @@ class ReplyHeader:
             Reply.AHEAD_TICKET: self.grant.ahead,
             Reply.CLOCK: self.clock,
             Reply.NEXT_BATCHES: self.grant.batches,
+            Reply.OTHER_WRITES: self.other_writes,
         }
         return header_of([fields[field] for field in Reply])
 
 
-def at_version(reply: tf.Tensor, version: tf.Tensor) -> tf.Tensor:
-    """The header of a reply that brings other parameters than was thought."""
-    return tf.tensor_scatter_nd_update(reply, [[int(Reply.VERSION)]], version[None])
+def with_fields(reply: tf.Tensor, fields: Mapping[Reply, tf.Tensor]) -> tf.Tensor:
+    """The header of a reply, with what was known only when its parameters were read."""
+    if not fields:
+        return reply
+    places = [[int(field)] for field in fields]
+    return tf.tensor_scatter_nd_update(reply, places, tf.stack(list(fields.values())))

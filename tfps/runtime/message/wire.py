@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -160,7 +160,13 @@ def function_wire(program: Program, call_number: int, *, device: str) -> CallWir
 
 
 def call_wire(
-    program: Program, call_number: int, *, device: str, reports: bool, is_last: bool | None = None
+    program: Program,
+    call_number: int,
+    *,
+    device: str,
+    reports: bool,
+    is_last: bool | None = None,
+    brought: Sequence[Any] | None = None,
 ) -> CallWire:
     """The messages of an optimizer call.
 
@@ -170,6 +176,7 @@ def call_wire(
         device: the server.
         reports: the server takes the report of the step before (the ticket server does).
         is_last: whether the step ends with it; None: the last call does.
+        brought: the variables whose values the end of a step brings; None: all.
     """
     if is_last is None:
         is_last = call_number == len(program.calls) - 1
@@ -184,7 +191,8 @@ def call_wire(
     local = program.schedule.local
     counts = local.counts if local is not None and local.adds_counts else ()
     counts = tuple(v for v in counts if device in v._value.devices)
-    values = server_shards(shards_on(program.variables, device)) if is_last else gradients
+    brought = program.variables if brought is None else brought
+    values = server_shards(shards_on(brought, device)) if is_last else gradients
     bytes_of = [each.entry for each in coded]
     rest = [_entry(v._value) for v in state]
     rest += [(count_name(v), "float64", ()) for v in counts]

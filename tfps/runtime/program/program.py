@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge.shards import all_shards, shards_of
 from tfps.errors import UnsupportedError
 from tfps.metrics.merging import Merging
-from tfps.optimizers.optimizer_call import OptimizerCall
+from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
+from tfps.optimizers.wrapped import members
 from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.metric_totals import MetricTotals
 from tfps.runtime.program.schedule import Schedule
@@ -67,6 +69,34 @@ class Program:
         local = self.schedule.local
         calls = self.calls if local is None else local.calls
         return [call for call in calls if call.optimizer is not None]
+
+    @property
+    def moving(self) -> list[Any]:
+        """Those of the variables that pushes change, or that share a slab with such.
+
+        What a push is answered with; all others are still. A slab travels as a whole.
+        """
+        optimizers = [m for o in optimizers_of(self.optimizer_calls) for m in (o, *members(o))]
+        changed = {
+            id(variable)
+            for changes in (
+                self.state,
+                *(call.variables for call in self.calls),
+                *(optimizer.variables for optimizer in optimizers),
+            )
+            for variable in changes
+        }
+        slabs = {
+            id(shard._value.slab)
+            for shard in all_shards(v for v in self.variables if id(v) in changed)
+            if shard._value.slab is not None
+        }
+        return [
+            variable
+            for variable in self.variables
+            if id(variable) in changed
+            or any(id(shard._value.slab) in slabs for shard in shards_of(variable))
+        ]
 
     @property
     def metric_items(self) -> int:

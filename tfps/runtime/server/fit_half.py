@@ -19,7 +19,15 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
-from tfps.runtime.message.wire import CallWire, call_wire, report_layout
+from tfps.runtime.message.request_header import STILL
+from tfps.runtime.message.wire import (
+    CallWire,
+    ServerShards,
+    call_wire,
+    report_layout,
+    server_shards,
+    shards_on,
+)
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import ByTicket, close_acked
 from tfps.runtime.server.contributions import Contributions
@@ -45,11 +53,26 @@ class FitHalf(ServerHalf):
             batches = program.schedule.adaptive_batches
             if batches > 1:
                 self.quotas = Quotas(server.ledger, adaptive_batches=batches)
+        self._moving = program.moving
+        moving = {id(variable) for variable in self._moving}
+        still = [v for v in program.variables if id(v) not in moving] if program.trains else []
+        self.still = server_shards(shards_on(still, server.device))
+        self.still_layout = self.still.layout
         super().__init__(program, runtime=runtime, server=server, **options)
 
     def wire(self, number: int) -> CallWire:
         reports = self.reports is not None
-        return call_wire(self.program, number, device=self.server.device, reports=reports)
+        return call_wire(
+            self.program,
+            number,
+            device=self.server.device,
+            reports=reports,
+            brought=self._moving,
+        )
+
+    @property
+    def awaited(self) -> ServerShards:
+        return self.wires[-1].values
 
     def offer_all(self) -> None:
         report_bytes = self._report_bytes
@@ -67,6 +90,12 @@ class FitHalf(ServerHalf):
         awaits = bool(self.runtime.mode.backup_workers) and apart
         self.offer_rounds(joins=False, awaits=awaits)
         self.offer_slots()
+        if self.still.variables:
+            pull, size = (
+                self.locked(self._pull_still, held=self.still),
+                self.still_layout.size_bytes,
+            )
+            self.offer(Kind.PULL, pull, call_number=STILL, reply_bytes=size)
         self.offer(Kind.LEAVE, self.locked(self._leave), request_bytes=report_bytes)
 
     def admission(self, number: int) -> ByTicket:
@@ -111,7 +140,24 @@ class FitHalf(ServerHalf):
         known = WorkerAt(worker, version)
         record_pull(self.updates, self.held, known, self.server, counts=accepted, is_first=True)
         status = self.plan.status(header, alive=accepted)
-        return ReplyHeader(version, status, grant=grant, clock=clock)
+        writes = self._other_writes()
+        return ReplyHeader(version, status, grant=grant, clock=clock, other_writes=writes)
+
+    def _pull_still(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
+        """What no step changes, for a worker that has heard of another write."""
+        server_ledger = self.server.ledger
+        ledger = server_ledger.open()
+        alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
+        ledger.count(ledger.layout.EXCHANGES)
+        ledger.count_traffic(received_bytes=0, sent_bytes=self.still_layout.size_bytes)
+        server_ledger.post(ledger)
+        version, status = ledger.read(ledger.layout.VERSION), self.plan.status(header, alive=alive)
+        return ReplyHeader(version, status, other_writes=self._other_writes())
+
+    def _other_writes(self) -> tf.Tensor | int:
+        """How many there were; 0 where nothing here is still."""
+        ledger = self.server.ledger
+        return ledger.read(ledger.layout.OTHER_WRITES) if self.still.variables else 0
 
     def _finish(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """An evaluation step is done: its report is counted, and the next ticket handed out."""

@@ -24,7 +24,7 @@ from tfps.runtime.message.wire import CallWire, ServerShards, name_of, server_sh
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Anyone, Terms
 from tfps.runtime.server.contributions import Contributions
-from tfps.runtime.server.plan_functions import PlanFunctions
+from tfps.runtime.server.plan_functions import NO_VALUES, PlanFunctions
 from tfps.runtime.server.push import Push
 from tfps.runtime.server.push_gate import ClockGate, PushGate, RoundBarrier
 from tfps.runtime.server.reports import Reports
@@ -49,6 +49,7 @@ class ServerHalf(PlanFunctions):
 
     reports: Reports | None = None  # where steps are counted, if they are here
     quotas: Quotas | None = None  # how many tickets a worker gets at once; None: one
+    still: ServerShards = NO_VALUES  # what pushes neither change nor are answered with
     ends_with_each_call: bool  # whether each optimizer call is a step, or a round, of its own
 
     def __init__(
@@ -87,6 +88,11 @@ class ServerHalf(PlanFunctions):
     def asks_who(self) -> bool:
         """Whether requests have to name the worker that makes them."""
         return any(update.asks_who for update in self.updates)
+
+    @property
+    def awaited(self) -> ServerShards:
+        """What a worker gets that waits for a round."""
+        return self.held
 
     def slot_shards(self) -> ServerShards:
         """What optimizers keep on workers, of this server's variables."""
@@ -160,12 +166,13 @@ class ServerHalf(PlanFunctions):
         """
         if self.rounds is None:
             return
-        where = (self.server, self.rounds, self.plan, self.held)
+        where = (self.server, self.rounds, self.plan)
+        enter = RoundPull(*where, self.held, enters=True, joins=joins)
         size = self.parameter_layout.size_bytes
-        enter = RoundPull(*where, enters=True, joins=joins)
         self.offer(Kind.ENTER_ROUND, enter.trace, reply_bytes=size)
         if awaits:
-            wait = RoundPull(*where, enters=False, joins=False)
+            wait = RoundPull(*where, self.awaited, enters=False, joins=False)
+            size = self.awaited.layout.size_bytes
             self.offer(Kind.AWAIT_ROUND, wait.trace, reply_bytes=size)
 
     def offer_slots(self) -> None:
@@ -230,4 +237,5 @@ class ServerHalf(PlanFunctions):
             updates=updates,
             reports=self.reports if call.is_last else None,
             quotas=self.quotas if call.is_last else None,
+            tells_of_writes=call.is_last and bool(self.still.variables),
         )

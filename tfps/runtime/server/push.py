@@ -15,7 +15,7 @@ from tfps.consistency.server_ledger import GraphLedger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, at_version
+from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, with_fields
 from tfps.runtime.server.admission import Arrival, PushVerdict, Terms, judge
 from tfps.runtime.server.push_gate import PushGate
 from tfps.runtime.server.reports import Reports
@@ -63,6 +63,7 @@ class Push:
     reports: Reports | None = None  # where the step before is counted; None: not with this push
     # How many tickets a worker gets next; None: one, or none with this push.
     quotas: Quotas | None = None
+    tells_of_writes: bool = False  # of those that its reply brings no values of
 
     def trace(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
@@ -88,7 +89,10 @@ class Push:
             read = functools.partial(self._read, header[Request.WORKER])
             found = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: found)
         version, *values = found
-        reply = outcome.reply if version is verdict.version else at_version(outcome.reply, version)
+        fields = {} if version is verdict.version else {Reply.VERSION: version}
+        if self.tells_of_writes:
+            fields[Reply.OTHER_WRITES] = values.pop()
+        reply = with_fields(outcome.reply, fields)
         return [reply, reply_ids(wire, ids), payload_of(wire.values, values)]
 
     @property
@@ -181,6 +185,8 @@ class Push:
                 *groups.numbered("down", wire.coded_down),
             ],
         )
+        if not self.terms.admission.has_tickets:
+            ledger.count(ledger.layout.OTHER_WRITES)
         if self.call.is_last:
             count_durations(self.call.server, ledger, request.header)
         return arrival, verdict
@@ -193,10 +199,14 @@ class Push:
     def _read(
         self, worker: tf.Tensor, version: tf.Tensor, *, counts: tf.Tensor | bool = True
     ) -> list[tf.Tensor]:
-        """What the reply brings from now: the version, then the values."""
+        """What the reply brings from now: the version, the values, and of which writes it tells."""
+        server_ledger = self.call.server.ledger
         held, known = self.call.wire.values, WorkerAt(worker, version)
         record_pull(self.updates, held, known, self.call.server, counts=counts)
-        return [version, *values_of(held)]
+        found = [version, *values_of(held)]
+        if self.tells_of_writes:
+            found.append(server_ledger.read(server_ledger.layout.OTHER_WRITES))
+        return found
 
 
 def _reply_of(verdict: PushVerdict) -> tf.Tensor:

@@ -155,4 +155,6 @@ class RoundBarrier:
         server_ledger = self.call.server.ledger
         if self.call.is_update:
             server_ledger.add(server_ledger.layout.VERSION, tf.cast(applied, tf.int64))
+        if not self.weighs_examples:  # it may be that of a function, which somebody else waits for
+            server_ledger.add(server_ledger.layout.OTHER_WRITES, tf.cast(applied, tf.int64))
         return done

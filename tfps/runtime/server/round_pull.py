@@ -56,9 +56,12 @@ class RoundPull:
             with tf.control_dependencies([end]), server_ledger.locked():
                 return self._read()
 
-        position, *values = tf.cond(has_to_wait, wait, lambda: found)
-        reply = ReplyHeader(position, self.plan.status(header, alive=alive))
+        position, other_writes, *values = tf.cond(has_to_wait, wait, lambda: found)
+        status = self.plan.status(header, alive=alive)
+        reply = ReplyHeader(position, status, other_writes=other_writes)
         return [reply.tensor(), ids, payload_of(self.held, values)]
 
     def _read(self) -> list[tf.Tensor]:
-        return [self.rounds.position(), *values_of(self.held)]
+        server_ledger = self.server.ledger
+        other_writes = server_ledger.read(server_ledger.layout.OTHER_WRITES)
+        return [self.rounds.position(), other_writes, *values_of(self.held)]

@@ -21,6 +21,7 @@ class Answer(NamedTuple):
     payloads: Sequence[tf.Tensor]  # by server: parameters
     versions: Sequence[tf.Tensor]  # that these were read at, or positions where there are rounds
     accepted: tf.Tensor  # whether all servers know the worker, and take what it has sent
+    other_writes: Sequence[tf.Tensor]  # by server, that these have seen; see `Reply`
     next_ticket: Any = NO_TICKET  # of the ticket server
     next_batches: Any = 1  # how many tickets that one stands for
     microseconds: Any = NOT_MEASURED  # from the requests to the last reply
@@ -30,7 +31,8 @@ class Answer(NamedTuple):
         """What replies bring; a worker goes on only where all statuses are so good."""
         statuses = tf.stack(column_of(replies, Reply.STATUS))
         accepted = tf.reduce_all(statuses <= worst)
-        return cls(payloads_of(replies), column_of(replies, Reply.VERSION), accepted)
+        versions, writes = (column_of(replies, f) for f in (Reply.VERSION, Reply.OTHER_WRITES))
+        return cls(payloads_of(replies), versions, accepted, writes)
 
 
 def requests(

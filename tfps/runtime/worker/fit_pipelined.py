@@ -43,9 +43,10 @@ class PipelinedStep(FitStep):
             """The parameters stay as they are."""
             values = in_shards(self.program.variables, self.copies.read)
             return Answer(
-                payloads=[pack(server.parameter_layout, values) for server in self.servers],
+                payloads=[pack(server.wires[0].reply, values) for server in self.servers],
                 versions=tf.unstack(state["versions"], num=len(self.servers)),
                 accepted=tf.constant(True),
+                other_writes=self.seen_writes,
                 next_ticket=state["ahead"],
                 next_batches=tf.constant(1, tf.int64),
                 microseconds=tf.constant(NOT_MEASURED, tf.int64),
@@ -92,6 +93,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             with tf.control_dependencies([payload for payload, *_ in bodies]):
                 values = [tf.identity(payload) for payload in answer.payloads]
                 step.load(values, step.take_over, call_number=0)
+                step.see_writes(answer)
             return {
                 **visit.fetch(answer.next_ticket),
                 **_after(state, answer),
@@ -107,6 +109,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             state = visit.loop(turn, state)
             answer = step.send_pending(state)
             step.load(answer.payloads, step.take_over, call_number=0)
+            step.see_writes(answer)
             # Also where the ticket at hand lies behind the end of the data: this one may have come
             # back from a lost worker, and nobody else might be left to take it.
             return {

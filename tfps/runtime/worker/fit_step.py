@@ -11,11 +11,11 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.metrics.additivity import updates_watched
-from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
+from tfps.runtime.message.payload import Body, decode
+from tfps.runtime.message.request_header import NOTHING_TOLD, STILL, Fields
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.runtime.worker.exchange import Answer, column_of, timed_exchange
+from tfps.runtime.worker.exchange import Answer, column_of, requests, timed_exchange
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import StepReport
 from tfps.runtime.worker.visit import State, Visit
@@ -44,6 +44,10 @@ class FitStep(Step):
         self._graph: Any = None
         self._nested_versions: Any = None
         self._before: dict[int, tf.Tensor] = {}
+        # The servers with variables that no step changes, and the writes by others that the
+        # worker's copies of these have seen.
+        self._still = [p for p, server in enumerate(servers) if server.still.variables]
+        self._seen_writes: Any = None
 
     @property
     def position(self) -> tf.Tensor:
@@ -52,8 +56,7 @@ class FitStep(Step):
     @property
     def caller(self) -> Fields:
         return {
-            Request.WORKER: self.visit.worker,
-            Request.INCARNATION: self.visit.incarnation,
+            **self.visit.who,
             Request.TICKET: self.ticket,
         }
 
@@ -85,6 +88,9 @@ class FitStep(Step):
         header, answer = replies[0].header, self.rounds.enter(Answer.of(replies))
         self.load(answer.payloads, self.begin_with)
         self.residuals.prepare()
+        if self._still:
+            self._seen_writes = private.anonymous_variable(shape=[len(self._still)], dtype=tf.int64)
+            self._seen_writes.assign(self._writes_of(answer.other_writes), read_value=False)
         self.versions = answer.versions
         self.ahead_ticket = header[Reply.AHEAD_TICKET]
         self.clock = tf.reduce_max(column_of(replies, Reply.CLOCK))
@@ -159,11 +165,45 @@ class FitStep(Step):
             # The parameters that the next step is computed from are of one round everywhere.
             answer = self.rounds.complete(answer)
         self.load(answer.payloads, self.take_over, call_number=call_number)
+        if call_number == len(self.program.calls) - 1:
+            self.see_writes(answer)
         self.look_ups.go_on(after=answer.versions)
         if self._nested_versions is not None:
             self._nested_versions.assign(tf.stack(answer.versions), read_value=False)
         if not is_nested:  # its tensors end with the branch; the step's last exchange is outside
             self.answer, self.versions = answer, answer.versions
+
+    def see_writes(self, answer: Answer) -> None:
+        """Ask for what no step changes, if others have written since the worker has got it."""
+        if not self._still:
+            return
+        writes = self._writes_of(answer.other_writes)
+
+        def pull() -> tf.Tensor:
+            bodies = {p: Body(tf.zeros([0], tf.uint8)) for p in self._still}
+            calls = requests(
+                self.servers, Kind.PULL, bodies, call_number=STILL, fields=self.visit.who
+            )
+            found = Answer.of(self.carrier.exchange(calls))
+            layouts = [self.servers[p].still_layout for p in self._still]
+            for variable, value in decode(layouts, found.payloads, self.program.variables):
+                self.begin_with(variable, value)
+            self._seen_writes.assign(tf.stack(found.other_writes), read_value=False)
+            return tf.constant(0)
+
+        is_new = tf.reduce_any(writes != self._seen_writes.read_value())
+        tf.cond(tf.logical_and(answer.accepted, is_new), pull, lambda: tf.constant(0))
+
+    def _writes_of(self, writes: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.stack([writes[p] for p in self._still])
+
+    @property
+    def seen_writes(self) -> list[tf.Tensor]:
+        """By server, the writes by others that the worker's copies have seen."""
+        if not self._still:
+            return [tf.constant(0, tf.int64)] * len(self.servers)
+        seen = dict(zip(self._still, tf.unstack(self._seen_writes.read_value()), strict=True))
+        return [seen.get(p, tf.constant(0, tf.int64)) for p in range(len(self.servers))]
 
     def _versions_as_variable(self) -> Any:
         """Of the parameters that are loaded; a branch that may not be taken can change it."""

@@ -82,7 +82,7 @@ class RoundStep(MemberStep):
 
     def _pull_parameters(self) -> Answer:
         begin = [tf.constant(0, tf.int64)] * len(self.servers)
-        return self.rounds.enter(Answer([], begin, tf.constant(True)))
+        return self.rounds.enter(Answer([], begin, tf.constant(True), []))
 
     def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
         super()._take_answers(call_number, replies)

@@ -30,7 +30,8 @@ class RoundAgreement:
         """Take part from a round on; answers its parameters."""
         if not self._offers(Kind.ENTER_ROUND):
             return answer  # there are no rounds
-        return self._until_equal(self._ask(Kind.ENTER_ROUND, answer), Kind.ENTER_ROUND)
+        found = self._ask(Kind.ENTER_ROUND, tf.stack(answer.versions))
+        return self._until_equal(found, Kind.ENTER_ROUND)
 
     def complete(self, answer: Answer) -> Answer:
         """Where servers may be a round apart at the end of a step, the later one's parameters."""
@@ -40,7 +41,8 @@ class RoundAgreement:
 
     def catch_up(self, answer: Answer) -> Answer:
         """The parameters of the latest round that has begun on any server, or of a later one."""
-        return self._until_equal(self._ask(Kind.AWAIT_ROUND, answer), Kind.AWAIT_ROUND)
+        found = self._ask(Kind.AWAIT_ROUND, tf.stack(answer.versions))
+        return self._until_equal(found, Kind.AWAIT_ROUND)
 
     @staticmethod
     def is_reached(versions: tf.Tensor) -> tf.Tensor:
@@ -54,16 +56,20 @@ class RoundAgreement:
         def differ(versions: tf.Tensor, accepted: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             return tf.logical_and(accepted, tf.logical_not(self.is_reached(versions)))
 
-        def again(
-            versions: tf.Tensor, accepted: tf.Tensor, *payloads: tf.Tensor
-        ) -> tuple[tf.Tensor, ...]:
-            newer = self._ask(kind, Answer(payloads, tf.unstack(versions, num=count), accepted))
-            return (tf.stack(newer.versions), newer.accepted, *newer.payloads)
+        def again(versions: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return state_of(self._ask(kind, versions))
 
-        state = (tf.stack(answer.versions), answer.accepted, *answer.payloads)
-        versions, _, *payloads = tf.while_loop(differ, again, state)
-        return answer._replace(payloads=payloads, versions=tf.unstack(versions, num=count))
+        def state_of(answer: Answer) -> tuple[tf.Tensor, ...]:
+            versions, writes = tf.stack(answer.versions), tf.stack(answer.other_writes)
+            return (versions, answer.accepted, writes, *answer.payloads)
 
-    def _ask(self, kind: Kind, answer: Answer) -> Answer:
-        latest = tf.reduce_max(tf.stack(answer.versions))
+        versions, _, writes, *payloads = tf.while_loop(differ, again, state_of(answer))
+        return answer._replace(
+            payloads=payloads,
+            versions=tf.unstack(versions, num=count),
+            other_writes=tf.unstack(writes, num=count),
+        )
+
+    def _ask(self, kind: Kind, versions: tf.Tensor) -> Answer:
+        latest = tf.reduce_max(versions)
         return self._ask_all(kind, (latest + MAX_CALLS - 1) // MAX_CALLS)

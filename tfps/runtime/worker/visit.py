@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from tfps.bridge.chief_constant import chief_constant
 from tfps.consistency.shard_book import ShardBook
+from tfps.runtime.message.request_header import Fields
 from tfps.runtime.worker.exchange import microseconds
+from tfps.transport.message import Request
 
 State: TypeAlias = dict[str, Any]  # of a loop
 
@@ -67,6 +69,11 @@ class Visit:
     def seed(self) -> tf.Tensor:
         """That of the model's first generator; 0 if it has none."""
         return self._seeds[0, 0] if self._seeds.shape[0] else tf.constant(0, tf.int64)
+
+    @property
+    def who(self) -> Fields:
+        """What every request says of the worker: header fields."""
+        return {Request.WORKER: self.worker, Request.INCARNATION: self.incarnation}
 
     def fetch(self, ticket: tf.Tensor, *, goes_back: bool = True) -> State:
         """The part of a loop's state that belongs to a ticket: its batch, if there is one."""
