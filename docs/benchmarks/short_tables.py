@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfps.bench import model_shapes
-from tfps.bench.batch_choice import period_title
 from tfps.bench.categories import IDS
 from tfps.bench.checkpoint import TITLES as CHECKPOINT_TITLES
-from tfps.bench.contestants import CONTESTANTS
+from tfps.bench.contestant_runs import SYNCHRONOUS
 from tfps.bench.embedding_rows import ROWS as EMBEDDING_ROWS
+from tfps.bench.exchange import Exchange
+from tfps.bench.interval import Interval
 from tfps.bench.modes import ALL_MODES, COUNTED, TITLES
 from tfps.bench.placement import WAYS
 from tfps.bench.recovery import MOMENTS
 from tfps.bench.recovery import TITLES as RECOVERY_TITLES
+from tfps.bench.staleness import FORCED, SLOW, points_text, titled
 from tfps.bench.strategies import CANNOT, shape_title
 from tfps.bench.strategy_rows import ROWS as STRATEGY_ROWS
 from tfps.bench.table import number_text
@@ -124,16 +126,15 @@ def _strategy_cells(entry: Entry) -> Mapping[str, str]:
     return {title: f"{median(entry, 'examples_per_s')}; {accuracy}"}
 
 
-def _optimizer_row(entry: Entry) -> str:
-    names = dict.fromkeys((entry["base"], entry["optimizer"]))
-    return ", ".join(CONTESTANTS[name].title for name in names)
+def _optimizer_row(scenario: str) -> Callable[[Entry], str | None]:
+    def row(entry: Entry) -> str | None:
+        return titled(entry["optimizer"]) if entry["scenario"] == scenario else None
+
+    return row
 
 
-def _gain_text(entry: Entry) -> str:
-    gain = entry["minus_plain"]
-    if gain is None:
-        return ""
-    return "{:+.2f} ({:+.2f} to {:+.2f})".format(*(100 * gain[k] for k in ("mean", "low", "high")))
+def _points(difference: Mapping[str, float] | None) -> str:
+    return "" if difference is None else points_text(Interval(**difference))
 
 
 def _embedding_row(ids: str) -> Callable[[Entry], str | None]:
@@ -166,11 +167,20 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
             "Seconds to the accuracy, and examples per second:",
             lambda entry: f"batch {entry['batch_size']}",
             lambda entry: {
-                period_title(entry["period_steps"]): (
+                Exchange(entry["kind"], entry["period_steps"]).title: (
                     f"{_goal_text(entry)}; {median(entry, 'examples_per_s')}"
                 )
             },
-        )
+        ),
+        ShortTable(
+            "Bytes per example:",
+            lambda entry: f"batch {entry['batch_size']}",
+            lambda entry: {
+                Exchange(entry["kind"], entry["period_steps"]).title: (
+                    median(entry, "bytes_per_example")
+                )
+            },
+        ),
     ],
     "checkpoint": [
         ShortTable(
@@ -265,14 +275,22 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
         )
     ],
     "staleness": [
-        ShortTable(
-            "Test accuracy, and the difference from the plain optimizer in points:",
-            _optimizer_row,
-            lambda entry: {
-                "learning rate": f"{entry['learning_rate']:g}",
-                "accuracy, %": number_text(100 * entry["test_accuracy"]["median"]),
-                "minus plain": _gain_text(entry),
-            },
+        *(
+            ShortTable(
+                f"{title}: test accuracy, and differences in points, seed by seed:",
+                _optimizer_row(scenario),
+                lambda entry: {
+                    "learning rate": f"{entry['learning_rate']:g}",
+                    "accuracy, %": number_text(100 * entry["test_accuracy"]["median"]),
+                    "minus synchronous": _points(entry["minus_synchronous"]),
+                    "minus plain": _points(entry["minus_plain"]),
+                },
+            )
+            for scenario, title in {
+                SYNCHRONOUS: "Nothing stale",
+                FORCED: "Every gradient stale",
+                SLOW: "One slow worker",
+            }.items()
         )
     ],
     "strategies": [

@@ -1,4 +1,4 @@
-"""Which batch and which number of local steps to take. Pure: numbers in, one of them out."""
+"""Which batch and which exchange to take. Pure: numbers in, one of them out."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfps.bench.accuracy import GOAL, NEVER_S
+from tfps.bench.exchange import Exchange
 from tfps.bench.results import Spread
 from tfps.bench.table import number_text
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A batch and a number of local steps, and what was measured with them."""
+    """A batch and a way to exchange, and what was measured with them."""
 
     batch_size: int
-    period_steps: int  # of a worker between two exchanges
+    exchange: Exchange  # and how many steps a worker takes before it
     goal_s: Spread  # seconds to the test accuracy; `NEVER_S` where it was not reached
     memory_mib: Spread  # the most that a worker needed
 
     @property
     def title(self) -> str:
-        return f"batch {self.batch_size}, {period_title(self.period_steps)}"
+        return f"batch {self.batch_size}, {self.exchange.title}"
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,6 @@ class Choice:
 
     pair: Pair | None
     reason: str
-
-
-def period_title(period_steps: int) -> str:
-    """What tables and plots call it; 1 is no local step at all."""
-    return "asynchronous" if period_steps == 1 else f"{period_steps} local steps"
 
 
 def choose(pairs: Sequence[Pair]) -> Choice:
@@ -65,6 +61,6 @@ def choose(pairs: Sequence[Pair]) -> Choice:
     return Choice(taken, f"{number_text(taken.goal_s.median)} s to {GOAL:g}, {why}")
 
 
-def _time(pair: Pair) -> tuple[float, float, int, int]:
+def _time(pair: Pair) -> tuple[float, float, int, Exchange]:
     """A total order, so that the order of rows decides nothing."""
-    return pair.goal_s.median, pair.memory_mib.median, pair.batch_size, pair.period_steps
+    return pair.goal_s.median, pair.memory_mib.median, pair.batch_size, pair.exchange

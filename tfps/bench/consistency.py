@@ -25,9 +25,9 @@ from rich.table import Table
 import tfps
 from tfps.bench import modes
 from tfps.bench.accuracy import GOAL, curves_json, final_accuracy, goal_json, goal_text
+from tfps.bench.example_bytes import bytes_per_example, traffic_between
 from tfps.bench.images import LabelledImages, image_files
 from tfps.bench.mode_comparison import (
-    bytes_per_example,
     comparisons,
     examples_per_s,
     gain,
@@ -173,8 +173,8 @@ class Consistency(Benchmark):
             steps = training.steps or NO_END_STEPS
             classifier.restore(seed)
             classifier.train(slow(training.delay), steps=steps, callbacks=[watch])
-            traffic = _traffic(drained, strategy.stats(), self.batch_size)
-            measured[scenario] = _answer(watch) | traffic
+            counted = traffic_between(drained, strategy.stats(), batch_size=self.batch_size)
+            measured[scenario] = _answer(watch) | counted
         return {"scenarios": measured, "details": steps_way(strategy)}
 
     def cases(self, results: Results) -> list[Case]:
@@ -317,15 +317,6 @@ def _answer(watch: Any) -> dict[str, Any]:
         "worker_steps": [b - a for a, b in steps],
         "staleness_updates": staleness_between(before, after),
         "largest_gap_steps": after.clock_gap_steps[1],  # since the turn began
-    }
-
-
-def _traffic(before: Any, after: Any, batch_size: int) -> dict[str, Any]:
-    """What a whole training sent, with what workers fetch when it begins, and for how much."""
-    return {
-        "examples": batch_size * (sum(after.worker_steps) - sum(before.worker_steps)),
-        "bytes_pulled": after.bytes_pulled - before.bytes_pulled,
-        "bytes_pushed": after.bytes_pushed - before.bytes_pushed,
     }
 
 

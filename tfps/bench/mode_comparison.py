@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tfps.bench.accuracy import GOAL, NEVER_S, ends_s, final_accuracy, goal_s
+from tfps.bench.example_bytes import bytes_per_example
 from tfps.bench.interval import Interval
 from tfps.bench.modes import (
     ADAPTIVE,
@@ -66,12 +67,6 @@ def rate(case: Case, count: str = "updates") -> Spread:
 def examples_per_s(case: Case, batch_size: int) -> Spread:
     """As `example_rates`, of all seeds."""
     return Spread.of(example_rates(case, batch_size).values())
-
-
-def bytes_per_example(case: Case) -> Spread:
-    """Parameters that workers got, and what they sent, over the examples that they saw."""
-    runs = case.runs.values()
-    return Spread.of((run["bytes_pulled"] + run["bytes_pushed"]) / run["examples"] for run in runs)
 
 
 def largest_gap_steps(case: Case) -> int | None:

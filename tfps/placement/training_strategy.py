@@ -98,7 +98,7 @@ def _layers_bytes(sizes: JobSizes) -> int:
 
 def _layers_obstacle(sizes: JobSizes) -> str:
     if sizes.table_bytes:
-        return "it has tables"
+        return "it has large tables"
     return _one_worker_obstacle(sizes)
 
 
@@ -116,7 +116,7 @@ def _tables_task(sizes: JobSizes) -> int:
 
 
 def _tables_obstacle(sizes: JobSizes) -> str:
-    return _one_worker_obstacle(sizes) if sizes.table_bytes else "it has no tables"
+    return _one_worker_obstacle(sizes) if sizes.table_bytes else "no large tables"
 
 
 def _exchange(sizes: JobSizes) -> int:

@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.integration.bench.command import is_spread, run_benchmark
+from tfps.bench.exchange import ELASTIC, KINDS
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_quick_measures_every_pair_and_names_one(tmp_path: Path) -> None:
     content, printed = run_benchmark("batch", output=tmp_path, timeout_s=570)
-    pairs = [(case["batch_size"], case["period_steps"]) for case in content["cases"]]
-    assert pairs == [(32, 1), (256, 1), (32, 16), (256, 16)]
+    pairs = [(case["kind"], case["period_steps"]) for case in content["cases"]]
+    assert pairs == [*((kind, steps) for kind in KINDS[:2] for steps in (1, 16)), (ELASTIC, 16)]
+    every_step, seldom = (content["cases"][k]["bytes_per_example"]["median"] for k in (2, 3))
+    assert seldom < every_step / 4
     for case in content["cases"]:
         assert is_spread(case["examples_per_s"])
         assert is_spread(case["memory_mib"], lowest=50)

@@ -11,8 +11,10 @@ from typing import Any
 
 from tests.unit.bench.outputs import answer, sample, turn_of_row
 from tfps.bench.categories import IDS
+from tfps.bench.contestant_runs import COMPARE, TUNE
 from tfps.bench.embedding_rows import LENGTHS
 from tfps.bench.runner import Bench
+from tfps.bench.staleness import TUNING_SEED, Staleness
 from tfps.bench.transport import LARGE_BYTES, MLP_BYTES
 
 Answer = Callable[[Mapping[str, Any]], Any]
@@ -52,12 +54,17 @@ def lengths(_: Mapping[str, Any]) -> Any:
 
 def pair(_: Mapping[str, Any]) -> Any:
     curve = [(0.0, 0.1), (2.0, 0.86)]
-    return {**answer(sample(100)), "learning_rate": 0.001, "curve": curve, "memory_mib": 500.0}
+    moved = {"examples": 6400, "bytes_pulled": 100, "bytes_pushed": 100}
+    found = {"learning_rate": 0.001, "curve": curve, "memory_mib": 500.0}
+    return {**answer(sample(100)), **found, **moved}
 
 
 def trainings(case: Mapping[str, Any]) -> Any:
+    ordered = [(TUNE, rate, TUNING_SEED) for rate in Staleness().quick().rates_of(case["base"])]
+    ordered += [(COMPARE, 0.03, seed) for seed in (1, 2)]
     return [
         {
+            "phase": phase,
             "contestant": name,
             "learning_rate": rate,
             "seed": seed,
@@ -65,7 +72,8 @@ def trainings(case: Mapping[str, Any]) -> Any:
             "test_accuracy": 0.8 + rate / 100 + seed / 1000,
             "staleness_updates": {"9": 10},
         }
-        for name, rate, seed in case["trainings"]
+        for name in case["contestants"]
+        for phase, rate, seed in ordered
     ]
 
 

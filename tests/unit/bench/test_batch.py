@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tfps
 from tests.unit.bench.outputs import answer, outputs, sample
 from tfps.bench.accuracy import NEVER_S
 from tfps.bench.batch import Batch
 from tfps.bench.batch_choice import Pair, choose
+from tfps.bench.exchange import ASYNCHRONOUS, ELASTIC, KINDS, SYNCHRONOUS, Exchange, exchanges
 from tfps.bench.results import Results, Spread
 
 SPREADS = st.lists(st.one_of(st.floats(0.1, 20.0), st.just(NEVER_S)), min_size=1, max_size=5).map(
@@ -19,17 +21,17 @@ PAIRS = st.lists(
     st.builds(
         Pair,
         batch_size=st.sampled_from([16, 32, 64]),
-        period_steps=st.sampled_from([1, 4]),
+        exchange=st.builds(Exchange, st.sampled_from(KINDS), st.sampled_from([1, 4])),
         goal_s=SPREADS,
         memory_mib=st.lists(st.floats(500, 520), min_size=1, max_size=5).map(Spread.of),
     ),
     max_size=6,
-    unique_by=lambda pair: (pair.batch_size, pair.period_steps),
+    unique_by=lambda pair: (pair.batch_size, pair.exchange),
 )
 
 
 def pair(batch_size: int, goal_s: list[float], memory_mib: list[float]) -> Pair:
-    return Pair(batch_size, 4, Spread.of(goal_s), Spread.of(memory_mib))
+    return Pair(batch_size, Exchange(ASYNCHRONOUS, 4), Spread.of(goal_s), Spread.of(memory_mib))
 
 
 def test_a_clear_lead_wins_whatever_the_memory() -> None:
@@ -92,6 +94,7 @@ def add(
     *,
     steps_per_s: float,
     arrives_s: float | None,
+    kind: str = ASYNCHRONOUS,
 ) -> None:
     """What a chief answers about one training of 10 s."""
     epoch = sample(steps_per_s + seed, steps=int(10 * (steps_per_s + seed)))
@@ -101,8 +104,12 @@ def add(
         "learning_rate": 1e-3 * (batch_size / 64) ** 0.5,
         "curve": [(0.0, 0.1), *reached, (10.0, 0.84)],
         "memory_mib": 512.3 + batch_size / 16,
+        "examples": 1000,
+        "bytes_pulled": 8000 // period_steps,
+        "bytes_pushed": 8000 // period_steps,
     }
-    results.add(measured, seed=seed, batch_size=batch_size, period_steps=period_steps)
+    axes = {"batch_size": batch_size, "kind": kind, "period_steps": period_steps}
+    results.add(measured, seed=seed, **axes)
 
 
 @pytest.fixture
@@ -140,6 +147,7 @@ def test_every_training_and_the_choice_are_written(results: Results, tmp_path: P
     rate = {"base": 1e-3, "base_batch_size": 64, "rule": "square_root"}
     assert content["settings"]["rate"] == rate
     assert content["settings"]["seeds"] == [1, 2, 3]
+    assert [case["bytes_per_example"]["median"] for case in content["cases"][::3]] == [16, 4, 1]
     assert "Take batch 64, 16 local steps: 2.20 s to 0.85" in " ".join(text.split())
     assert text.count("<-") == 1
     assert text.count("> 10, 0 of 3") == 3
@@ -157,3 +165,27 @@ def test_the_learning_rate_follows_the_batch() -> None:
     assert float(Batch().rate(256)(0)) == pytest.approx(2e-3)
     assert float(Batch(rule="linear").rate(256)(0)) == pytest.approx(4e-3)
     assert float(Batch().rate(64)(0)) == pytest.approx(1e-3)
+
+
+def test_exchanges_of_one_kind_stand_together(results: Results, tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        for kind, steps in ((ELASTIC, 16), (SYNCHRONOUS, 16), (SYNCHRONOUS, 1)):
+            add(results, 64, steps, seed, steps_per_s=500, arrives_s=0.5, kind=kind)
+    written = outputs(Batch(), results, tmp_path)
+    found = [(case["kind"], case["period_steps"]) for case in written.content["cases"]]
+    wanted = [*[(ASYNCHRONOUS, steps) for steps in (1, 4, 16) for _ in range(3)]]
+    assert found == [*wanted, (SYNCHRONOUS, 1), (SYNCHRONOUS, 16), (ELASTIC, 16)]
+    assert written.content["choice"]["kind"] in (SYNCHRONOUS, ELASTIC)
+    assert "16 local steps, synchronous" in written.text
+
+
+def test_an_exchange_is_a_mode() -> None:
+    modes = [exchange.mode(workers=2) for exchange in exchanges(KINDS, [1, 16])]
+    assert modes == [
+        tfps.Asynchronous(),
+        tfps.LocalSteps(16),
+        tfps.Synchronous(),
+        tfps.LocalSteps(16, synchronous=True),
+        tfps.LocalSteps(16, elasticity=0.45),
+    ]
+    assert exchanges([ELASTIC], [1]) == []

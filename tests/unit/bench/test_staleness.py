@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,23 +8,27 @@ import keras
 import pytest
 
 from tests.unit.bench.outputs import outputs
+from tfps.bench.contestant_runs import (
+    COMPARE,
+    SYNCHRONOUS,
+    TUNE,
+    ContestantRuns,
+    helpers,
+    minus_plain,
+    minus_synchronous,
+    nearest,
+)
 from tfps.bench.contestants import BASES, CONTESTANTS
 from tfps.bench.results import Results
-from tfps.bench.staleness import (
-    COMPARE,
-    TUNE,
-    TUNING_SEED,
-    Staleness,
-    best_rate,
-    by_base,
-    gain,
-    helpers,
-)
+from tfps.bench.staleness import FORCED, SLOW, TUNING_SEED, Staleness, by_base
+
+SGD = by_base(list(CONTESTANTS))["sgd"]
 
 
-def add(results: Results, phase: str, *trainings: dict[str, Any]) -> None:
+def add(results: Results, scenario: str, phase: str, *trainings: dict[str, Any]) -> None:
     for each in trainings:
-        results.add(each, optimizer=each["contestant"], phase=phase)
+        found = each | {"phase": phase}
+        results.add(found, scenario=scenario, optimizer=each["contestant"], phase=phase)
 
 
 def training(name: str, rate: float, seed: int, accuracy: float) -> dict[str, Any]:
@@ -34,21 +39,25 @@ def training(name: str, rate: float, seed: int, accuracy: float) -> dict[str, An
         "seed": seed,
         "validation_accuracy": accuracy,
         "test_accuracy": accuracy - 0.01,
-        "staleness_updates": {"0": 5, "11": 40, "12": 40, "20": 15},
+        "staleness_updates": {"0": 5, "16": 85, "20": 10},
     }
 
 
 @pytest.fixture
 def results() -> Results:
     measured = Results()
-    for name, contestant in CONTESTANTS.items():
-        for position, rate in enumerate(BASES[contestant.base].rates):
-            add(measured, TUNE, training(name, rate, 0, 0.8 - 0.01 * abs(position - 2)))
-    gains = {"sgd_inverse": 0.02, "sgd_exponential": -0.02, "adam_inverse": 0.0}
-    for seed in (1, 2, 3):
-        for name in CONTESTANTS:
-            accuracy = 0.8 + gains.get(name, 0.0) + 0.001 * seed * len(name)
-            add(measured, COMPARE, training(name, 0.1, seed, accuracy))
+    for scenario, names in ((SYNCHRONOUS, BASES), (FORCED, CONTESTANTS), (SLOW, CONTESTANTS)):
+        for name in names:
+            for position, rate in enumerate(BASES[CONTESTANTS[name].base].rates):
+                tried = training(name, rate, 0, 0.8 - 0.01 * abs(position - 2))
+                add(measured, scenario, TUNE, tried)
+        gains = {"sgd_inverse": 0.02, "sgd_exponential": -0.02, "adam_inverse": 0.0}
+        if scenario == SYNCHRONOUS:
+            gains = dict.fromkeys(BASES, 0.05)
+        for seed in (1, 2, 3):
+            for name in names:
+                accuracy = 0.8 + gains.get(name, 0.0) + 0.001 * seed * len(name)
+                add(measured, scenario, COMPARE, training(name, 0.1, seed, accuracy))
     return measured
 
 
@@ -76,46 +85,97 @@ def test_a_quick_run_tries_the_middle_of_the_grid() -> None:
     assert list(by_base(quick.contestants)) == ["sgd"]
     assert quick.rates_of("sgd") == BASES["sgd"].rates[2:4]
     assert Staleness().rates_of("sgd") == BASES["sgd"].rates
-    assert (quick.turns, Staleness().turns) == (2, 8)
+    assert (quick.turns, Staleness().turns) == (3, 12)
+
+
+def test_gradients_lack_what_the_scenario_says() -> None:
+    forced, slow = (Staleness().scenarios[name] for name in (FORCED, SLOW))
+    assert forced.order(pushes=40, seed=1) == [*range(17), *range(17), *range(6)]
+    order = slow.order(pushes=700, seed=1)
+    # Seven workers that are five times as fast as the eighth.
+    assert pytest.approx(order.count(0), abs=3) == 700 / 36
 
 
 def test_the_best_rate_is_that_of_the_held_out_images(results: Results) -> None:
-    assert best_rate(results, "sgd") == BASES["sgd"].rates[2]
-    assert not Staleness().is_at_edge(results, "sgd")
-    add(results, TUNE, training("sgd", 0.003, 0, 0.9))
-    assert best_rate(results, "sgd") == 0.003
-    assert Staleness().is_at_edge(results, "sgd")
+    runs = ContestantRuns.of(results, FORCED, "sgd")
+    assert runs.best_rate == BASES["sgd"].rates[2]
+    assert not Staleness().is_at_edge(runs)
+    add(results, FORCED, TUNE, training("sgd", 0.003, 0, 0.9))
+    runs = ContestantRuns.of(results, FORCED, "sgd")
+    assert runs.best_rate == 0.003
+    assert Staleness().is_at_edge(runs)
+    assert ContestantRuns.of(results, SLOW, "sgd").best_rate == BASES["sgd"].rates[2]
 
 
 def test_who_helps_ends_better_with_confidence(results: Results) -> None:
     # The lead of the one with s + 1 is as large, but varies too much from seed to seed.
-    assert helpers(results, "sgd") == ["sgd_inverse"]
-    assert gain(results, "sgd") is None
-    better = gain(results, "sgd_inverse")
+    assert helpers(results, FORCED, SGD) == ["sgd_inverse"]
+    assert minus_plain(results, FORCED, "sgd") is None
+    better = minus_plain(results, FORCED, "sgd_inverse")
     assert better is not None
     assert better.mean == pytest.approx(0.02 + 0.002 * 8)
-    worse = gain(results, "sgd_exponential")
+    worse = minus_plain(results, FORCED, "sgd_exponential")
     assert worse is not None
     assert worse.mean < 0.02
+
+
+def test_the_gap_is_that_to_the_plain_optimizer_without_staleness(results: Results) -> None:
+    gap = minus_synchronous(results, FORCED, "sgd")
+    assert gap is not None
+    assert gap.mean == gap.low == gap.high == pytest.approx(-0.05)
+    best = nearest(results, FORCED, SGD)
+    assert best is not None
+    assert best[0] == "sgd_inverse"
+    assert best[1].mean == pytest.approx(-0.05 + 0.02 + 0.002 * 8)
+    assert nearest(Results(), FORCED, SGD) is None
 
 
 def test_every_training_is_written(results: Results, tmp_path: Path) -> None:
     written = outputs(Staleness(), results, tmp_path)
     cases = written.content["cases"]
-    assert [case["optimizer"] for case in cases] == list(CONTESTANTS)
-    assert set(cases[1]["test_accuracy_of_seed"]) == {"1", "2", "3"}
-    assert len(cases[1]["validation_accuracy"]) == len(BASES["sgd"].rates)
-    assert cases[1]["minus_plain"]["low"] < cases[1]["minus_plain"]["high"]
-    assert cases[0]["minus_plain"] is None
-    # Whether gradients were as stale as was wanted.
-    (bar,) = written.content["bars"]
-    assert (bar["value"], bar["holds"]) == (0.8, True)
+    wanted = [(SYNCHRONOUS, name) for name in BASES]
+    wanted += [(scenario, name) for scenario in (FORCED, SLOW) for name in CONTESTANTS]
+    assert [(case["scenario"], case["optimizer"]) for case in cases] == wanted
+    synchronous, plain, discounted = cases[0], cases[4], cases[5]
+    assert set(plain["test_accuracy_of_seed"]) == {"1", "2", "3"}
+    assert len(plain["validation_accuracy"]) == len(BASES["sgd"].rates)
+    assert discounted["minus_plain"]["low"] < discounted["minus_plain"]["high"]
+    assert plain["minus_plain"] is None
+    assert plain["minus_synchronous"]["mean"] == -0.05
+    assert (synchronous["minus_plain"], synchronous["minus_synchronous"]) == (None, None)
+    # Whether gradients were as stale as was wanted, and what the best of all loses.
+    share, *gaps = written.content["bars"]
+    assert (share["value"], share["holds"]) == (0.85, True)
+    assert [bar["holds"] for bar in gaps] == [False, False]
     flat = " ".join(written.text.split())
     assert "better than plain SGD with a learning rate of its own: 1 / s." in flat
+    assert "-5.00 (-5.00, -5.00)" in flat
+
+
+def test_large_differences_have_room(results: Results, tmp_path: Path) -> None:
+    for seed, accuracy in enumerate((0.5, 0.8, 0.6)):
+        for name in CONTESTANTS:
+            if name not in BASES:
+                add(results, FORCED, COMPARE, training(name, 0.1, seed + 1, accuracy))
+    assert "-22.27 (-59.98, +15.44)" in outputs(Staleness(), results, tmp_path).text
 
 
 def test_it_is_said_when_none_helps(results: Results) -> None:
     for seed in (1, 2, 3):
-        add(results, COMPARE, *(training(name, 0.1, seed, 0.8) for name in CONTESTANTS))
+        same = (training(name, 0.1, seed, 0.8) for name in CONTESTANTS)
+        add(results, SLOW, COMPARE, *same)
     lines = [line.plain for line in Staleness().verdicts(results)]
-    assert lines[-1] == "Adam: none ends better than plain Adam with a learning rate of its own."
+    assert "Adam: none better than plain Adam with a learning rate of its own." in lines
+    assert lines[-1].startswith("Best: ")
+
+
+def test_a_gap_beyond_the_aim_is_not_reached(results: Results) -> None:
+    fewer = Results()
+    for scenario in (SYNCHRONOUS, FORCED):
+        for case in results.of(scenario=scenario, optimizer="sgd"):
+            for run in case.runs.values():
+                add(fewer, scenario, case["phase"], dict(run))
+    _, forced, slow = replace(Staleness(), contestants=("sgd",)).bars(fewer)
+    assert forced.value == pytest.approx(-5)
+    assert forced.holds is False
+    assert slow.value is None

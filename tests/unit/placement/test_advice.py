@@ -136,7 +136,7 @@ def test_numbers_of_a_dense_model() -> None:
     assert found[LOCAL_STEPS].step_bytes == 2 * GB // 10 // 16
     assert found[LAYERS].task_bytes == PROCESS_BYTES + GB // 4  # the largest variable, not half
     assert found[LAYERS].step_bytes == 2 * 1000
-    assert found[TABLES].obstacle == "it has no tables"
+    assert found[TABLES].obstacle == "no large tables"
 
 
 def test_one_process_until_steps_are_long() -> None:
