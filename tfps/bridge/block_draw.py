@@ -7,6 +7,7 @@ numbers than Keras draws for the variable as a whole.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from dataclasses import dataclass
@@ -78,7 +79,17 @@ class BlockDraw:
 
     @property
     def _is_same_everywhere(self) -> bool:
-        return type(self.initializer) in SAME_EVERYWHERE
+        """Whether all rows are alike; a constant may have a value for each."""
+        return type(self.initializer) in SAME_EVERYWHERE and self._rows_given is None
+
+    @functools.cached_property
+    def _rows_given(self) -> np.ndarray | None:
+        """The value of a constant that says each row, such as a table that was trained before."""
+        if type(self.initializer) is not keras.initializers.Constant:
+            return None
+        value = np.asarray(self.initializer.value)
+        says_rows = value.ndim == len(self.shape) and value.shape[0] == self.shape[0] > 1
+        return value if says_rows else None
 
     def begin(self, rows: int) -> tf.Tensor:
         """What a shard is made with, where it lies; `fill` brings the rest."""
@@ -120,6 +131,9 @@ class BlockDraw:
                 )
 
     def _block(self, begin: int, length: int) -> tf.Tensor:
+        if self._rows_given is not None:
+            given = tf.constant(self._rows_given[begin : begin + length], self.dtype)
+            return tf.broadcast_to(given, (length, *self.shape[1:]))
         # Always whole, so that the last block's numbers do not depend on how long it is.
         shape = (self.rows_per_block, *self.shape[1:])
         text = f"{self.seed} {begin // self.rows_per_block}".encode()

@@ -31,6 +31,7 @@ from tfps.bridge.checkpoint_slices import bring_all_slices
 from tfps.bridge.row_blocks import is_large
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import current_step
+from tfps.bridge.table_call import rows_asked_for
 from tfps.bridge.trainer_hooks import TrainerHooks
 
 SUPPORTED_KERAS = "3.15"
@@ -243,30 +244,10 @@ def _in_method(method: str) -> Iterator[None]:
         _running.method = outer
 
 
-def asks_for_rows(layer: Any) -> bool:
-    """Whether a layer looks up rows of a table, and does not read all of it."""
-    is_table = isinstance(layer, keras.layers.Embedding)
-    return is_table and not layer.lora_enabled and layer.quantization_mode is None
-
-
 def _patch_embedding() -> None:
     def call(original: Any, self: Any, inputs: Any) -> Any:
-        if not asks_for_rows(self) or not isinstance(inputs, tf.Tensor):
-            return original(self, inputs)
-        ids = tf.cast(inputs, tf.int64)
-        ids = tf.where(ids < 0, ids + self.input_dim, ids)  # as Keras counts them
-        rows = _look_up(self._embeddings, ids)
-        if rows is None:
-            return original(self, inputs)
-        return keras.ops.cast(rows, dtype=self.compute_dtype)
-
-    def _look_up(table: Any, ids: tf.Tensor) -> tf.Tensor | None:
-        if (step := current_step()) is not None:
-            return step.look_up(table, ids)
-        value = table._value
-        if not isinstance(value, ServerVariable) or private.tracing_for_a_saved_model():
-            return None
-        return value.sparse_read(ids)
+        rows = rows_asked_for(self, inputs)
+        return original(self, inputs) if rows is None else rows
 
     _wrap(keras.layers.Embedding, "call", call)
 

@@ -36,6 +36,8 @@ class EmbeddingCollection(keras.layers.Layer):
     Args:
         features: what each looks up, by name: a `tfps.layers.Table`, or a ``TableConfig`` or
             ``FeatureConfig`` of keras_rs. Tables of one name are one.
+        shared: another collection: of its tables those are used that have the same names. Models
+            of Keras that are saved keep that.
         options: of every layer of Keras, such as its name.
 
     Raises:
@@ -53,7 +55,13 @@ class EmbeddingCollection(keras.layers.Layer):
     [[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]
     """
 
-    def __init__(self, features: Mapping[str, Any], **options: Any) -> None:
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        *,
+        shared: EmbeddingCollection | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         if not isinstance(features, Mapping) or not features:
             raise ConfigError(
@@ -64,27 +72,34 @@ class EmbeddingCollection(keras.layers.Layer):
         self.features = {
             name: Table.of(config, source=self._feature(name)) for name, config in features.items()
         }
-        if problems := list(_contradictions(self.features)):
+        self.shared = shared
+        if problems := list(_contradictions(self.features, shared)):
             raise ConfigError(problems, source=self.name)
-        self.tables = {
-            table.name: keras.layers.Embedding(
-                table.vocabulary_size,
-                table.embedding_dim,
-                embeddings_initializer=table.initializer,
-                name=table.name,
-                dtype=self.dtype_policy,
-                trainable=table.trainable,
-            )
+        if shared is not None and not shared.built:
+            shared.build()  # so that its tables are called as its own
+        known: dict[str, keras.layers.Embedding] = {} if shared is None else dict(shared.tables)
+        self.tables: dict[str, keras.layers.Embedding] = {
+            table.name: known.get(table.name) or self._layer_of(table)
             for table in self.features.values()
         }
 
+    def _layer_of(self, table: Table) -> keras.layers.Embedding:
+        return keras.layers.Embedding(
+            table.vocabulary_size,
+            table.embedding_dim,
+            embeddings_initializer=table.initializer,
+            name=table.name,
+            dtype=self.dtype_policy,
+            trainable=table.trainable,
+        )
+
     @property
     def optimizers(self) -> dict[str, Any]:
-        """Of the tables that name one, for `tfps.optimizers.ByTable`."""
+        """Of the tables that name one and are trained, for `tfps.optimizers.ByTable`."""
         return {
             table.name: table.optimizer
             for table in self.features.values()
-            if table.optimizer is not None
+            if table.optimizer is not None and table.trainable
         }
 
     def build(self, input_shape: Any = None) -> None:
@@ -139,7 +154,8 @@ class EmbeddingCollection(keras.layers.Layer):
             name: serialization_lib.serialize_keras_object(table)
             for name, table in self.features.items()
         }
-        return {**super().get_config(), "features": features}
+        shared = serialization_lib.serialize_keras_object(self.shared)
+        return {**super().get_config(), "features": features, "shared": shared}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> EmbeddingCollection:
@@ -147,7 +163,8 @@ class EmbeddingCollection(keras.layers.Layer):
             name: serialization_lib.deserialize_keras_object(table)
             for name, table in config["features"].items()
         }
-        return cls(**{**config, "features": features})
+        shared = serialization_lib.deserialize_keras_object(config.get("shared"))
+        return cls(**{**config, "features": features, "shared": shared})
 
     def _feature(self, name: str) -> str:
         return f"{self.name}: feature {name!r}"
@@ -180,14 +197,19 @@ class EmbeddingCollection(keras.layers.Layer):
             refuse_ids(ids, self.features[name].combiner, source=self._feature(name))
 
 
-def _contradictions(features: Mapping[str, Table]) -> Iterator[str]:
-    """Where features describe one table in two ways."""
-    first: dict[str, str] = {}
-    for name, table in features.items():
-        other = first.setdefault(table.name, name)
-        if differences := features[other].differences(table):
+def _contradictions(
+    features: Mapping[str, Table], shared: EmbeddingCollection | None
+) -> Iterator[str]:
+    """Where features describe one table in two ways, also those of two collections."""
+    described: dict[str, tuple[str, Table]] = {}
+    if shared is not None:
+        for feature, table in shared.features.items():
+            described.setdefault(table.name, (f"{feature!r} of {shared.name}", table))
+    for feature, table in features.items():
+        other, first = described.setdefault(table.name, (f"{feature!r}", table))
+        if differences := first.differences(table):
             yield (
-                f"features {other!r} and {name!r} look up a table {table.name!r} with "
+                f"the features {other} and {feature!r} look up a table {table.name!r} with "
                 f"{', and with '.join(differences)}; expected one table for both. Give them the "
                 "same Table, or tables of two names"
             )

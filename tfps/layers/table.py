@@ -92,11 +92,11 @@ class Table:
     def differences(self, other: Table) -> list[str]:
         """What two descriptions of one table say differently; how rows are combined is no part."""
         fields = [f.name for f in dataclasses.fields(self) if f.name != "combiner"]
-        mine, theirs = self.get_config(), other.get_config()
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in fields]
         return [
-            f"{name} {getattr(self, name)!r} and {getattr(other, name)!r}"
-            for name in fields
-            if mine[name] != theirs[name]
+            f"{name} {mine!r} and {theirs!r}"
+            for name, mine, theirs in pairs
+            if mine is not theirs and _settings(mine) != _settings(theirs)
         ]
 
     def get_config(self) -> dict[str, Any]:
@@ -113,3 +113,8 @@ class Table:
                 for name, value in config.items()
             }
         )
+
+
+def _settings(value: Any) -> Any:
+    """What says whether two values are alike, of which Keras's own know nothing."""
+    return (type(value), value.get_config()) if hasattr(value, "get_config") else value

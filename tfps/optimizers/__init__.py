@@ -9,6 +9,7 @@ from tfps.keras_backend import check_backend
 check_backend()
 
 from tfps.optimizers.adaptive_revision import AdaptiveRevision
+from tfps.optimizers.by_table import ByTable
 from tfps.optimizers.dana import DANA
 from tfps.optimizers.delay_compensated import DelayCompensated
 from tfps.optimizers.gap_aware import GapAware
@@ -19,6 +20,7 @@ from tfps.optimizers.staleness_aware import StalenessAware
 __all__ = [
     "DANA",
     "AdaptiveRevision",
+    "ByTable",
     "DelayCompensated",
     "GapAware",
     "RowUpdates",

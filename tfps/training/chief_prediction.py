@@ -9,11 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_patches import asks_for_rows
 from tfps.bridge.replaced_values import values_replaced
 from tfps.bridge.row_blocks import is_large
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.shards import all_shards
+from tfps.bridge.table_call import asks_for_rows
 from tfps.runtime.program.program import is_metric
 
 

@@ -17,6 +17,10 @@ SHAPE = (1000, 7)
 INITIALIZERS = {
     "zeros": keras.initializers.Zeros(),
     "constant": keras.initializers.Constant(0.5),
+    "matrix": keras.initializers.Constant(np.random.default_rng(0).normal(size=SHAPE)),
+    "column": keras.initializers.Constant(np.arange(1000.0)[:, None]),
+    "row": keras.initializers.Constant(np.arange(7.0)),
+    "one row": keras.initializers.Constant(np.arange(7.0)[None]),
     "uniform": keras.initializers.RandomUniform(-1, 1, seed=1),
     "normal": keras.initializers.RandomNormal(2.0, 0.5, seed=2),
     "truncated": keras.initializers.TruncatedNormal(0.0, 0.1, seed=3),
@@ -45,6 +49,13 @@ def test_values_do_not_depend_on_the_division(name: str) -> None:
     whole = _drawn(initializer, Contiguous(1000, 1))
     for rule in (Contiguous(1000, 4), Modulo(1000, 3), Scattered(1000, 2)):
         np.testing.assert_array_equal(_drawn(initializer, rule), whole)
+
+
+@pytest.mark.parametrize("name", ["constant", "matrix", "column", "row", "one row"])
+def test_constants_are_what_keras_makes_of_them(name: str) -> None:
+    """A table that was trained before begins as it ended."""
+    expected = INITIALIZERS[name](SHAPE)
+    np.testing.assert_array_equal(_drawn(INITIALIZERS[name], Scattered(1000, 3)), expected)
 
 
 @pytest.mark.parametrize("name", INITIALIZERS)

@@ -173,8 +173,9 @@ WRONG_FEATURES: dict[str, tuple[Any, str]] = {
     "a number": ({"seen": 12}, "mine: feature 'seen': received 12, expected a tfps.layers.Table"),
     "two sizes": (
         {"seen": TABLE, "bought": dataclasses.replace(TABLE, vocabulary_size=8)},
-        "mine: features 'seen' and 'bought' look up a table 'items' with vocabulary_size 7 and 8; "
-        "expected one table for both. Give them the same Table, or tables of two names",
+        "mine: the features 'seen' and 'bought' look up a table 'items' with "
+        "vocabulary_size 7 and 8; expected one table for both. Give them the same Table, or tables "
+        "of two names",
     ),
 }
 
@@ -190,6 +191,43 @@ def test_two_descriptions_of_one_table_that_agree_are_one() -> None:
     again = dataclasses.replace(TABLE, initializer=keras.initializers.Constant(MATRIX))
     layer = EmbeddingCollection({"seen": TABLE, "bought": again})
     assert len(layer.tables) == 1
+
+
+def _two_towers() -> keras.Model:
+    query = EmbeddingCollection({"query": TABLE}, name="queries")
+    title = EmbeddingCollection(
+        {"title": dataclasses.replace(TABLE, combiner="sum"), "user": Table("users", 4, WIDTH)},
+        shared=query,
+        name="titles",
+    )
+    inputs = {name: keras.Input((2,), name=name, dtype="int64") for name in ("query", "title")}
+    rows = [query({"query": inputs["query"]})["query"], title({"title": inputs["title"]})["title"]]
+    return keras.Model(inputs, keras.layers.Dot(1)(rows))
+
+
+def test_two_collections_share_a_table(tmp_path: Path) -> None:
+    model = _two_towers()
+    names = [weight.path for weight in model.weights]
+    assert names == ["queries/items/embeddings", "titles/users/embeddings"]
+    model.compile("sgd", "mse")
+    batch = {"query": np.array([[1, 2]]), "title": np.array([[2, 5]])}
+    model.fit(batch, np.ones([1, 1]), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.weights) == 2
+    np.testing.assert_array_equal(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0))
+
+
+def test_two_collections_of_one_table_with_two_sizes() -> None:
+    query = EmbeddingCollection({"query": TABLE}, name="query")
+    message = (
+        "title: the features 'query' of query and 'title' look up a table 'items' with "
+        "embedding_dim 3 and 4; expected one table for both. Give them the same Table"
+    )
+    with pytest.raises(ConfigError, match=message):
+        EmbeddingCollection(
+            {"title": dataclasses.replace(TABLE, embedding_dim=4)}, shared=query, name="title"
+        )
 
 
 TEXTS = tf.constant(["a"])

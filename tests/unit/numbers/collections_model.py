@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
@@ -62,8 +62,10 @@ class Recommender(keras.Model):
         return self.head(tf.concat([tf.reshape(p, [tf.shape(p)[0], -1]) for p in parts], 1))
 
 
-def dataset(*, is_weighted: bool = True) -> tf.data.Dataset:
-    inputs = {"ids": IDS, "weights": WEIGHTS} if is_weighted else {"ids": IDS}
+def dataset(names: Collection[str] = tuple(FEATURES)) -> tf.data.Dataset:
+    """Batches of some features, with the weights that there are."""
+    ids, weights = ({n: each[n] for n in names if n in each} for each in (IDS, WEIGHTS))
+    inputs = {"ids": ids, "weights": weights}
     return tf.data.Dataset.from_tensor_slices((inputs, LABELS)).batch(BATCH, drop_remainder=True)
 
 

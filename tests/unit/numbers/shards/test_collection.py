@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.unit.numbers.collections_model import dataset, recommender
-from tests.unit.numbers.comparison import STEPS, Comparison
+import tfps
+from tests.unit.numbers.collections_model import IDS, USERS, dataset, items, recommender, users
+from tests.unit.numbers.comparison import (
+    LABELS,
+    LOCAL,
+    STEPS,
+    Comparison,
+    assert_same,
+    cross_entropy,
+    fit,
+)
 from tests.unit.numbers.many_tables import JOIN, LOOK_UP, PUSH, exchanges_of
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import EXACT
+from tfps.bridge.shards import shards_of
+from tfps.errors import ConfigError
+from tfps.layers import EmbeddingCollection, Table
+from tfps.optimizers import ByTable
+from tfps.optimizers.wrapped import leaves
+from tfps.runtime.program.tables import LEAST_TABLE_BYTES
+from tfps.strategy import extended
 from tfps.testing import OneProcess
 
 pytestmark = pytest.mark.timeout(240)
 
+FROZEN_ROWS = 60_000
 
-def _fit(model: Any, *, is_weighted: bool = True) -> dict[str, Any]:
-    data = dataset(is_weighted=is_weighted)
+
+def _fit(model: Any) -> dict[str, Any]:
+    data = dataset(model.collection.features)
     history: dict[str, Any] = model.fit(data, epochs=2, verbose=0).history
     return history
 
@@ -43,3 +66,135 @@ def test_one_request_to_each_server(cluster: Callable[..., OneProcess]) -> None:
             model = recommender(EXACT["sgd"])
         run = exchanges_of(strategy, lambda: model.fit(dataset(), verbose=0))
         assert run == [JOIN + STEPS * (LOOK_UP + PUSH)] * 2
+
+
+def _by_table() -> Any:
+    others = keras.optimizers.SGD(0.1)
+    return ByTable({"users": keras.optimizers.Adagrad(0.1), "items": "sgd"}, others)
+
+
+def test_an_optimizer_for_each_table(cluster: Callable[..., OneProcess]) -> None:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+        model = Comparison(strategy).run(lambda: recommender(_by_table), _fit)
+        rates = [type(leaf).__name__ for leaf in leaves(model.optimizer)]
+        assert rates == ["Adagrad", "SGD", "SGD"]
+        assert strategy.stats().fallback_steps == 0
+
+
+def _with_frozen() -> keras.Model:
+    frozen = replace(items, vocabulary_size=FROZEN_ROWS, trainable=False)
+    features = {"user": users, "seen": frozen, "words": replace(frozen, combiner=None)}
+    return recommender(EXACT["sgd"], features)
+
+
+def test_a_frozen_table_travels_by_rows(cluster: Callable[..., OneProcess]) -> None:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["modulo"]) as strategy:
+        model = Comparison(strategy).run(_with_frozen, _fit)
+        (table,) = model.collection.non_trainable_variables
+        size_bytes = table.numpy().nbytes
+        stats, plan = strategy.stats(), strategy.plan
+        assert size_bytes > LEAST_TABLE_BYTES
+        assert {view.server for view in plan.views if table.path in view.variable} == {0, 1}
+        assert stats.bytes_pulled + stats.bytes_pushed < size_bytes
+
+
+@pytest.mark.quick("hash")
+@pytest.mark.parametrize("partitioner", ["hash", "fixed"])
+def test_a_large_table_that_was_trained_before(
+    partitioner: str, cluster: Callable[..., OneProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is divided, and begins as it ended: made on its servers, as above 64 MiB."""
+    monkeypatch.setattr(extended, "WHOLE_BYTES", 1000)
+    matrix = np.random.default_rng(0).normal(size=(501, 3)).astype("float32")
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS[partitioner]) as strategy:
+        with strategy.scope():
+            table = Table("t", 501, 3, initializer=keras.initializers.Constant(matrix))
+            collection = EmbeddingCollection({"seen": table})
+            collection.build()
+        assert len(shards_of(collection.weights[0])) > 1
+        np.testing.assert_array_equal(collection.weights[0].numpy(), matrix)
+        rows = collection({"seen": tf.constant([500, 3, 250])})["seen"]
+        np.testing.assert_array_equal(rows, matrix[[500, 3, 250]])
+
+
+@pytest.mark.slow
+def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
+    with strategy_with(cluster(workers=2, ps=3), PARTITIONERS["hash"]) as strategy:
+        with strategy.scope():
+            model = recommender(_by_table)
+        history = model.fit(dataset().repeat(), epochs=4, steps_per_epoch=8, verbose=0).history
+        assert history["loss"][-1] < history["loss"][0]
+        assert int(model.optimizer.iterations.numpy()) == 32
+
+
+def test_it_is_kept_and_restored_in_another_division(
+    cluster: Callable[..., OneProcess], tmp_path: Path
+) -> None:
+    """Trained on after it came from two servers to three, and to one process: the same numbers."""
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+        with strategy.scope():
+            model = recommender(_by_table)
+        _fit(model)
+        tfps.CheckpointManager(model, tmp_path / "kept").save(background=False)
+        kept = [weight.copy() for weight in model.get_weights()]
+        _fit(model)
+        trained = model.get_weights()
+    with strategy_with(cluster(workers=1, ps=3), PARTITIONERS["modulo"]) as strategy:
+        keras.utils.set_random_seed(99)
+        with strategy.scope():
+            again = recommender(_by_table)
+        tfps.CheckpointManager(again, tmp_path / "kept").restore_latest()
+        assert_same(again.get_weights(), kept, tolerance=0)
+        _fit(again)
+        assert_same(again.get_weights(), trained)
+    with tf.device(LOCAL):
+        alone = recommender(_by_table)
+        tfps.CheckpointManager(alone, tmp_path / "kept").restore_latest()
+        assert_same(alone.get_weights(), kept, tolerance=0)
+
+
+def test_what_was_trained_on_servers_is_served_in_plain_tensorflow(
+    strategy: tfps.ParameterServerStrategy, tmp_path: Path
+) -> None:
+    with strategy.scope():
+        inputs = {"user": keras.Input((), name="user", dtype="int64")}
+        inputs["shown"] = keras.Input((3,), name="shown", dtype="int64")
+        rows = EmbeddingCollection({"user": users, "shown": items}, name="served")(inputs)
+        joined = keras.layers.Concatenate()(list(rows.values()))
+        model = keras.Model(inputs, keras.layers.Dense(3)(joined))
+        model.compile(ByTable({"users": "adagrad"}, "sgd"), cross_entropy())
+    batch = {"user": tf.constant(IDS["user"]), "shown": tf.constant(IDS["basket"])}
+    fit(model, batch, LABELS, epochs=1)
+    model.export(tmp_path / "model", verbose=False)
+    served = tf.saved_model.load(tmp_path / "model")
+    assert_same(served.serve(batch), model.predict(batch, verbose=0))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"served: feature user: .*\[-7\]"):
+        served.serve({**batch, "user": batch["user"] * 0 - 7})
+
+
+@pytest.mark.quick("-1")
+@pytest.mark.parametrize("wrong", [-1, USERS])
+def test_wrong_ids_name_the_feature(wrong: int, strategy: tfps.ParameterServerStrategy) -> None:
+    with strategy.scope():
+        model = recommender(EXACT["sgd"])
+    data = dataset().map(
+        lambda x, y: ({**x, "ids": {**x["ids"], "user": x["ids"]["user"] * 0 + wrong}}, y)
+    )
+    message = rf"collection: feature user: ids for the table users.*received.*\[{wrong}\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
+        model.fit(data, verbose=0)
+
+
+def test_a_ragged_feature_of_rank_3_is_refused_before_training(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    with strategy.scope():
+        model = recommender(EXACT["sgd"])
+    before = strategy.stats().updates_applied
+    data = dataset().map(
+        lambda x, y: ({"ids": {**x["ids"], "friends": tf.expand_dims(x["ids"]["friends"], 2)}}, y)
+    )
+    message = "collection: feature 'friends': received ragged ids of rank 3.*merge_dims"
+    with pytest.raises(ConfigError, match=message):
+        model.fit(data, verbose=0)
+    assert strategy.stats().updates_applied == before

@@ -1,0 +1,99 @@
+"""`ByTable`: which optimizer updates what, in one process, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tfps.errors import ConfigError
+from tfps.optimizers import ByTable, GapAware, RowUpdates
+from tfps.optimizers.wrapped import leaves
+
+TABLES = ("a", "b", "c")
+IDS = [np.arange(8).reshape(4, 2)] * len(TABLES)
+
+
+def _model(optimizer: Any) -> keras.Model:
+    """Three tables and a layer."""
+    inputs = [keras.Input((2,), dtype="int64") for _ in TABLES]
+    layers = [keras.layers.Embedding(8, 2, name=name) for name in TABLES]
+    rows = [layer(ids) for layer, ids in zip(layers, inputs, strict=True)]
+    flat = keras.layers.Flatten()(keras.layers.Concatenate()(rows))
+    model = keras.Model(inputs, keras.layers.Dense(1)(flat))
+    model.compile(optimizer, "mse")
+    return model
+
+
+def _trained_by(model: keras.Model) -> dict[str, list[str]]:
+    return {
+        f"{type(leaf).__name__} {float(leaf.learning_rate.numpy()):.3f}": [
+            variable.path for variable in leaf._trainable_variables
+        ]
+        for leaf in leaves(model.optimizer)
+    }
+
+
+EXPECTED = {
+    "Adagrad 0.500": ["a/embeddings", "c/embeddings"],
+    "SGD 0.250": ["b/embeddings"],
+    "Adam 0.001": ["dense/kernel", "dense/bias"],
+}
+
+
+def test_each_table_has_its_own(tmp_path: Path) -> None:
+    """Those with the same object share it, also after the model was saved."""
+    keras.backend.clear_session()
+    of_two = keras.optimizers.Adagrad(0.5)
+    own = RowUpdates(keras.optimizers.SGD(0.25))
+    model = _model(ByTable({"a": of_two, "b": own, "c": of_two}, "adam"))
+    before = model.get_weights()
+    model.fit(IDS, np.ones([4, 1]), verbose=0)
+    assert _trained_by(model) == EXPECTED
+    assert own in model.optimizer.optimizers
+    for old, new in zip(before, model.get_weights(), strict=True):
+        assert not np.array_equal(old, new)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded.optimizer, ByTable)
+    assert _trained_by(loaded) == EXPECTED
+    assert len(loaded.optimizer.variables) == len(model.optimizer.variables)
+    for one, other in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_tables_with_one_text_share_an_optimizer() -> None:
+    optimizer = ByTable({"a": "adagrad", "b": "sgd", "c": "adagrad"}, keras.optimizers.Lamb())
+    assert [type(leaf).__name__ for leaf in leaves(optimizer)] == ["Adagrad", "SGD", "Lamb"]
+
+
+def test_optimizers_without_row_updates_are_refused_at_once() -> None:
+    with pytest.raises(ConfigError) as raised:
+        ByTable(
+            {
+                "a": keras.optimizers.Lamb(),
+                "b": "adam",
+                "c": GapAware(keras.optimizers.SGD()),
+                "d": "adamm",
+                "e": 3,
+            },
+            "no such optimizer",
+        )
+    first, second, third, fourth, last = raised.value.problems
+    assert first.startswith("a: optimizer: received Lamb, which may need all of a variable")
+    assert second.startswith("c: optimizer: received GapAware, which compares all of a variable")
+    assert third.startswith("d: received 'adamm', expected an optimizer of Keras or its name")
+    assert fourth.startswith("e: received 3, expected an optimizer of Keras")
+    assert last.startswith("otherwise: received 'no such optimizer'")
+    assert raised.value.source == "ByTable"
+
+
+def test_a_table_that_is_not_trained() -> None:
+    """Found before the first step."""
+    model = _model(ByTable({"a": "sgd", "user": "adagrad"}))
+    message = r"ByTable: received optimizers for the tables \['user'\], expected some of \['a', 'b'"
+    with pytest.raises(ConfigError, match=message):
+        model.optimizer.build(model.trainable_variables)

@@ -1,0 +1,131 @@
+"""An optimizer for each embedding table, by rows, and one for all else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from keras.src.saving import serialization_lib
+
+from tfps.errors import ConfigError
+from tfps.optimizers.row_updates import RowUpdates
+from tfps.optimizers.wrapped import members
+
+
+@keras.saving.register_keras_serializable("tfps")
+class ByTable(keras.optimizers.MultiOptimizer):
+    """Updates each table by an optimizer of its own, and all else by another one.
+
+    Tables are known by the names of their layers: those of a `keras.layers.Embedding`, or of a
+    `tfps.layers.Table` in a `tfps.layers.EmbeddingCollection`, whose ``optimizers`` are what its
+    tables name. Of a table that is named here only the rows of a batch are updated: its optimizer
+    is put into `tfps.optimizers.RowUpdates`, whose page says for which ones the numbers stay those
+    of Keras. Tables with the same object, or the same text, have one optimizer, which updates those
+    with rows alike together. As in `keras.optimizers.MultiOptimizer`, which it is, each has a
+    learning rate and a count of its own.
+
+    Source: `tf.tpu.experimental.embedding.TableConfig`, with an optimizer for each table.
+
+    Args:
+        tables: an optimizer of Keras, or its name, by the name of a table.
+        otherwise: for all other variables.
+        name: of this one.
+
+    Raises:
+        ConfigError: something else than an optimizer, or one whose update of some rows is not
+            defined by those, for each table at once. When it is built: no table of a name.
+
+    Example:
+
+    >>> optimizer = ByTable({"users": "adagrad", "items": keras.optimizers.Adam(1e-4)}, "sgd")
+    >>> [type(each).__name__ for each in optimizer.optimizers]
+    ['RowUpdates', 'RowUpdates', 'SGD']
+    """
+
+    def __init__(
+        self, tables: Mapping[str, Any], otherwise: Any = "adam", *, name: str | None = None
+    ) -> None:
+        by_rows, problems = _by_rows(tables)
+        try:
+            otherwise = keras.optimizers.get(otherwise)
+        except ValueError:
+            problems.append(f"otherwise: {_received(otherwise)}")
+        if problems:
+            raise ConfigError(problems, source="ByTable")
+        patterns = {_pattern(table): optimizer for table, optimizer in by_rows.items()}
+        super().__init__(keras.optimizers.OptimizerMap(otherwise, patterns), name=name)
+        self._tables = list(tables)
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Create the slots of all of them, when each table was found.
+
+        Raises:
+            ConfigError: no variable is the table of a name.
+        """
+        paths = [variable.path for variable in variables]
+        missing = [
+            name for name in self._tables if not any(re.fullmatch(_pattern(name), p) for p in paths)
+        ]
+        if missing:
+            trained = [path.split("/")[-2] for path in paths if re.fullmatch(_pattern(), path)]
+            raise ConfigError(
+                f"received optimizers for the tables {missing}, expected some of {trained}, which "
+                "the model trains. Name tables as their layers are, and leave frozen ones out",
+                source="ByTable",
+            )
+        super().build(list(variables))
+
+    def get_config(self) -> dict[str, Any]:
+        """With each optimizer once, so that tables go on sharing theirs."""
+        serialize = serialization_lib.serialize_keras_object
+        of_tables = [self._optimizer_map[_pattern(name)] for name in self._tables]
+        made = list({id(each): each for each in of_tables}.values())
+        places = [next(i for i, other in enumerate(made) if other is each) for each in of_tables]
+        return {
+            "tables": dict(zip(self._tables, places, strict=True)),
+            "optimizers": [serialize(each) for each in made],
+            "otherwise": serialize(self._optimizer_map.default_optimizer),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> ByTable:
+        """Make it, and what it consists of, from what `get_config` answered."""
+
+        def made(each: Any) -> Any:
+            return serialization_lib.deserialize_keras_object(each, custom_objects=custom_objects)
+
+        optimizers = [made(each) for each in config["optimizers"]]
+        tables = {name: optimizers[place] for name, place in config["tables"].items()}
+        return cls(tables, made(config["otherwise"]), name=config["name"])
+
+
+def _pattern(table: str | None = None) -> str:
+    """The paths of a table's variable; without a name, those of any."""
+    name = "[^/]+" if table is None else re.escape(table)
+    return rf"(?:.*/)?{name}/embeddings"
+
+
+def _by_rows(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """For each table what updates its rows, and what is wrong with what was given."""
+    made: dict[Any, Any] = {}
+    by_rows, problems = {}, []
+    for name, given in tables.items():
+        key = given if isinstance(given, str) else id(given)
+        try:
+            if key not in made:
+                optimizer = keras.optimizers.get(given)
+                is_there = any(isinstance(each, RowUpdates) for each in members(optimizer))
+                made[key] = optimizer if is_there else RowUpdates(optimizer)
+            by_rows[name] = made[key]
+        except ConfigError as error:
+            problems += [f"{name}: {problem}" for problem in error.problems]
+        except ValueError:
+            problems.append(f"{name}: {_received(given)}")
+    return by_rows, problems
+
+
+def _received(given: Any) -> str:
+    return f"received {given!r}, expected an optimizer of Keras or its name, such as 'adagrad'"
