@@ -256,3 +256,32 @@ def test_a_server_that_lived_applies_nothing_again(
     assert values == {first: 2 * CALLS, second: 2 * CALLS - lacking}
     assert strategy.stats().versions == (2 * CALLS, 2 * CALLS)
     assert strategy.stats().updates_lost == lacking
+
+
+def test_a_mistake_of_the_users_is_raised_at_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is neither taken for a lost server that comes back nor for a worker that was let out."""
+    monkeypatch.setattr("tfps.strategy.recovering.ServerReturn", NoProcesses)
+    strategy = make(tfps.BoundedStaleness(1), placement="round_robin")
+    loop = Loop(strategy, in_loop=False)
+    recovery = tfps.Recovery(checkpoints=tfps.CheckpointManager(loop.model, tmp_path))
+    strategy._recovering = Recovering(strategy, recovery, guard=strategy._guard)
+    strategy._recovering.attend(strategy.coordinator)
+    runs = []
+
+    def attempt() -> np.float32:
+        runs.append("once")
+        return np.float32(np.nan)
+
+    @tf.function
+    def step() -> None:
+        one = tf.ensure_shape(tf.numpy_function(attempt, [], tf.float32), [])
+        one = tf.debugging.check_numerics(one, "not a number")  # the mistake
+        loop.optimizer.apply([one, one], loop.weights)
+
+    strategy.coordinator.schedule(step)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not a number"):
+        strategy.coordinator.join()
+    assert runs == ["once"]
+    assert strategy.stats().versions == (0, 0)

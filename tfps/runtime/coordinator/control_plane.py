@@ -73,8 +73,11 @@ def let_lost_servers_go() -> Iterator[None]:
 
 
 def waits_for_lost_servers() -> bool:
-    """Whether calls on this thread wait for a server that is being brought back."""
-    return not getattr(_thread, "lets_go", False)
+    """Whether calls on this thread wait for a server that is being brought back.
+
+    Who fills a server does not, on whichever thread: it may be lost again meanwhile.
+    """
+    return not (getattr(_thread, "lets_go", False) or brings_back())
 
 
 def never() -> bool:

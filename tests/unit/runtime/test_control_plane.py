@@ -1,0 +1,47 @@
+"""Who waits for a lost server when a call to it fails, and who must not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tfps.runtime.coordinator.control_plane import (
+    ControlPlane,
+    bringing_back,
+    let_lost_servers_go,
+)
+
+
+class NoServer:
+    """A session with a task that is gone."""
+
+    def run(self, *_: Any, **__: Any) -> Any:
+        raise tf.errors.UnavailableError(None, None, "connection refused")
+
+
+@pytest.mark.parametrize(
+    ("thread", "waits"),
+    [(contextlib.nullcontext, True), (bringing_back, False), (let_lost_servers_go, False)],
+    ids=["anybody", "who fills it", "who holds what others need"],
+)
+def test_who_waits_for_a_lost_server(
+    monkeypatch: pytest.MonkeyPatch, thread: Callable[[], Any], waits: bool
+) -> None:
+    """Its return waits for the others."""
+    monkeypatch.setattr(ControlPlane, "_connect", lambda _: NoServer())
+    line = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
+    call = line.function(lambda: [tf.constant(1)], arguments=0)
+    asked = list[str]()
+
+    def returns() -> bool:
+        asked.append("once")
+        return False
+
+    line.returns = returns
+    with thread(), pytest.raises(tf.errors.UnavailableError, match="connection refused"):
+        call()
+    assert asked == ["once"] * waits
