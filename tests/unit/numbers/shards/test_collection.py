@@ -172,8 +172,8 @@ def test_what_was_trained_on_servers_is_served_in_plain_tensorflow(
         served.serve({**batch, "user": batch["user"] * 0 - 7})
 
 
-@pytest.mark.quick("-1")
-@pytest.mark.parametrize("wrong", [-1, USERS])
+@pytest.mark.quick("negative")
+@pytest.mark.parametrize("wrong", [-1, USERS], ids=["negative", "large"])
 def test_wrong_ids_name_the_feature(wrong: int, strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = recommender(EXACT["sgd"])
