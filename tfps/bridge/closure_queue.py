@@ -238,6 +238,12 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             return self._lives.of(workers=workers)
 
     @property
+    def ended_lives(self) -> int:
+        """How often a worker was lost."""
+        with self._queue_lock:
+            return self._lives.ended
+
+    @property
     def barred(self) -> frozenset[int]:
         """The workers that get no closures."""
         with self._queue_lock:

@@ -21,6 +21,9 @@ class Lives:
     >>> lives.works(1)
     >>> lives.of(workers=2)
     (1, 2)
+    >>> lives.is_lost(0)
+    >>> lives.ended
+    2
     """
 
     def __init__(self) -> None:
@@ -36,6 +39,11 @@ class Lives:
         if worker in self._lost:
             self._lost.remove(worker)
             self._returns[worker] += 1
+
+    @property
+    def ended(self) -> int:
+        """How many lives of workers have ended, whether they work again or not."""
+        return len(self._lost) + self._returns.total()
 
     def of(self, *, workers: int) -> tuple[int, ...]:
         """Of each worker; 1 of one that was never lost."""

@@ -53,8 +53,8 @@ class CheckpointManager:
     come to the chief in blocks of at most 64 MiB.
 
     One process saves into a folder at a time; others may read it meanwhile. State of metrics is not
-    kept, nor what optimizers hold on workers or for each of them (slots under `LocalSteps`,
-    memories of `tfps.optimizers`): that begins anew.
+    kept, nor what workers hold or servers for each of them (slots under `LocalSteps`, memories of
+    `tfps.optimizers`, what codecs leave out): that begins anew.
 
     Source: Eisenman et al., "Check-N-Run: a Checkpointing System for Training Deep Learning
     Recommendation Models", NSDI 2022, for the decoupling of the snapshot and the write.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.server_snapshot import ServerSnapshot
 
 logger = logging.getLogger(__name__)
+
+_told: weakref.WeakSet[Any] = weakref.WeakSet()  # the jobs that were told what is missing
 
 
 class Snapshot:
@@ -89,12 +92,23 @@ def take_drained(snapshot: Snapshot, strategy: Any) -> list[np.ndarray[Any, Any]
     """
     if strategy is None:
         return snapshot.take()
+    _say_what_is_missing(strategy.runtime)
     while True:
         starts = [server.starts for server in strategy.runtime.servers]
         strategy._drain_all()
         all_cells = snapshot.take()
         if [server.starts for server in strategy.runtime.servers] == starts:
             return all_cells
+
+
+def _say_what_is_missing(runtime: Any) -> None:
+    """Once for a job."""
+    if runtime.residuals.has_names and runtime not in _told:
+        _told.add(runtime)
+        logger.warning(
+            "checkpoints do not hold what codecs have left out of gradients, which lies on the "
+            "workers: a job that goes on from one begins without it"
+        )
 
 
 def _free(part: ServerSnapshot, *, waits: bool) -> None:

@@ -174,6 +174,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             self.runtime.warm_up = WarmUp(self.runtime, steps=warm_up_steps)
         self.runtime.function_tables.make_room()
         self.runtime.on_access = weak_method(self, "_drain_run")
+        self.runtime.life_of = weak_method(self, "_life_of")
         self._extended.__class__ = Extended
         names = devices_of_workers([d.name for d in tf.config.list_logical_devices()])
         self._extended._tfps_worker_devices = names
@@ -347,6 +348,16 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         if self._cluster_coordinator is None:
             return (1,) * self._num_workers
         return private.closure_queue(self._cluster_coordinator).lives(workers=self._num_workers)
+
+    def _life_of(self, worker: int) -> int:
+        """The number of the life that a worker is in; the coordinator has one."""
+        return self._worker_lives()[worker] if worker >= 0 else 1
+
+    def _residuals_dropped(self) -> int:
+        """How often what codecs have left out went with a worker."""
+        if self._cluster_coordinator is None or not self.runtime.residuals.has_names:
+            return 0
+        return private.closure_queue(self._cluster_coordinator).ended_lives
 
     def _describe_pace(self) -> str:
         """For the progress bar: workers alive, mean staleness of all updates, and traffic."""

@@ -84,6 +84,8 @@ class Stats(JobStats):
             again after it was lost.
         fallback_steps: steps that took TensorFlow's own path.
         traffic: what has travelled, by server and direction, and what it was before coding.
+        residuals_dropped: what codecs have left out of a worker's gradients, and what went with the
+            worker when it was lost (`tfps.compression`).
         updates_lost: updates that rows of servers lack which were lost and came back with a
             checkpoint (`tfps.Recovery`).
     """
@@ -94,6 +96,7 @@ class Stats(JobStats):
     incarnations: tuple[int, ...]
     fallback_steps: int
     traffic: tuple[Traffic, ...]
+    residuals_dropped: int
     updates_lost: int
 
 
@@ -115,6 +118,7 @@ def take_stats(strategy: Any) -> Stats:
         incarnations=strategy._worker_lives(),
         fallback_steps=runtime.fallback_steps,
         traffic=take_traffic(runtime, strategy._latest_traffic, cells=cells),
+        residuals_dropped=strategy._residuals_dropped(),
         updates_lost=0 if strategy._recovering is None else strategy._recovering.updates_lost,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -79,6 +80,29 @@ def test_what_is_left_out_is_sent_later(
     computed = 3 * gradients(x) + 2 * gradients(x[:BATCH])
     assert_nothing_is_lost(model, left(strategy).of(model), computed)
     assert strategy.stats().gradients_dropped == 0
+
+
+def test_who_was_lost_begins_anew(make_strategy: Make, left: Left) -> None:
+    strategy = make_strategy(compression=TopK(0.05))
+    model, x = linear(strategy), examples(STEPS)
+    fit(model, x)
+    dropped = left(strategy).of(model)
+    strategy.runtime.life_of = lambda _: 2
+    fit(model, x)
+    kept = left(strategy).of(model)
+    assert_nothing_is_lost(model, kept + dropped, 2 * gradients(x))
+    assert not np.allclose(kept, dropped)
+
+
+def test_a_checkpoint_says_once_what_it_does_not_hold(
+    make_strategy: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = linear(make_strategy(compression=TopK(0.05)))
+    fit(model, examples(1))
+    manager = tfps.CheckpointManager(model, tmp_path)
+    for _ in range(2):
+        manager.save(background=False)
+    assert caplog.text.count("do not hold what codecs have left out") == 1
 
 
 def test_rounds_keep_what_is_left_out(make_strategy: Make, left: Left) -> None:

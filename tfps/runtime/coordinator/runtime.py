@@ -98,6 +98,8 @@ class Runtime(Storage):
         self.local_times = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         # What codecs leave out of gradients.
         self.residuals = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
+        # The number of a worker's life; grows each time that it works again after it was lost.
+        self.life_of: Callable[[int], int] = lambda _: 1
         self.warm_up: WarmUp | None = None  # of scheduled functions, in the modes that have one
         self.data_plane = connections.routes(
             job_id=self.job_id, servers=self.servers, lines=self.worker_lines, transport=transport

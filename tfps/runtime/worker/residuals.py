@@ -13,30 +13,33 @@ from tfps.compression.codec import keeps_residual
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedGradients
 from tfps.runtime.server.half import ServerHalf
+from tfps.runtime.worker.worker_index import life_of_call
 
 
 class Residuals:
     """Of a program's optimizer calls: a vector beside each one that a biased codec makes smaller.
 
     They lie on the worker from one closure to the next. Programs that push the same gradients share
-    them. A worker that is new begins with zeros.
+    them. A worker that is new, or was lost, begins with zeros.
 
     Args:
         servers: the program's functions on each server.
     """
 
     def __init__(self, servers: Sequence[ServerHalf]) -> None:
-        self._servers = servers
+        self._servers, self._runtime = servers, servers[0].runtime
         self._kept: dict[str, WorkerLocalTensor] = {}
+        self._lives: dict[str, WorkerLocalTensor] = {}  # of the worker, in which they began
         for server in servers:
             for coded in (each for wire in server.wires for each in wire.coded):
                 if keeps_residual(coded.codec):
                     name = f"residual_{coded.digest}"
-                    server.runtime.residuals.note_name(name)
-                    container = server.server.contents.container
-                    self._kept[coded.digest] = WorkerLocalTensor(
-                        name, container=container, shape=[coded.items], dtype=tf.float32
-                    )
+                    self._kept[coded.digest] = self._on_worker(name, [coded.items], tf.float32)
+                    self._lives[coded.digest] = self._on_worker(f"{name}_life", [], tf.int64)
+
+    def _on_worker(self, name: str, shape: list[int], dtype: tf.DType) -> WorkerLocalTensor:
+        self._runtime.residuals.note_name(name)
+        return WorkerLocalTensor(name, container=self._runtime.container, shape=shape, dtype=dtype)
 
     @classmethod
     def in_graph(cls, servers: Sequence[ServerHalf]) -> Residuals:
@@ -49,13 +52,28 @@ class Residuals:
         return made
 
     def prepare(self) -> None:
-        """Let a worker that is new begin; traced before the first push."""
-        for kept in self._kept.values():
-            kept.begin_with(tf.zeros(kept.shape, kept.dtype))
+        """Let a worker that is new, or was lost, begin; traced before the first push."""
+        if not self._kept:
+            return
+        life = life_of_call(self._runtime)
+        for digest, kept in self._kept.items():
+            _begin(kept, self._lives[digest], life=life)
 
     def of(self, coded: CodedGradients) -> WorkerLocalTensor | None:
         """What is kept beside some gradients; None: nothing is left out of them."""
         return self._kept.get(coded.digest)
+
+
+def _begin(kept: WorkerLocalTensor, began: WorkerLocalTensor, *, life: tf.Tensor) -> None:
+    """Trace that a worker begins with zeros, unless it has begun in this life."""
+    is_known = tf.cond(began.is_kept, lambda: began.read_value() == life, lambda: False)
+
+    def begin() -> tf.Tensor:
+        kept.load(tf.zeros(kept.shape, kept.dtype))
+        began.load(life)
+        return tf.constant(0)
+
+    tf.cond(is_known, lambda: tf.constant(0), begin)
 
 
 class PushCoding:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.chief_constant import chief_constant
 from tfps.bridge.traced_graph import is_part
+from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.half import ServerHalf
 from tfps.transport.message import Request
@@ -30,6 +31,17 @@ def worker_of_call() -> tf.Tensor:
     with graph.as_default():
         index: tf.Tensor = graph.capture_call_time_value(_at_call, _INDEX, key="tfps_worker_index")
     return index
+
+
+def life_of_call(runtime: Runtime) -> tf.Tensor:
+    """The number of the life in which a worker calls the function that is traced, int64."""
+    graph: Any = private.current_graph()
+
+    def at_call() -> tf.Tensor:
+        return chief_constant(runtime.life_of(private.worker_index()), tf.int64)
+
+    life: tf.Tensor = graph.capture_call_time_value(at_call, _INDEX, key="tfps_life")
+    return life
 
 
 def caller_of_call(servers: Iterable[ServerHalf]) -> Fields:

@@ -1,0 +1,37 @@
+"""A worker dies while codecs leave something out of its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.counting_job import CountingJob
+from tests.cluster.kill_worker import KillWorker
+from tfps.compression import TopK
+from tfps.launch import LocalCluster
+
+pytestmark = pytest.mark.timeout(240)
+
+MOST_EPOCHS = 500
+
+
+@pytest.mark.conformance
+def test_what_is_left_out_goes_with_the_worker(
+    cluster: Callable[..., LocalCluster], carrier: str
+) -> None:
+    """Of the two numbers of each gradient one goes, and the other one with the next."""
+    job = CountingJob(cluster(workers=2, ps=1), compression=TopK(0.01))
+    assert job.strategy.stats().carriers == ("grpc" if carrier == "grpc" else "direct",)
+    assert job.strategy.stats().residuals_dropped == 0
+    killer = KillWorker(job, restart=True)
+    epochs = job.fit(killer, epochs=MOST_EPOCHS)
+    stats = job.strategy.stats()
+    assert killer.wrong_epochs == {}
+    assert killer.works_again
+    assert stats.updates_applied == epochs * job.epoch_steps
+    assert stats.residuals_dropped == 1
+    # After each push of a worker 1 is left: of two workers, and of one that has died.
+    moved = sum(float(weight) for weight in job.model.get_weights())
+    assert 1 <= 2 * stats.updates_applied - moved <= 3
+    job.strategy.close()
