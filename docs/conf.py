@@ -24,6 +24,8 @@ exclude_patterns = ["build", "runs", "results", ".*"]
 # A site begins with index.html.
 html_additional_pages = {"index": "first_page.html"}
 templates_path = ["templates"]
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.mermaid"]
 
 myst_heading_anchors = 4

@@ -184,6 +184,8 @@ def _repeat(cluster: LocalCluster, folder: Path, *, index: int, mode: tfps.Synch
     job.strategy.close()
 
 
+# In one process, with all numbers: tests/unit/one_process/test_rounds_repeat.py.
+@pytest.mark.slow
 def test_rounds_are_repeated(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     _repeat(tasks(workers=2, ps=2), folder, index=0, mode=tfps.Synchronous())
 
@@ -320,6 +322,8 @@ def test_scheduled_functions_go_on_by_grpc(
     _functions_go_on(fresh, folder, mode=mode)
 
 
+# Which batches are asked for again needs no cluster: tests/unit/training/test_batch_keeper.py.
+@pytest.mark.slow
 def test_batches_of_the_chief_are_kept(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     """Until the chief has seen that the tickets are closed; those of server 0 it may ask again."""
     job = _counting(tasks(workers=2, ps=2), folder)
