@@ -140,7 +140,7 @@ def test_gradients_go_to_the_carrier_as_they_are() -> None:
 def test_gradients_of_a_gpu_are_joined_there(device: str) -> None:
     step = RecordingStep([OptimizerCall(keras.optimizers.SGD(), ())], devices=Devices([device]))
     layout = Layout.of([("g", "float32", (2,))])
-    step.servers[0].wires = [SimpleNamespace(request=layout)]  # type: ignore[list-item]
+    step.servers[0].wires = [SimpleNamespace(request=layout, coded=())]  # type: ignore[list-item]
     body = step.encode(0, {"g": tf.constant([1.0, 2.0])})[0]
     if device == "/device:CPU:0":
         assert body.segments is not None
@@ -174,10 +174,16 @@ class RecordingStep(Step):
             devices=devices or Devices(),
         )
         server: Any = SimpleNamespace(
-            program=program, server=SimpleNamespace(device=""), offers=lambda _: False
+            program=program,
+            server=SimpleNamespace(device=""),
+            wires=[],
+            offers=lambda _: False,
         )
         super().__init__([server], carrier=None)  # type: ignore[arg-type]
         self.exchanged: list[tuple[int, list[str]]] = []
+
+    def key_of(self, call_number: int) -> tf.Tensor:
+        return tf.constant(call_number, tf.int64)
 
     def exchange(self, call_number: int, tensors: Any) -> None:
         self.exchanged.append((call_number, list(tensors)))
