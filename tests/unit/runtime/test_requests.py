@@ -176,6 +176,7 @@ class RecordingStep(Step):
         server: Any = SimpleNamespace(
             program=program,
             server=SimpleNamespace(device=""),
+            runtime=None,
             wires=[],
             offers=lambda _: False,
         )
