@@ -62,11 +62,15 @@ class Recommender(keras.Model):
         return self.head(tf.concat([tf.reshape(p, [tf.shape(p)[0], -1]) for p in parts], 1))
 
 
-def dataset(names: Collection[str] = tuple(FEATURES)) -> tf.data.Dataset:
+def dataset(
+    names: Collection[str] = tuple(FEATURES), *, batch_size: int = BATCH
+) -> tf.data.Dataset:
     """Batches of some features, with the weights that there are."""
     ids, weights = ({n: each[n] for n in names if n in each} for each in (IDS, WEIGHTS))
     inputs = {"ids": ids, "weights": weights}
-    return tf.data.Dataset.from_tensor_slices((inputs, LABELS)).batch(BATCH, drop_remainder=True)
+    return tf.data.Dataset.from_tensor_slices((inputs, LABELS)).batch(
+        batch_size, drop_remainder=True
+    )
 
 
 def recommender(optimizer: Callable[[], Any], features: Any = FEATURES) -> keras.Model:

@@ -15,12 +15,14 @@ import tensorflow as tf
 import tfps
 from tests.unit.numbers.collections_model import IDS, USERS, dataset, items, recommender, users
 from tests.unit.numbers.comparison import (
+    BATCH,
     LABELS,
     LOCAL,
     STEPS,
     Comparison,
     assert_same,
     cross_entropy,
+    densify,
     fit,
 )
 from tests.unit.numbers.many_tables import JOIN, LOOK_UP, PUSH, exchanges_of
@@ -42,7 +44,7 @@ FROZEN_ROWS = 60_000
 
 def _fit(model: Any) -> dict[str, Any]:
     data = dataset(model.collection.features)
-    history: dict[str, Any] = model.fit(data, epochs=2, verbose=0).history
+    history: dict[str, Any] = model.fit(data, epochs=2, shuffle=False, verbose=0).history
     return history
 
 
@@ -64,7 +66,7 @@ def test_one_request_to_each_server(cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
         with strategy.scope():
             model = recommender(EXACT["sgd"])
-        run = exchanges_of(strategy, lambda: model.fit(dataset(), verbose=0))
+        run = exchanges_of(strategy, lambda: model.fit(dataset(), shuffle=False, verbose=0))
         assert run == [JOIN + STEPS * (LOOK_UP + PUSH)] * 2
 
 
@@ -117,14 +119,25 @@ def test_a_large_table_that_was_trained_before(
         np.testing.assert_array_equal(rows, matrix[[500, 3, 250]])
 
 
-@pytest.mark.slow
-def test_two_workers_learn(cluster: Callable[..., OneProcess]) -> None:
-    with strategy_with(cluster(workers=2, ps=3), PARTITIONERS["hash"]) as strategy:
+@pytest.mark.quick("2")
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_two_workers_in_rounds(servers: int, cluster: Callable[..., OneProcess]) -> None:
+    """A round is one step of one process, with the batches of both workers."""
+    running, mode = cluster(workers=2, ps=servers), tfps.Synchronous()
+    with strategy_with(running, PARTITIONERS["hash"], consistency=mode) as strategy:
         with strategy.scope():
             model = recommender(_by_table)
-        history = model.fit(dataset().repeat(), epochs=4, steps_per_epoch=8, verbose=0).history
-        assert history["loss"][-1] < history["loss"][0]
-        assert int(model.optimizer.iterations.numpy()) == 32
+        begin = model.get_weights()
+        _fit(model)
+        found, stats = model.get_weights(), strategy.stats()
+    with tf.device(LOCAL):
+        local = recommender(_by_table)
+    local.set_weights(begin)
+    densify(local.optimizer)
+    local.fit(dataset(batch_size=2 * BATCH), epochs=2, shuffle=False, verbose=0)
+    assert_same(found, local.get_weights())
+    assert stats.versions == (STEPS,) * servers  # two epochs of half as many rounds
+    assert stats.worker_steps == (STEPS, STEPS)
 
 
 def test_it_is_kept_and_restored_in_another_division(
@@ -182,7 +195,7 @@ def test_wrong_ids_name_the_feature(wrong: int, strategy: tfps.ParameterServerSt
     )
     message = rf"collection: feature user: ids for the table users.*received.*\[{wrong}\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
-        model.fit(data, verbose=0)
+        model.fit(data, shuffle=False, verbose=0)
 
 
 def test_a_ragged_feature_of_rank_3_is_refused_before_training(
@@ -196,5 +209,5 @@ def test_a_ragged_feature_of_rank_3_is_refused_before_training(
     )
     message = "collection: feature 'friends': received ragged ids of rank 3.*merge_dims"
     with pytest.raises(ConfigError, match=message):
-        model.fit(data, verbose=0)
+        model.fit(data, shuffle=False, verbose=0)
     assert strategy.stats().updates_applied == before
