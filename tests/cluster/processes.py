@@ -17,7 +17,7 @@ from tfps.testing import Command
 
 SERVER = """
 import json, os, sys
-sys.modules["keras"] = None  # a third of TensorFlow's import, and nothing to a server
+sys.modules["keras"] = None  # a quarter of TensorFlow's import, nothing to a server
 import tensorflow as tf
 config = json.loads(os.environ["TF_CONFIG"])
 options = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=8)

@@ -10,8 +10,8 @@ KERAS = "keras"
 def import_without_keras() -> None:
     """Import TensorFlow, and leave Keras to whoever asks for it afterwards.
 
-    TensorFlow imports Keras at its end, and Keras matplotlib where there is one: a third of the
-    CPU and of the time that a task takes to start.
+    TensorFlow imports Keras at its end, and Keras matplotlib where there is one: a quarter of
+    the CPU that a task takes to start, or more.
     """
     if KERAS in sys.modules:
         import tensorflow
