@@ -15,6 +15,9 @@ from tfps.bench.embedding_rows import ROWS as EMBEDDING_ROWS
 from tfps.bench.exchange import Exchange
 from tfps.bench.interval import Interval
 from tfps.bench.modes import ALL_MODES, COUNTED, TITLES
+from tfps.bench.network import link_title
+from tfps.bench.network_rows import NETWORK_MODELS
+from tfps.bench.network_rows import WAYS as NETWORK_WAYS
 from tfps.bench.placement import WAYS
 from tfps.bench.recovery import MOMENTS
 from tfps.bench.recovery import TITLES as RECOVERY_TITLES
@@ -116,6 +119,14 @@ def _mode_cells(entry: Entry) -> Mapping[str, str]:
         return {"bytes per example": median(entry, "bytes_per_example"), "accuracy": accuracy}
     title = TITLES[entry["scenario"]]
     return {title: f"{median(entry, 'updates_per_s')} updates/s, {accuracy}"}
+
+
+def _network_cells(entry: Entry) -> Mapping[str, str]:
+    found = {"steps/s": number_text(entry["steps_per_s"]["median"])}
+    for way in ("up", "down"):
+        count = entry[f"{way}_bytes_per_step"]
+        found[f"MB {way}"] = "" if count is None else number_text(count / 1e6)
+    return found
 
 
 def _strategy_cells(entry: Entry) -> Mapping[str, str]:
@@ -292,6 +303,16 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
                 SLOW: "One slow worker",
             }.items()
         )
+    ],
+    "network": [
+        ShortTable(
+            "Steps per second and megabytes of a step, up and down:",
+            lambda entry: (
+                f"{link_title(entry['rate'])}: {NETWORK_MODELS[entry['model']].title}, "
+                f"{NETWORK_WAYS[entry['way']].title}"
+            ),
+            _network_cells,
+        ),
     ],
     "strategies": [
         ShortTable(

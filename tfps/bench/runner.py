@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import TypeAdapter
 from rich.console import Group
@@ -19,14 +20,18 @@ from rich.table import Table
 from rich.text import Text
 
 from tfps.bench.machine import describe_machine, package_versions
+from tfps.bench.namespace_cluster import NamespaceCluster
 from tfps.bench.results import Bar, Case, Results
 from tfps.bench.settings import REPETITIONS
 from tfps.bench.table import bar_lines, note
 from tfps.bench.usage import EpochClock
+from tfps.cluster import ClusterSpec
 from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment, task_environment
 from tfps.launch.process import describe_status, start_program
+from tfps.testing import NoNamespacesError, namespaces
+from tfps.transport.direct import RATE_VARIABLE
 
 TURN_TIMEOUT_S = 600.0  # a turn takes half a minute; one that hangs must not keep the others
 
@@ -162,6 +167,21 @@ class TaskNumbers:
         return EpochClock(every, self.groups if by_role else None)
 
 
+class ServingCluster(Protocol):
+    """Workers and servers for a chief process."""
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """Where the tasks are."""
+
+    @property
+    def chief_command(self) -> tuple[str, ...]:
+        """What stands before the command of a chief process."""
+
+    def pid(self, task_type: str, index: int) -> int:
+        """The number of a task's process."""
+
+
 @dataclass(frozen=True)
 class Bench:
     """One run of a benchmark."""
@@ -181,9 +201,29 @@ class Bench:
         """A cluster that goes on from turn to turn; use it in a ``with`` statement."""
         return LocalCluster(workers, ps, log_dir=self.log_dir / name, **options)
 
+    @contextlib.contextmanager
+    def linked_cluster(
+        self, workers: int, ps: int, *, name: str, megabits_per_s: float | None
+    ) -> Iterator[ServingCluster]:
+        """A cluster of tasks with networks of their own, joined by links of a rate.
+
+        Where this process may not make networks, it is one of this machine whose tasks hold back
+        what they send over `direct`, as links of that rate would.
+        """
+        counts = (("chief", 1), ("worker", workers), ("ps", ps))
+        tasks = [(kind, index) for kind, count in counts for index in range(count)]
+        with contextlib.ExitStack() as stack:
+            try:
+                network = stack.enter_context(namespaces(tasks, megabits_per_s=megabits_per_s))
+            except NoNamespacesError:
+                rate = {} if megabits_per_s is None else {RATE_VARIABLE: f"{megabits_per_s:g}"}
+                yield stack.enter_context(self.cluster(workers, ps, name=name, environment=rate))
+            else:
+                yield stack.enter_context(NamespaceCluster(network, log_dir=self.log_dir / name))
+
     def turn(
         self,
-        cluster: LocalCluster | None,
+        cluster: ServingCluster | None,
         *,
         name: str,
         case: Mapping[str, Any],
@@ -202,6 +242,7 @@ class Bench:
         """
         kind = type(self.benchmark)
         groups: dict[str, list[int]] = {}
+        before: tuple[str, ...] = ()
         variables = common_environment(extra=environment or {})
         if cluster is not None:
             groups = {
@@ -209,6 +250,7 @@ class Bench:
                 for role in ("worker", "ps")
             }
             variables = task_environment(cluster.spec, "chief", 0, extra=environment or {})
+            before = cluster.chief_command
         if cluster is None or not needs_cluster:
             variables.pop("TF_CONFIG", None)
         with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
@@ -218,7 +260,7 @@ class Bench:
             module = ["-P", "-m", "tfps.bench.chief", function]
             chief = start_program(
                 name=f"chief for {name}",
-                command=[sys.executable, *module, str(order_path), str(result_path)],
+                command=[*before, sys.executable, *module, str(order_path), str(result_path)],
                 environment=variables,
                 log_path=self.log_dir / f"{name}.log",
             )

@@ -6,15 +6,18 @@ processes. Nothing is known of unix sockets, for which there are none.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import socket
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Of linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, DUMP, DONE, FAILED = 4, 20, 0x301, 3, 2
+CLONE_NEWNET = 0x40000000  # of linux/sched.h
 INFO, ALL_STATES = 2, 0xFFFFFFFF
 HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, sender
 REQUEST = struct.Struct("=BBBBI48x")  # family, protocol, extensions, padding, states, whose
@@ -29,11 +32,27 @@ SOCKET = re.compile(r"socket:\[(\d+)\]")
 def tcp_bytes_of(process: int) -> int | None:
     """What a process's TCP connections have sent and received; None where nobody counts it."""
     try:
-        counts = dict(_counts(socket.AF_INET))
-        counts.update(_counts(socket.AF_INET6))
+        counts = _counts_around(process)
     except (OSError, AttributeError):  # another system, or a container that may not ask
         return None
     return sum(counts.get(inode, 0) for inode in _inodes(process))
+
+
+def _counts_around(process: int) -> dict[int, int]:
+    """Of all connections in the network namespace of a process, by their inodes."""
+    own, others = (os.readlink(f"/proc/{who}/ns/net") for who in ("self", process))
+    if own == others:
+        return {**dict(_counts(socket.AF_INET)), **dict(_counts(socket.AF_INET6))}
+    with ThreadPoolExecutor(1, initializer=_enter_network, initargs=(process,)) as thread:
+        found = thread.map(lambda family: dict(_counts(family)), (socket.AF_INET, socket.AF_INET6))
+        return {inode: count for counts in found for inode, count in counts.items()}
+
+
+def _enter_network(process: int) -> None:
+    """Let this thread alone be in the network namespace of a process."""
+    with Path(f"/proc/{process}/ns/net").open() as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "this process may not enter a network namespace")
 
 
 def _inodes(process: int) -> Iterator[int]:

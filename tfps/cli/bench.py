@@ -14,6 +14,7 @@ from tfps.bench.batch import Batch
 from tfps.bench.checkpoint import SavingBenchmark
 from tfps.bench.consistency import Consistency
 from tfps.bench.embedding import Embeddings
+from tfps.bench.network import NetworkBenchmark
 from tfps.bench.placement import Placing
 from tfps.bench.recovery import RecoveryBenchmark
 from tfps.bench.results import Results
@@ -31,6 +32,7 @@ BENCHMARKS: tuple[type[Benchmark], ...] = (
     Batch,
     Consistency,
     Embeddings,
+    NetworkBenchmark,
     Placing,
     RecoveryBenchmark,
     Rows,

@@ -68,6 +68,8 @@ class LocalCluster:
     ...     strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)  # doctest: +SKIP
     """
 
+    chief_command: tuple[str, ...] = ()  # what stands before the command of a chief process
+
     def __init__(
         self,
         workers: int = 2,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tfps.cluster import ClusterSpec
-from tfps.testing import Command
+from tfps.testing import Command, NamespaceNetwork, NoNamespacesError, namespaces
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -22,40 +20,15 @@ DEADLINE_S = 150
 TASKS = (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0))
 
 
-def _ip(*arguments: str) -> None:
-    subprocess.run(
-        ["ip", *arguments], check=True, capture_output=True, text=True, timeout=20, env=_NO_LOCALE
-    )
-
-
-_NO_LOCALE = {**os.environ, "LC_ALL": "C"}
-
-
 @pytest.fixture
-def namespaces() -> Iterator[dict[tuple[str, int], str]]:
-    """Yield the namespace of each task; they are connected by a bridge in one more."""
-    if shutil.which("ip") is None:
-        pytest.skip("network namespaces need the command ip (iproute2)")
-    hub = f"tfps{os.getpid()}"
-    names = {task: f"{hub}-{task[0]}{task[1]}" for task in TASKS}
+def network() -> Iterator[NamespaceNetwork]:
+    """Each task in its namespace."""
     with contextlib.ExitStack() as stack:
         try:
-            for name in (hub, *names.values()):
-                _ip("netns", "add", name)
-                stack.callback(_ip, "netns", "delete", name)
-            _ip("-n", hub, "link", "add", "bridge", "type", "bridge")
-            _ip("-n", hub, "link", "set", "bridge", "up")
-            for number, name in enumerate(names.values(), start=1):
-                # Both ends are made in the hub, so that the machine's own network never has them.
-                _ip("-n", hub, "link", "add", f"v{number}", "type", "veth", "peer", f"p{number}")
-                _ip("-n", hub, "link", "set", f"v{number}", "master", "bridge", "up")
-                _ip("-n", hub, "link", "set", f"p{number}", "netns", name)
-                _ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", f"p{number}")
-                _ip("-n", name, "link", "set", f"p{number}", "up")
-                _ip("-n", name, "link", "set", "lo", "up")
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"network namespaces are not permitted here: {error.stderr.strip()}")
-        yield names
+            made = stack.enter_context(namespaces(TASKS))
+        except NoNamespacesError as error:
+            pytest.skip(str(error))
+        yield made
 
 
 SCRIPT = """
@@ -104,30 +77,26 @@ def _certificates(folder: Path) -> dict[str, str]:
 
 @pytest.mark.quick("encrypted")
 def test_tasks_with_different_addresses(
-    namespaces: dict[tuple[str, int], str], encryption: dict[str, str], tmp_path: Path
+    network: NamespaceNetwork, encryption: dict[str, str], tmp_path: Path
 ) -> None:
     """Workers and the server meet over TCP, also where every task shows a certificate."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    address = {task: f"10.77.0.{number}:2222" for number, task in enumerate(TASKS, start=1)}
-    jobs = {
-        kind: tuple(address[task] for task in TASKS if task[0] == kind)
-        for kind in ("chief", "worker", "ps")
-    }
-    spec = ClusterSpec(jobs=jobs)
+    spec = network.spec
     with contextlib.ExitStack() as stack:
         tasks = {
             task: stack.enter_context(
                 Command(
-                    ["ip", "netns", "exec", name, sys.executable, "-m", "tfps", "run", script],
+                    network.command(task, [sys.executable, "-m", "tfps", "run", str(script)]),
                     deadline_s=DEADLINE_S,
                     environment={"TF_CONFIG": json.dumps(spec.tf_config(*task)), **encryption},
                 )
             )
-            for task, name in namespaces.items()
+            for task in TASKS
         }
         assert tasks["chief", 0].wait() == 0, tasks["chief", 0].describe()
         assert tasks["chief", 0].output == "carriers direct\ncounted 40\n"
-        for task in TASKS[1:]:
-            assert tasks[task].wait() == 0, tasks[task].describe()
-            assert f"serves at {address[task]}" in tasks[task].output
+        for kind, index in TASKS[1:]:
+            task = tasks[kind, index]
+            assert task.wait() == 0, task.describe()
+            assert f"serves at {spec.jobs[kind][index]}" in task.output

@@ -128,11 +128,18 @@ def tables(case: Mapping[str, Any]) -> Any:
     ]
 
 
+def links(case: Mapping[str, Any]) -> Any:
+    bytes_per_step = {"up_bytes_per_step": 2e5, "down_bytes_per_step": 1e5}
+    sockets = {"socket_bytes_per_step": 3.1e5, "accounting": 0.99, "has_links": True}
+    return {**answer(sample(30.0 if case["way"] == "changes" else 10)), **bytes_per_step, **sockets}
+
+
 ANSWERS: dict[str, Answer] = {
     "batch": pair,
     "checkpoint": saves,
     "consistency": scenarios,
     "embedding": tables,
+    "network": links,
     "recovery": faults,
     "rows": epoch,
     "scaling": epoch,
@@ -150,6 +157,11 @@ class AnsweredBench(Bench):
     cases: list[Mapping[str, Any]] = field(default_factory=list)
 
     def cluster(self, workers: int, ps: int, *, name: str = "cluster", **options: Any) -> Any:
+        return nullcontext()
+
+    def linked_cluster(
+        self, workers: int, ps: int, *, name: str, megabits_per_s: float | None
+    ) -> Any:
         return nullcontext()
 
     def turn(self, cluster: Any, *, name: str, case: Mapping[str, Any], **options: Any) -> Any:

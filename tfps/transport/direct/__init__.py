@@ -24,12 +24,14 @@ from tfps.transport.direct.endpoint import Endpoint, this_machine
 from tfps.transport.direct.frame import Frame, FrameError, FrameLimits
 from tfps.transport.direct.handshake import HandshakeError
 from tfps.transport.direct.hello import Hello, HelloError
+from tfps.transport.direct.link_rate import RATE_VARIABLE
 from tfps.transport.direct.listener import PORT_VARIABLE, Listener
 from tfps.transport.direct.secret import SECRET_VARIABLE, fingerprint, secret_from_environment
 
 __all__ = [
     "CHUNK_BYTES",
     "PORT_VARIABLE",
+    "RATE_VARIABLE",
     "SECRET_VARIABLE",
     "AlignedBuffers",
     "Connection",

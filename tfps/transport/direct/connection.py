@@ -16,6 +16,7 @@ from tfps.placement.slab import ALIGNMENT_BYTES
 from tfps.transport.chunk import chunk_bytes_from_environment
 from tfps.transport.direct.buffers import AlignedBuffers
 from tfps.transport.direct.frame import ITEM_BYTES, PREFIX, Frame, FrameLimits
+from tfps.transport.direct.link_rate import link_rate_of_this_process
 from tfps.transport.direct.stream import stream_of
 
 Int64s = npt.NDArray[np.int64]
@@ -78,6 +79,7 @@ class Connection:
         self._receiving = threading.RLock() if self._stream.duplex else self._sending
         # Of whole messages, before encryption.
         self.sent_bytes = self.received_bytes = 0
+        self._link = link_rate_of_this_process()
         self._closed = False
         self._poll = select.poll()  # `select` refuses descriptors above 1024
         self._poll.register(sock, select.POLLIN)
@@ -114,6 +116,8 @@ class Connection:
         try:
             with self._sending:
                 self.sent_bytes += size_bytes  # before anybody can have heard of it
+                if self._link is not None:
+                    self._link.carry(size_bytes)
                 self._stream.send((prefix, header, ids, *lines, payload), size_bytes)
         except OSError as error:
             raise self._lost(error) from error
