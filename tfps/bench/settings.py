@@ -32,7 +32,8 @@ def option(
 REPETITIONS = {
     "option": {
         "type": click.IntRange(min=1),
-        "help": "Turns of each row; of accuracies the seeds. [default: 3; of accuracies 5]",
+        "help": "Turns of each row; of accuracies the seeds. "
+        "[default: 3; of accuracies 5, of staleness 10]",
     }
 }
 # Of the field of benchmarks that look at accuracy; None: the shipped subset.

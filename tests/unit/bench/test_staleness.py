@@ -179,3 +179,14 @@ def test_a_gap_beyond_the_aim_is_not_reached(results: Results) -> None:
     assert forced.value == pytest.approx(-5)
     assert forced.holds is False
     assert slow.value is None
+
+
+def test_one_that_is_tried_alone_has_no_plain_one_beside_it(results: Results) -> None:
+    alone = Results()
+    for scenario, name in ((SYNCHRONOUS, "momentum"), (FORCED, "momentum_dana")):
+        for case in results.of(scenario=scenario, optimizer=name):
+            for run in case.runs.values():
+                add(alone, scenario, case["phase"], dict(run))
+    lines = [line.plain for line in Staleness().verdicts(alone)]
+    assert [line for line in lines if "plain" in line] == []
+    assert any(line.startswith("Best: Nesterov SGD, DANA minus synchronous") for line in lines)
