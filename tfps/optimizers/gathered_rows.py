@@ -121,7 +121,7 @@ def _row_of(variable: Any) -> Hashable:
 def _read(native: Any, places: tf.Tensor) -> tf.Tensor:
     resource, indices = _within(native, places)
     found = tf.raw_ops.ResourceGather(resource=resource, indices=indices, dtype=native.dtype)
-    return tf.reshape(found, [-1, *native.shape[1:]])
+    return found if native.slab is None else tf.reshape(found, [-1, *native.shape[1:]])
 
 
 def _write(native: Any, places: tf.Tensor, rows: tf.Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,15 +22,37 @@ def gradients_of_rows(
     shards: Sequence[Any], ids: tf.Tensor, rows: tf.Tensor
 ) -> dict[str, tf.IndexedSlices]:
     """Gradients of shards, which are zero where no row came."""
-    gradients, begin = {}, tf.constant(0, tf.int64)
-    for shard, places in zip(shards, decode_places(shards, ids), strict=True):
-        native = shard._value
-        size = tf.size(places, tf.int64) * row_bytes_of(native)
-        values = as_rows(rows[begin : begin + size], native)
-        shape = tf.constant(native.shape.as_list(), tf.int64)
-        gradients[gradient_name(shard)] = tf.IndexedSlices(values, places, shape)
-        begin += size
-    return gradients
+    places = decode_places(shards, ids)
+    natives = [shard._value for shard in shards]
+    counts = [tf.size(each, tf.int64) for each in places]
+    return {
+        gradient_name(shard): tf.IndexedSlices(
+            values, own, tf.constant(shard._value.shape.as_list(), tf.int64)
+        )
+        for shard, own, values in zip(
+            shards, places, rows_in_turn(rows, natives, counts), strict=True
+        )
+    }
+
+
+def rows_in_turn(
+    data: tf.Tensor, natives: Sequence[Any], counts: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Bytes as the rows of several variables that they hold, one after the other.
+
+    Args:
+        data: all of them.
+        natives: the variables.
+        counts: how many rows there are of each, int64.
+    """
+    runs = [list(run) for _, run in itertools.groupby(range(len(natives)), _kind_in(natives))]
+    sizes = [tf.add_n([counts[k] for k in run]) * row_bytes_of(natives[run[0]]) for run in runs]
+    parts = [data] if len(runs) == 1 else tf.split(data, sizes)
+    found: list[tf.Tensor] = []
+    for run, part in zip(runs, parts, strict=True):
+        rows = as_rows(part, natives[run[0]])
+        found += [rows] if len(run) == 1 else tf.split(rows, [counts[k] for k in run])
+    return found
 
 
 def as_rows(data: tf.Tensor, native: Any) -> tf.Tensor:
@@ -75,12 +97,13 @@ def rows_of(shards: Sequence[Any], ids: tf.Tensor) -> tf.Tensor:
         native.sparse_read(places)
         for native, places in zip(natives, decode_places(shards, ids), strict=True)
     ]
-    # Those of neighbours with rows alike become bytes together.
     parts = [
-        as_bytes(end_to_end([each for _, each in run]))
-        for _, run in itertools.groupby(
-            zip(natives, rows, strict=True),
-            key=lambda pair: (tuple(pair[0].shape[1:]), pair[0].dtype.name),
-        )
+        as_bytes(end_to_end([rows[k] for k in run]))
+        for _, run in itertools.groupby(range(len(rows)), _kind_in(natives))
     ]
     return end_to_end(parts)
+
+
+def _kind_in(natives: Sequence[Any]) -> Callable[[int], Hashable]:
+    """By which neighbours have rows alike, which become rows or bytes together."""
+    return lambda number: (tuple(natives[number].shape[1:]), natives[number].dtype.name)

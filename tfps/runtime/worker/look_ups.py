@@ -14,7 +14,7 @@ from tfps.bridge.shards import row_bytes_of, shards_of
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.server.server_tables import as_rows
+from tfps.runtime.server.server_tables import rows_in_turn
 from tfps.runtime.worker.graph_look_ups import GraphLookUps, LookUp
 from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
 from tfps.transport.carrier import Message
@@ -241,13 +241,12 @@ def _rows(parts: Sequence[ShardRows], payload: tf.Tensor) -> list[tf.Tensor]:
 
     Zeros where a lost server has answered nothing: that step counts nowhere.
     """
-    row_bytes = [row_bytes_of(part.native) for part in parts]
-    sizes = tf.stack([tf.size(part.places, tf.int64) for part in parts]) * row_bytes
-    whole = tf.reduce_sum(sizes)
+    natives = [part.native for part in parts]
+    counts = [tf.size(part.places, tf.int64) for part in parts]
+    whole = tf.reduce_sum(tf.stack(counts) * list(map(row_bytes_of, natives)))
     payload = tf.cond(
         tf.equal(whole, tf.size(payload, tf.int64)),
         lambda: payload,
         lambda: tf.zeros(whole[None], tf.uint8),
     )
-    data = tf.split(payload, sizes, num=len(parts))
-    return [as_rows(each, part.native) for each, part in zip(data, parts, strict=True)]
+    return rows_in_turn(payload, natives, counts)

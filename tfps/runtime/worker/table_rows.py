@@ -47,8 +47,7 @@ class TableRows:
         wanted = tf.reshape(ids, [-1])
         found = self._look_ups.rows(self._numbers[id(table)], wanted)
         rows = private.differentiable_read(copy, lambda: found, rows=wanted)
-        shape = tf.concat([tf.shape(ids), table.shape[1:]], 0)
-        return tf.ensure_shape(tf.reshape(rows, shape), ids.shape.concatenate(table.shape[1:]))
+        return _shaped(rows, ids, row_shape=table.shape[1:])
 
     def gradient(self, gradient: Any, variable: Any) -> tf.Tensor:
         """A gradient as it goes on in the step: dense, or of a table the rows that came."""
@@ -71,3 +70,12 @@ class TableRows:
         tables = filter(self.has, call.variables)
         gradients = [(table, self._gradients[id(table)]) for table in tables]
         return row_bodies(gradients, optimizer=call.optimizer, devices=self._devices)
+
+
+def _shaped(rows: tf.Tensor, ids: tf.Tensor, *, row_shape: Sequence[int]) -> tf.Tensor:
+    """Rows in the shape of the ids that they were asked for by."""
+    shape = ids.shape.concatenate(row_shape)
+    sizes = [None] * 2 if shape.rank is None else shape.as_list()
+    if sizes.count(None) <= 1 and 0 not in sizes:  # one number follows from the others
+        return tf.reshape(rows, [-1 if size is None else size for size in sizes])
+    return tf.ensure_shape(tf.reshape(rows, tf.concat([tf.shape(ids), row_shape], 0)), shape)
