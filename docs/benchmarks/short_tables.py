@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strategy_cells import asks_cells, slow_cells, strategy_row, task_cells, trained_cells
+
 from tfps.bench import model_shapes
 from tfps.bench.categories import IDS
 from tfps.bench.checkpoint import TITLES as CHECKPOINT_TITLES
@@ -22,7 +24,6 @@ from tfps.bench.placement import WAYS
 from tfps.bench.recovery import MOMENTS
 from tfps.bench.recovery import TITLES as RECOVERY_TITLES
 from tfps.bench.staleness import FORCED, SLOW, points_text, titled
-from tfps.bench.strategies import CANNOT, shape_title
 from tfps.bench.strategy_rows import ROWS as STRATEGY_ROWS
 from tfps.bench.table import number_text
 from tfps.bench.throughput_rows import ROWS
@@ -127,14 +128,6 @@ def _network_cells(entry: Entry) -> Mapping[str, str]:
         count = entry[f"{way}_bytes_per_step"]
         found[f"MB {way}"] = "" if count is None else number_text(count / 1e6)
     return found
-
-
-def _strategy_cells(entry: Entry) -> Mapping[str, str]:
-    title = shape_title(entry["model"], entry["workers"])
-    if CANNOT in entry:
-        return {title: "; ".join(entry[CANNOT])}
-    accuracy = f"{_middle(100 * value for value in entry['accuracy'].values())} %"
-    return {title: f"{median(entry, 'examples_per_s')}; {accuracy}"}
 
 
 def _optimizer_row(scenario: str) -> Callable[[Entry], str | None]:
@@ -316,17 +309,25 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
     ],
     "strategies": [
         ShortTable(
-            "Examples per second, and the test accuracy after equal examples:",
-            lambda entry: STRATEGY_ROWS[entry["row"]].title,
-            _strategy_cells,
+            "Examples per second, the test accuracy after equal examples, and seconds of training "
+            "to the goal; medians (minimum-maximum) of the seeds:",
+            strategy_row(lambda shape: not shape.is_slow),
+            trained_cells,
+        ),
+        ShortTable(
+            "What tasks use. Bytes are those that the sockets of workers send and receive:",
+            strategy_row(lambda shape: shape.has_seeds),
+            task_cells,
+        ),
+        ShortTable(
+            "Steps that wait 50 ms, in examples per second:",
+            strategy_row(lambda shape: shape.is_slow),
+            slow_cells,
         ),
         ShortTable(
             "What a strategy asks of who uses it:",
             lambda entry: STRATEGY_ROWS[entry["row"]].title,
-            lambda entry: {
-                "lines changed": str(entry["lines_changed"]),
-                "of the cluster": entry["needs"],
-            },
+            asks_cells,
         ),
     ],
     "throughput": [

@@ -27,9 +27,9 @@ def main():
         batch_size=BATCH_SIZE * strategy.num_replicas_in_sync,
         epochs=job.epochs,
         verbose=0,
-        callbacks=[job.clock.callback(keras)],
+        callbacks=[job.callback(keras)],
     )
-    job.report(keras, model.get_weights())
+    job.report()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def main():
 
     # A stretch of the layers on each task, with an optimizer of its own beside it.
     keras.utils.set_random_seed(job.seed)
-    layers = dense_layers(keras, data.classes)
+    layers = [*job.first_layers(keras), *dense_layers(keras, data.classes)]
     cuts = [round(k * len(layers) / job.workers) for k in range(job.workers + 1)]
     shape, stages = data.x_train.shape[1:], []
     for k, task in enumerate(tasks):
@@ -52,12 +52,12 @@ def main():
     batches = tf.data.Dataset.from_tensor_slices((data.x_train, data.y_train))
     batches = batches.shuffle(len(data.x_train)).batch(BATCH_SIZE)
     for _ in range(job.epochs):
-        job.clock.begin()
+        job.begin()
         for x, y in batches:
             loss = step(x, y)
         float(loss)  # the last step has been taken
-        job.clock.end()
-    job.report(keras, [weight for _, stage, _ in stages for weight in stage.get_weights()])
+        job.end(keras, lambda: [weight for _, stage, _ in stages for weight in stage.get_weights()])
+    job.report()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ CHIEF = "/job:chief/task:0"
 
 
 def main():
-    job = Job.from_arguments(models=["mixed"])
+    job = Job.from_arguments(models=["mixed", "large"])
     data = job.data
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     tf.config.experimental_connect_to_cluster(resolver, job_name="chief")
@@ -22,7 +22,7 @@ def main():
     # Each place has weights of its own, and an optimizer beside them.
     keras.utils.set_random_seed(job.seed)
     places, weights = [], {}
-    all_tables = tables(keras)
+    all_tables = tables(keras, job.rows)
     for number, table in enumerate(all_tables):
         places.append(f"/job:worker/task:{number % job.workers}")
         with tf.device(places[-1]):
@@ -57,13 +57,12 @@ def main():
     batches = tf.data.Dataset.from_tensor_slices((data.x_train, data.y_train))
     batches = batches.shuffle(len(data.x_train)).batch(BATCH_SIZE)
     for _ in range(job.epochs):
-        job.clock.begin()
+        job.begin()
         for ids, y in batches:
             loss = step(ids, y)
         float(loss)  # the last step has been taken
-        job.clock.end()
-    parts = [*all_tables, behind]
-    job.report(keras, [weight for part in parts for weight in part.get_weights()])
+        job.end(keras, lambda: [w for part in [*all_tables, behind] for w in part.get_weights()])
+    job.report()
 
 
 if __name__ == "__main__":

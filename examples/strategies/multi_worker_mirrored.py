@@ -29,10 +29,10 @@ def main():
         batch_size=BATCH_SIZE * strategy.num_replicas_in_sync,
         epochs=job.epochs,
         verbose=0,
-        callbacks=[job.clock.callback(keras)],
+        callbacks=[job.callback(keras)],
     )
     if strategy.cluster_resolver.task_id == 0:
-        job.report(keras, model.get_weights())
+        job.report()
 
 
 if __name__ == "__main__":

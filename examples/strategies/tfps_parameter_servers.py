@@ -23,16 +23,19 @@ def main():
     strategy = tfps.ParameterServerStrategy(consistency=MODES[job.mode])
     with strategy.scope():
         model = job.build(keras)
-        model.compile(job.optimizer(keras), job.loss(keras), metrics=["accuracy"])
+        optimizer = job.optimizer(keras)
+        if job.model == "large":  # a server updates the rows of a batch, and passes over no other
+            optimizer = tfps.optimizers.RowUpdates(optimizer)
+        model.compile(optimizer, job.loss(keras), metrics=["accuracy"])
     model.fit(
         data.x_train,
         data.y_train,
         batch_size=BATCH_SIZE,
         epochs=job.epochs,
         verbose=0,
-        callbacks=[job.clock.callback(keras)],
+        callbacks=[job.callback(keras)],
     )
-    job.report(keras, model.get_weights())
+    job.report()
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, NamedTuple
 
 # Of linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, DUMP, DONE, FAILED = 4, 20, 0x301, 3, 2
@@ -29,16 +30,40 @@ ANSWER_BYTES = 1 << 18
 SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
+class TcpBytes(NamedTuple):
+    """What connections have sent, as far as the other ends have it, and received."""
+
+    sent: int = 0
+    received: int = 0
+
+    def __add__(self, other: Any) -> TcpBytes:
+        return TcpBytes(self.sent + other[0], self.received + other[1])
+
+
+def tcp_bytes(processes: Iterable[int]) -> dict[int, TcpBytes] | None:
+    """Of each of the processes that live; None where nobody counts them."""
+    networks: dict[str, dict[int, TcpBytes]] = {}
+    found: dict[int, TcpBytes] = {}
+    for process in processes:
+        try:
+            network = os.readlink(f"/proc/{process}/ns/net")
+            counts = networks.get(network) or networks.setdefault(network, _counts_around(process))
+            own = [counts[inode] for inode in _inodes(process) if inode in counts]
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        except (OSError, AttributeError):  # another system, or a container that may not ask
+            return None
+        found[process] = sum(own, TcpBytes())
+    return found
+
+
 def tcp_bytes_of(process: int) -> int | None:
     """What a process's TCP connections have sent and received; None where nobody counts it."""
-    try:
-        counts = _counts_around(process)
-    except (OSError, AttributeError):  # another system, or a container that may not ask
-        return None
-    return sum(counts.get(inode, 0) for inode in _inodes(process))
+    found = (tcp_bytes([process]) or {}).get(process)
+    return None if found is None else sum(found)
 
 
-def _counts_around(process: int) -> dict[int, int]:
+def _counts_around(process: int) -> dict[int, TcpBytes]:
     """Of all connections in the network namespace of a process, by their inodes."""
     own, others = (os.readlink(f"/proc/{who}/ns/net") for who in ("self", process))
     if own == others:
@@ -66,8 +91,8 @@ def _inodes(process: int) -> Iterator[int]:
             yield int(found[1])
 
 
-def _counts(family: int) -> Iterator[tuple[int, int]]:
-    """The inode of each connection of this machine, and its bytes both ways."""
+def _counts(family: int) -> Iterator[tuple[int, TcpBytes]]:
+    """The inode of each connection of this machine, and its bytes each way."""
     request = REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INFO - 1), 0, ALL_STATES)
     header = HEADER.pack(HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, DUMP, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as asked:
@@ -84,14 +109,14 @@ def _counts(family: int) -> Iterator[tuple[int, int]]:
                 answer = answer[_aligned(length) :]
 
 
-def _count_of(message: bytes) -> Iterator[tuple[int, int]]:
+def _count_of(message: bytes) -> Iterator[tuple[int, TcpBytes]]:
     (inode,) = struct.unpack_from("=I", message, INODE_AT)
     attributes = message[ATTRIBUTES_AT:]
     while len(attributes) >= ATTRIBUTE.size:
         length, kind = ATTRIBUTE.unpack_from(attributes)
         value = attributes[ATTRIBUTE.size : length]
         if kind == INFO and len(value) >= COUNTS_AT + COUNTS.size:
-            yield inode, sum(COUNTS.unpack_from(value, COUNTS_AT))
+            yield inode, TcpBytes(*COUNTS.unpack_from(value, COUNTS_AT))
         attributes = attributes[_aligned(length) :]
 
 

@@ -1,18 +1,18 @@
 """Ways to train one model on several tasks, each by the script that a user would write.
 
-A turn runs a script of examples/strategies as its first lines say, and takes the numbers that it
-reports: all train the same examples in batches of one size with one optimizer, from weights of the
-same seed, and are tested without a strategy. Rows take turns; a repetition is a seed for all of
-them. Memory and CPU are looked at from outside, for all processes of the script.
+A turn runs a script of examples/strategies as its first lines say, and looks at it from outside:
+all train the same examples in batches of one size with one optimizer, from weights of the same
+seed, and are tested without a strategy. Rows take turns; a repetition is a seed for all of them.
+Memory, CPU and bytes are the system's counts of all processes of the script.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -21,203 +21,335 @@ from rich.table import Table
 from rich.text import Text
 
 from tfps.bench.picture import BLUE, GREY, draw_spread, name_bars, picture
-from tfps.bench.process_tree import ProcessTree
 from tfps.bench.results import Case, Results, Spread
 from tfps.bench.runner import TURN_TIMEOUT_S, Bench, Benchmark, TaskNumbers
+from tfps.bench.script_run import CANNOT, script_run
 from tfps.bench.settings import option
-from tfps.bench.strategy_rows import MODELS, ROWS
-from tfps.bench.table import Columns, case_table
-from tfps.launch.environment import common_environment
-from tfps.launch.process import start_program
+from tfps.bench.slow_script import SlowScript
+from tfps.bench.strategy_rows import ROWS
+from tfps.bench.strategy_shapes import DENSE, LARGE, MIXED, SHAPES, SLOW_WORKERS
+from tfps.bench.table import Columns, case_table, ratio_text
 
 SCRIPT_TIMEOUT_S = TURN_TIMEOUT_S - 30  # ends before its turn, so that the reason can be reported
-CANNOT = "cannot"
+BATCH_SIZE = 64  # of the scripts
+SLOW_EXAMPLES, ENDLESS = 60_000, 10_000  # of an epoch, and epochs, of scripts that are ended
+TASK_MIB = 4096  # for the largest model per GiB
+DRAWN = (DENSE, MIXED, f"slow_{max(SLOW_WORKERS)}")
 
 
 @dataclass(frozen=True)
 class Strategies(Benchmark):
-    """Compare strategies: speed, accuracy, memory, and the lines that a script changes.
+    """Compare strategies: pace, accuracy, bytes, memory, faults, and lines that a script changes.
 
     One process, mirrored workers, TensorFlow's parameter servers, the modes of tfps, and models
-    that lie on several tasks, each by its script of examples/strategies: 40 minutes on two cores.
+    that lie on several tasks, each by its script of examples/strategies: 35 minutes on two cores.
     """
 
     name = "strategies"
 
-    models: tuple[str, ...] = option(
-        tuple(MODELS),
-        click.Choice(list(MODELS)),
-        "Only this model.",
-        flag="--model",
+    shapes: tuple[str, ...] = option(
+        tuple(SHAPES),
+        click.Choice(list(SHAPES)),
+        "Only this model and cluster.",
+        flag="--shape",
         default_text="",
     )
-    workers: tuple[int, ...] = option((1, 2, 4), click.IntRange(min=1), "Only so many workers.")
     rows: tuple[str, ...] = option(
         tuple(ROWS), click.Choice(list(ROWS)), "Only this row.", flag="--row", default_text=""
     )
     examples: int = 10_000  # of an epoch
     epochs: int = 4  # the first one traces the model, and counts for the accuracy alone
+    window_s: float = 5.0  # in which the pace of steps that wait is counted
+    table_rows: int = 0  # of each table of the large model; 0: as many as the scripts have
 
     def quick(self) -> Strategies:
-        return replace(self, repetitions=1, workers=(2,), examples=1280, epochs=2)
+        return replace(
+            self, repetitions=1, examples=1280, epochs=2, window_s=1.0, table_rows=20_000
+        )
 
     @property
     def places(self) -> list[dict[str, Any]]:
-        """What is measured, or cannot be: rows in their order on every model and cluster."""
+        """What is measured, or cannot be: rows in their order on every shape, by seeds."""
         return [
-            {"model": model, "workers": workers, "row": row}
-            for model in MODELS
-            if model in self.models
-            for workers in self.workers
+            {"shape": name, "row": row, "seed": seed}
+            for seed in self.seeds
+            for name, shape in SHAPES.items()
+            if name in self.shapes and (shape.has_seeds or seed == self.seeds[0])
             for row in ROWS
-            if row in self.rows and self._counts(row, workers)
+            if row in self.rows and ROWS[row].counts(shape)
         ]
-
-    def _counts(self, row: str, workers: int) -> bool:
-        """Whether a row is measured on so many workers; one process is, beside the fewest."""
-        return ROWS[row].only_workers is None or workers == min(self.workers)
 
     @property
     def turns(self) -> int:
-        return self.repetitions * sum(_why_not(**place) is None for place in self.places)
+        return sum(_why_not(place) is None for place in self.places)
 
     def run(self, bench: Bench) -> None:
-        for seed in self.seeds:
-            for place in self.places:
-                reason = _why_not(**place)
-                if reason is None:
-                    bench.progress(f"{_title(**place)}, seed {seed}")
-                    case = {**place, "seed": seed}
-                    answer = bench.turn(None, name=place["row"], case=case)
-                else:
-                    answer = {CANNOT: reason}
-                bench.results.add(answer, seed=seed, **place)
+        for place in self.places:
+            reason = _why_not(place)
+            if reason is None:
+                title = ROWS[place["row"]].title
+                bench.progress(f"{SHAPES[place['shape']].title}: {title}, seed {place['seed']}")
+                answer = bench.turn(None, name=place["row"], case=place)
+            else:
+                answer = {CANNOT: reason}
+            bench.results.add(answer, **place)
 
-    def measure(self, tasks: TaskNumbers, *, model: str, workers: int, row: str, seed: int) -> Any:
-        """Run the script; the answer has what it reports, or why it ended without a report."""
+    def measure(self, tasks: TaskNumbers, *, shape: str, row: str, seed: int) -> Any:
+        """Run the script; the answer has what was seen of it, or why it ended without a report."""
         del tasks  # the script starts its own
-        with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
-            report, log = Path(folder) / "report.json", Path(folder) / "log"
-            values = {"model": model, "epochs": self.epochs, "examples": self.examples}
-            values |= {"seed": seed, "report-file": report}
-            arguments = [text for name, value in values.items() for text in (f"--{name}", value)]
-            begin_s = time.perf_counter()
-            process = start_program(
-                name=ROWS[row].title,
-                command=[*ROWS[row].command(workers), *map(str, arguments)],
-                environment=common_environment(),
-                log_path=log,
-            )
-            try:
-                with ProcessTree(process.pid) as tree:
-                    status = process.wait(SCRIPT_TIMEOUT_S)
-            finally:
-                process.kill()
-            if status != 0:
-                how = "did not end in time" if status is None else f"status {status}"
-                words = process.last_lines(1) or ["it printed nothing"]
-                return {CANNOT: f"{how}: {words[-1]}"}
-            return {
-                **json.loads(report.read_text()),
-                "seconds": time.perf_counter() - begin_s,
-                "largest_task_mib": max(tree.peaks_mib.values()),
-                "all_tasks_mib": sum(tree.peaks_mib.values()),
-                "cpu_s": sum(tree.cpu_s.values()),
-            }
+        place, entry = SHAPES[shape], ROWS[row]
+        options: dict[str, Any] = {"model": place.model, "seed": seed}
+        if shape == LARGE:
+            options |= {"epochs": 2, "examples": self.examples, "table-rows": self.table_rows}
+        elif not place.is_slow:
+            options |= {"epochs": self.epochs, "examples": self.examples}
+        start = partial(
+            script_run, entry.command(place), title=entry.title, memory_kib=place.memory_kib
+        )
+        if not place.is_slow:
+            with start(**options) as run:
+                return run.report(timeout_s=SCRIPT_TIMEOUT_S)
+        with tempfile.TemporaryDirectory(prefix="tfps-bench-steps-") as steps_folder:
+            options |= {"epochs": ENDLESS, "examples": SLOW_EXAMPLES, "steps-folder": steps_folder}
+            with start(**options) as run:
+                return SlowScript(
+                    run=run,
+                    steps_folder=Path(steps_folder),
+                    processes=1 if entry.steps_alone else place.workers,
+                    spare=entry.spare,
+                    window_s=self.window_s,
+                    has_faults=entry.has_faults and place.workers == max(SLOW_WORKERS),
+                ).answer()
 
     def quantities(self, results: Results, case: Case) -> dict[str, Any]:
-        row = ROWS[case["row"]]
-        described = {"lines_changed": row.lines_changed, "needs": row.needs}
-        reasons = {run[CANNOT] for run in case.runs.values() if CANNOT in run}
-        if reasons:
-            return {**described, CANNOT: sorted(reasons)}
+        shape, row = SHAPES[case["shape"]], ROWS[case["row"]]
+        found: dict[str, Any] = {"model": shape.model, "workers": shape.workers, "ps": shape.ps}
+        found |= {"lines_changed": row.lines_changed, "needs": row.needs}
+        if case["shape"] == LARGE:
+            found["largest_model_per_gib"] = largest_model_per_gib(results, case["row"])
+        if reasons := {run[CANNOT] for run in case.runs.values() if CANNOT in run}:
+            return {**found, CANNOT: sorted(reasons)}
+        if shape.is_slow:
+            seen = ("steps_per_s", "beside_slow", "after_kill", "rest_s", "back_s")
+            return {
+                **found,
+                "examples_per_s": examples_per_s(case),
+                "share_of_linear": share_of_linear(results, case),
+                "waiting_share": waiting_share(results, case),
+                **{name: case.run[name] for name in seen if name in case.run},
+            }
         names = ("seconds", "largest_task_mib", "all_tasks_mib", "cpu_s")
         return {
+            **found,
             "examples_per_s": examples_per_s(case),
-            "accuracy": case.by_seed(lambda run: round(run["accuracy"], 4)),
+            "accuracy": case.by_seed(lambda run: [round(each, 4) for each in run["accuracies"]]),
+            "seconds_to_goal": case.by_seed(lambda run: seconds_to_goal(run, shape.goal)),
             **{name: case.spread(name) for name in names},
-            **described,
+            "tasks": case.run["tasks"],
+            **{name: bytes_of(case, name) for name in ("bytes_up", "bytes_down")},
         }
 
     def tables(self, results: Results) -> list[Table]:
         columns: Columns = {
             "examples/s": examples_per_s,
-            "accuracy\n%": lambda case: accuracy_percent(case).median,
-            "largest\ntask MiB": lambda case: case.spread("largest_task_mib").median,
-            "CPU s": lambda case: case.spread("cpu_s").median,
-            "lines": lambda case: str(ROWS[case["row"]].lines_changed),
+            "s to\ngoal": goal_text,
+            "test\n%": lambda case: None if not (found := accuracy_percent(case)) else found.median,
+            "KB\nup": lambda case: kilobytes(case, "bytes_up"),
+            "KB\ndown": lambda case: kilobytes(case, "bytes_down"),
+            "task\nMiB": lambda case: case.spread("largest_task_mib").median,
+            "CPU\ns": lambda case: f"{case.spread('cpu_s').median:.0f}",
         }
-        return [
-            case_table(shape_title(*shape), [ROWS[c["row"]].title for c in cases], cases, columns)
+        trained = [
+            case_table(SHAPES[shape].title, [ROWS[c["row"]].title for c in cases], cases, columns)
             for shape, cases in by_shape(results).items()
+            if not SHAPES[shape].is_slow
         ]
+        asks: Columns = {
+            "lines": lambda row: str(ROWS[row].lines_changed),
+            "of the cluster": lambda row: ROWS[row].needs,
+            "GiB of tables\nper GiB of a task": lambda row: largest_model_per_gib(results, row),
+        }
+        rows = [row for row in ROWS if results.of(row=row)]
+        titles = [ROWS[row].title for row in rows]
+        return [
+            *trained,
+            *self._slow_tables(results),
+            case_table("What it asks of who uses it", titles, rows, asks),
+        ]
+
+    def _slow_tables(self, results: Results) -> list[Table]:
+        counts = [n for n in SLOW_WORKERS if by_shape(results).get(f"slow_{n}")]
+        if not counts:
+            return []
+        rows = [row for row in ROWS if any(_ran(results, f"slow_{n}", row) for n in counts)]
+
+        def at(workers: int, quantity: Any) -> Any:
+            def cell(row: str) -> Any:
+                case = _ran(results, f"slow_{workers}", row)
+                return None if case is None else quantity(case)
+
+            return cell
+
+        most = max(counts)
+        columns: Columns = {
+            **{f"{n}": at(n, lambda case: examples_per_s(case).median) for n in counts},
+            "of\nlinear": at(most, lambda case: ratio_text(share_of_linear(results, case))),
+            "waits": at(most, lambda case: ratio_text(waiting_share(results, case))),
+            "slow\none": at(most, lambda case: ratio_text(share_beside_slow(case))),
+            "kill:\nrests s": at(most, after_kill_text),
+            "back\nin s": at(most, lambda case: case.run.get("back_s")),
+        }
+        title = "Steps that wait 50 ms: examples/s by workers"
+        return [case_table(title, [ROWS[row].title for row in rows], rows, columns)]
 
     def explanation(self, results: Results) -> str:
         return (
             "Medians (minimum-maximum) over the seeds. Examples/s without the epoch that traces "
-            "the model; accuracy after equal examples. MiB: the most that a task had at once, with "
-            "the libraries. CPU of all processes from start to end. Lines changed in the script "
-            "for one process. All processes share this machine."
+            "the model; seconds of training to the goal, with it. KB of an example that workers "
+            "send (up) and receive. MiB: the most that a task had at once, with the libraries. CPU "
+            "of all processes from start to end. Lines: changed in the script for one process. "
+            "Waits: the share of a step that is more than one process takes. Slow one: the share "
+            "of the pace kept while one worker is five times as slow. All processes share this "
+            "machine, and talk TCP. Kill: seconds in which nobody trains, and until the worker is "
+            "back."
         )
 
     def verdicts(self, results: Results) -> Sequence[Text]:
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for case in results.cases:
+            for reason in {run[CANNOT] for run in case.runs.values() if CANNOT in run}:
+                title = SHAPES[case["shape"]].title
+                reasons.setdefault((ROWS[case["row"]].title, reason), []).append(title)
         return [
-            Text(f"{_title(**case.axes)} cannot run: {run[CANNOT]}", style="yellow")
-            for case in results.cases
-            for run in case.runs.values()
-            if CANNOT in run
+            Text(f"{row} cannot run: {reason} ({'; '.join(shapes)})", style="yellow")
+            for (row, reason), shapes in reasons.items()
         ]
 
     def draw(self, results: Results, path: Path) -> None:
-        """Draw for each model and cluster examples/s beside the accuracy."""
-        shapes = by_shape(results)
+        """Draw examples/s beside the accuracy, and beside what a slow worker leaves of them."""
+        shapes = {name: cases for name, cases in by_shape(results).items() if name in DRAWN}
+        shapes = shapes or dict([*by_shape(results).items()][:1])
         heights = [0.9 + 0.32 * len(cases) for cases in shapes.values()]
         grid = {"gridspec_kw": {"height_ratios": heights, "width_ratios": (1.6, 1)}}
         with picture(path, len(shapes), 2, size=(9, sum(heights)), **grid) as (_, axes):
-            for (rates, accuracies), (shape, cases) in zip(axes, shapes.items(), strict=True):
+            for (rates, others), (shape, cases) in zip(axes, shapes.items(), strict=True):
+                is_slow = SHAPES[shape].is_slow
+                names = [ROWS[case["row"]].title for case in cases]
                 for y, case in enumerate(cases):
-                    colour = (BLUE if "tfps" in ROWS[case["row"]].title else GREY)[1]
+                    colour = (BLUE if "tfps" in names[y] else GREY)[1]
                     bar: dict[str, Any] = {"colour": colour, "height": 0.6, "text": "{:,.0f}"}
                     draw_spread(rates, y, examples_per_s(case), **bar)
+                    share = share_beside_slow(case)
+                    kept = None if share is None else Spread.of([100 * share])
                     dot: dict[str, Any] = {"colour": colour, "text": " {:.1f}"}
-                    draw_spread(accuracies, y, accuracy_percent(case), **dot)
-                names = [ROWS[case["row"]].title for case in cases]
-                title = shape_title(*shape)
+                    if (found := kept if is_slow else accuracy_percent(case)) is not None:
+                        draw_spread(others, y, found, **dot)
+                title = SHAPES[shape].title
                 name_bars(rates, names, margin=0.2, title=title, label="examples/s")
-                label = "test accuracy, %"
-                name_bars(accuracies, names, margin=0.2, is_from_zero=False, label=label)
-                accuracies.set_yticks([])
+                label = "% of them kept beside a slow worker" if is_slow else "test accuracy, %"
+                name_bars(others, names, margin=0.2, is_from_zero=is_slow, label=label)
+                others.set_yticks([])
 
 
-def shape_title(model: str, workers: int) -> str:
-    """What tables and plots call a model on a cluster."""
-    return f"{MODELS[model]}, {workers} worker" + ("s" if workers > 1 else "")
+def _why_not(place: dict[str, Any]) -> str | None:
+    return ROWS[place["row"]].why_not(SHAPES[place["shape"]])
 
 
-def _why_not(*, model: str, workers: int, row: str) -> str | None:
-    return ROWS[row].why_not(model, workers)
-
-
-def _title(*, model: str, workers: int, row: str) -> str:
-    return f"{shape_title(model, workers)}: {ROWS[row].title}"
-
-
-def by_shape(results: Results) -> dict[tuple[str, int], list[Case]]:
-    """The cases that were measured, by model and number of workers."""
-    shapes: dict[tuple[str, int], list[Case]] = {}
+def by_shape(results: Results) -> dict[str, list[Case]]:
+    """The cases that were measured, by model and cluster."""
+    shapes: dict[str, list[Case]] = {}
     for case in results.cases:
         if not any(CANNOT in run for run in case.runs.values()):
-            shapes.setdefault((case["model"], case["workers"]), []).append(case)
+            shapes.setdefault(case["shape"], []).append(case)
     return shapes
 
 
+def _ran(results: Results, shape: str, row: str) -> Case | None:
+    return next((c for c in by_shape(results).get(shape, ()) if c["row"] == row), None)
+
+
 def examples_per_s(case: Case) -> Spread:
-    """Of every epoch behind the one that traces the model."""
+    """Of every epoch behind the one that traces the model; of steps that wait, in the window."""
+    if SHAPES[case["shape"]].is_slow:
+        return Spread.of(BATCH_SIZE * run["steps_per_s"] for run in case.runs.values())
     return Spread.of(
         run["examples"] / seconds for run in case.runs.values() for seconds in run["epochs_s"][1:]
     )
 
 
-def accuracy_percent(case: Case) -> Spread:
-    """Of the test examples, after the last epoch."""
-    return Spread.of(100 * run["accuracy"] for run in case.runs.values())
+def accuracy_percent(case: Case) -> Spread | None:
+    """Of the test examples, after the last epoch; None of a model that nobody can test."""
+    found = [100 * run["accuracies"][-1] for run in case.runs.values() if run.get("accuracies")]
+    return Spread.of(found) if found else None
+
+
+def seconds_to_goal(run: Any, goal: float | None) -> float | None:
+    """Seconds of training to the end of the first epoch that reaches an accuracy; None: none."""
+    if goal is None:
+        return None
+    trained = zip(accumulate(run["epochs_s"]), run["accuracies"], strict=True)
+    return next((round(seconds, 2) for seconds, accuracy in trained if accuracy >= goal), None)
+
+
+def goal_text(case: Case) -> str | float | None:
+    """The median of those seconds; how many seeds reached it, where one did not."""
+    goal = SHAPES[case["shape"]].goal
+    times_s = [seconds_to_goal(run, goal) for run in case.runs.values()]
+    reached = [seconds for seconds in times_s if seconds is not None]
+    if goal is None or len(reached) == len(times_s):
+        return Spread.of(reached).median if reached else None
+    return f"{len(reached)} of {len(times_s)}"
+
+
+def bytes_of(case: Case, way: str) -> float | None:
+    """The median of an example's bytes; None where nobody counts them."""
+    found = [run[way] for run in case.runs.values() if run.get(way) is not None]
+    return Spread.of(found).median if found else None
+
+
+def kilobytes(case: Case, way: str) -> float | None:
+    """The same in thousands."""
+    found = bytes_of(case, way)
+    return None if found is None else found / 1e3
+
+
+def share_of_linear(results: Results, case: Case) -> float | None:
+    """The pace over so many times that of one worker of the same strategy."""
+    workers, one = SHAPES[case["shape"]].workers, _ran(results, "slow_1", case["row"])
+    if one is None:
+        return None
+    return examples_per_s(case).median / (workers * examples_per_s(one).median)
+
+
+def waiting_share(results: Results, case: Case) -> float | None:
+    """The share of a worker's step that is more than a step of one process."""
+    workers, one = SHAPES[case["shape"]].workers, _ran(results, "slow_1", "one_process")
+    if one is None:
+        return None
+    return 1 - examples_per_s(case).median / (workers * examples_per_s(one).median)
+
+
+def share_beside_slow(case: Case) -> float | None:
+    """Of the pace, kept while one worker is five times as slow."""
+    run = case.run
+    return run["beside_slow"] / run["steps_per_s"] if run.get("beside_slow") else None
+
+
+def after_kill_text(case: Case) -> str | float | None:
+    """How long nobody trained when a worker was killed, or what else became of training."""
+    is_going_on = case.run.get("after_kill") == "goes on"
+    found: str | float | None = case.run.get("rest_s" if is_going_on else "after_kill")
+    return found
+
+
+def largest_model_per_gib(results: Results, row: str) -> float | None:
+    """GiB of tables for each GiB that a task has on the large shape, computed.
+
+    The fullest task holds its share of the tables beside what it had with small ones, which was
+    measured. Slots of an optimizer are not in it.
+    """
+    small = _ran(results, MIXED, row)
+    if small is None:
+        return None
+    free = 1 - small.spread("largest_task_mib").median / TASK_MIB
+    return round(free / ROWS[row].share.of(SHAPES[LARGE]), 2)

@@ -86,6 +86,23 @@ def test_a_run_is_put_on_its_page(kind: type[Benchmark], pages: Any, tmp_path: P
     assert all(path.read_text() == now for path, now in pages.written().items())
 
 
+def test_strategies_have_tables_for_a_page(script: Mapping[str, Any], tmp_path: Path) -> None:
+    run = a_run(next(k for k in BENCHMARKS if k.name == "strategies"), tmp_path)
+    entries = json.loads(run.read_text())["cases"]
+    trained, tasks, slow, asks = (
+        "\n".join(t.lines(entries)) for t in script["PAGES"]["strategies"]
+    )
+    assert re.search(
+        r"\| tfps asynchronous \| 640 \(640-640\) \| 80.0 \(80.0-80.0\) \| 0 of 1", trained
+    )
+    assert "| it has no tables |" in trained
+    assert "| tfps asynchronous | 1000 / 2000 | 1024 | 30.0 | 1000 / 2000 |" in tasks
+    assert (
+        "| 2560 | 2560 | 2560 | 0.25 | 0.75 | 0.50 | rests 0.500 s, it is back in 2.00 s |" in slow
+    )
+    assert "| tfps asynchronous | 9 | ps up | 3.00 |" in asks
+
+
 def test_a_page_that_was_changed_is_found(pages: Any, tmp_path: Path) -> None:
     run = a_run(next(k for k in BENCHMARKS if k.name == "scaling"), tmp_path)
     page = pages.folder / "scaling.md"

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
-from tfps.bench.socket_bytes import tcp_bytes_of
+from tfps.bench.socket_bytes import tcp_bytes, tcp_bytes_of
 
 SENT = 100_000
 
@@ -41,3 +43,36 @@ def test_both_ways_of_a_connection_count(family: socket.AddressFamily, host: str
     assert after is not None
     # Both ends are here; the last bytes may not be acknowledged yet.
     assert 2 * SENT <= after - before <= 2 * (SENT + 4)
+
+
+CHILD = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as near:
+    near.sendall(bytes(100_000))
+    print(len(near.recv(4)), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_each_way_counts_by_itself_and_who_has_ended_does_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        command = [sys.executable, "-c", CHILD, str(listener.getsockname()[1])]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, **pipes) as child:  # type: ignore[call-overload]
+            far, _ = listener.accept()
+            with far:
+                far.settimeout(30)
+                left = SENT
+                while left:
+                    left -= len(far.recv(left))
+                far.sendall(b"done")
+                child.stdout.readline()
+                found = tcp_bytes([child.pid, os.getpid()])
+                child.stdin.close()
+                child.wait()
+    assert found is not None
+    # What the child has sent is acknowledged by now; what this process has may not be. That a
+    # connection was accepted counts as a byte.
+    assert found[child.pid] in ((SENT, 4), (SENT + 1, 4))
+    assert found[os.getpid()].received >= SENT
+    assert tcp_bytes([child.pid]) == {}

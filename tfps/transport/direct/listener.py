@@ -20,6 +20,7 @@ from tfps.transport.direct.handshake import HANDSHAKE_S, HandshakeError, SecretO
 from tfps.transport.direct.hello import Hello
 from tfps.transport.direct.refusals import RefusalLog
 from tfps.transport.direct.socket_options import enlarge_buffers, watch_peer
+from tfps.transport.setting import offers_unix_sockets
 
 LOG = logging.getLogger(__name__)
 PORT_VARIABLE = "TFPS_DATA_PORT"
@@ -102,7 +103,8 @@ class Listener:
         Args:
             host: this machine's name or address, as the other tasks know it.
         """
-        return Endpoint(host, self.port, self._unix_name, this_machine())
+        unix_name = self._unix_name if offers_unix_sockets() else ""
+        return Endpoint(host, self.port, unix_name, this_machine())
 
     def close(self) -> None:
         """Stop, and wait for all threads; connections that were handed out stay.

@@ -315,3 +315,15 @@ def test_a_connection_that_nobody_can_use_is_closed(caplog: pytest.LogCaptureFix
         client.receive(LIMITS)
     listener.close()
     assert "no such job" in caplog.text
+
+
+def test_without_unix_sockets_a_task_of_this_machine_comes_by_tcp(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFPS_UNIX_SOCKETS", "off")
+    client = _connect(server.listener.endpoint("localhost"))
+    assert "unix socket" not in client.peer
+    _assert_talks(server, client)
+    monkeypatch.setenv("TFPS_UNIX_SOCKETS", "no")
+    with pytest.raises(ConfigError, match="TFPS_UNIX_SOCKETS: received 'no', expected 'on' or"):
+        server.listener.endpoint("localhost")

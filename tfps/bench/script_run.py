@@ -1,0 +1,118 @@
+"""A script of examples/strategies while it runs, looked at from outside."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfps.bench.process_tree import ProcessTree
+from tfps.cluster.exit_status import name_of_status
+from tfps.launch.environment import common_environment
+from tfps.launch.process import TaskProcess, start_program
+from tfps.transport.setting import UNIX_SOCKETS_VARIABLE
+
+CANNOT = "cannot"
+# As TensorFlow, C++, the system and Python say it; a stack may follow.
+OUT_OF_MEMORY = re.compile(
+    "OOM when allocating|bad_alloc|annot allocate memory|MemoryError|failed to create thread"
+)
+# Of Python; what stands behind it in a log are the last words of who started the script.
+ERROR = re.compile(r"(?:Error|Exception): ")
+LAST_LINES, MOST_LETTERS = 60, 300
+
+
+@dataclass(frozen=True)
+class ScriptRun:
+    """A script that was started."""
+
+    process: TaskProcess
+    tree: ProcessTree
+    folder: Path  # for what it writes
+    begin_s: float
+
+    @property
+    def report_path(self) -> Path:
+        """Where the numbers are that it reports."""
+        return self.folder / "report.json"
+
+    def why_ended(self, status: int | None) -> str:
+        """How it ended, and its last words."""
+        if status is None:
+            how = "does not end"
+        else:
+            how = f"status {status}" if status > 0 else name_of_status(status)
+        if OUT_OF_MEMORY.search(self.process.log_path.read_text(errors="replace")):
+            return f"{how}: not enough memory"
+        lines = self.process.last_lines(LAST_LINES) or ["it printed nothing"]
+        errors = [line for line in lines if ERROR.search(line)]
+        return f"{how}: {(errors or lines)[-1][:MOST_LETTERS]}"
+
+    def report(self, *, timeout_s: float) -> dict[str, Any]:
+        """What the script reports and what its tasks used; or why there is no report."""
+        status = self.process.wait(timeout_s)
+        seconds = time.time() - self.begin_s
+        if status != 0:
+            return {CANNOT: self.why_ended(status)}
+        told = json.loads(self.report_path.read_text())
+        return {**told, "seconds": seconds, **used(self.tree), **sent(self.tree, told)}
+
+
+@contextmanager
+def script_run(
+    command: Sequence[str], *, title: str, memory_kib: int | None, **options: Any
+) -> Iterator[ScriptRun]:
+    """Start a script with so much memory for each of its processes; end it with the block.
+
+    Its options are those of the command line; what it writes goes to a folder of its own. Tasks
+    of one machine talk TCP, as those of several do, since the system counts that.
+    """
+    with tempfile.TemporaryDirectory(prefix="tfps-bench-") as name:
+        folder = Path(name)
+        values = {"report-file": folder / "report.json"} | options
+        own = [text for name, value in values.items() for text in (f"--{name}", str(value))]
+        limited = [] if memory_kib is None else ["sh", "-c", f'ulimit -d {memory_kib}; exec "$@"']
+        process = start_program(
+            name=title,
+            command=[*limited, *limited[:1], *command, *own],
+            environment=common_environment(extra={UNIX_SOCKETS_VARIABLE: "off"}),
+            log_path=folder / "log",
+        )
+        try:
+            with ProcessTree(process.pid) as tree:
+                yield ScriptRun(process, tree, folder, time.time())
+        finally:
+            process.kill()
+
+
+def used(tree: ProcessTree) -> dict[str, Any]:
+    """Memory and CPU of all processes, and of those of each role."""
+    roles = sorted(set(tree.roles.values()))
+    return {
+        "largest_task_mib": max(tree.peaks_mib.values()),
+        "all_tasks_mib": sum(tree.peaks_mib.values()),
+        "cpu_s": sum(tree.cpu_s.values()),
+        "tasks": {
+            role: {
+                "mib": max(tree.peaks_mib[p] for p in tree.of_role(role)),
+                "cpu_s": statistics.mean(tree.cpu_s[p] for p in tree.of_role(role)),
+            }
+            for role in roles
+        },
+    }
+
+
+def sent(tree: ProcessTree, told: dict[str, Any]) -> dict[str, float | None]:
+    """Bytes of an example that workers sent and received, behind the epoch that traces."""
+    first_s, *_, last_s = told["ends_at"]
+    examples = told["examples"] * (len(told["ends_at"]) - 1)
+    found = tree.bytes_between("worker", first_s, last_s)
+    up, down = (None, None) if found is None else (count / examples for count in found)
+    return {"bytes_up": up, "bytes_down": down}
