@@ -29,15 +29,19 @@ def test_help_imports_no_command() -> None:
         assert f"\n  {name} " in result.stdout
 
 
-def test_run_help_imports_no_tensorflow() -> None:
+@pytest.mark.parametrize(
+    ("command", "shown"), [("run", "SCRIPT [ARGS]..."), ("bench", "throughput")]
+)
+def test_the_help_of_a_command_imports_no_tensorflow(command: str, shown: str) -> None:
     code = (
         "import sys\nfrom tfps.cli import main\n"
-        "try: main(['run', '--help'])\nexcept SystemExit: pass\nprint('tensorflow' in sys.modules)"
+        f"try: main(['{command}', '--help'])\nexcept SystemExit: pass\n"
+        "print('tensorflow' in sys.modules)"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert "SCRIPT [ARGS]..." in result.stdout
+    assert shown in result.stdout
     assert result.stdout.endswith("False\n")
 
 
