@@ -45,6 +45,8 @@ def _shards(job: CountingJob) -> Any:
     return tfps.Shards(job.share, number=4)
 
 
+# With arrays a quicker one is tests/cluster/recovery/test_restarts.py, where both are killed.
+@pytest.mark.quick("_shards")
 @pytest.mark.parametrize("data", [_arrays, _shards])
 def test_killed_and_restarted(job: CountingJob, data: Callable[[CountingJob], Any]) -> None:
     before = job.strategy.stats()
