@@ -169,7 +169,11 @@ class Recovering:
             self._adopt(CheckpointManager(model, checkpoints))
         assert self._manager is not None
         if self.points is not None and self._manager.model is model:
-            saver = RoundCheckpoints(self._manager, every_steps=self.recovery.every_steps)
+            saver = RoundCheckpoints(
+                self._manager,
+                every_steps=self.recovery.every_steps,
+                is_kept=self.points.is_kept,
+            )
             self.points.save_with(saver)
             return [saver]
         if self.recovery.every_steps is None or self._manager.model is not model:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tfps.checkpoint.callback import Checkpoint
@@ -23,10 +24,19 @@ class RoundCheckpoints(Checkpoint):
     Args:
         manager: what saves.
         every_steps: save after so many steps as well, in the background; None: do not.
+        is_kept: answers whether a complete checkpoint has what the servers hold. Nothing is saved
+            then: while the same were saved once more, no other would count as of that state.
     """
 
-    def __init__(self, manager: CheckpointManager, *, every_steps: int | None) -> None:
+    def __init__(
+        self,
+        manager: CheckpointManager,
+        *,
+        every_steps: int | None,
+        is_kept: Callable[[], bool],
+    ) -> None:
         super().__init__(manager, every_steps=every_steps or sys.maxsize)
+        self._is_kept = is_kept
         self.is_active = True  # until the end of its `fit`
         self._begun = 0  # the steps before the epoch
 
@@ -37,6 +47,10 @@ class RoundCheckpoints(Checkpoint):
     def on_train_end(self, logs: Any = None) -> None:
         self.is_active = False
         super().on_train_end(logs)
+
+    def _save(self, logs: Any, *, background: bool = True) -> None:
+        if not self._is_kept():
+            super()._save(logs, background=background)
 
     def keep(self, *, done_steps: int | None) -> None:
         """Save what training has made now, unless an attempt has failed just before.

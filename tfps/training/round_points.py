@@ -137,7 +137,7 @@ class RoundPoints:
             if not run.trains or not run.is_repeatable:
                 return
             run.sample()
-            if self._newest is not None and self._is_kept():
+            if self._newest is not None and self.is_kept():
                 point = point_now(self._runtime, checkpoint=self._newest.checkpoint)
                 run.note(point, committed=self._there())
             with self.lock:
@@ -147,7 +147,7 @@ class RoundPoints:
 
     def _keep(self, done_steps: int | None) -> None:
         """Save, and wait for it, unless there is a checkpoint of what the servers hold."""
-        while (saver := self._saver) is not None and not self._is_kept():
+        while (saver := self._saver) is not None and not self.is_kept():
             starts = starts_of(self._runtime)
             saver.keep(done_steps=done_steps)
             if starts_of(self._runtime) == starts:
@@ -166,7 +166,7 @@ class RoundPoints:
         """The numbers of the checkpoints that are complete."""
         return [] if self._manager is None else Folder(self._manager.directory).numbers()
 
-    def _is_kept(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether a complete checkpoint has what the servers hold now."""
         point = self._newest
         if point is None or point.checkpoint not in self._there():

@@ -69,8 +69,12 @@ class TicketRun(RunProgress):
             closure_control(0, 0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
         )
         server = runtime.ticket_server
-        cells, *_ = compiled.servers[0].report(reset=True)
-        first, self._starts = server.open_tickets(0), server.starts
+        while True:
+            self._starts = server.starts
+            cells, *_ = compiled.servers[0].report(reset=True)
+            first = server.open_tickets(0)
+            if server.starts == self._starts:
+                break  # else it has the totals of the run before again
         self._steps = UNLIMITED_TICKETS if tickets is None else tickets
         super().__init__(
             server.layout,

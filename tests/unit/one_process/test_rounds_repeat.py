@@ -16,6 +16,7 @@ from tests.unit.one_process.lost_servers import lose, recover
 from tests.unit.one_process.unit_steps import counters, schedule
 from tfps.errors import CheckpointError
 from tfps.recovery.server_loss import ServerLoss
+from tfps.runtime.coordinator.server import Server
 from tfps.training.ticket_run import TicketRun
 
 EXAMPLES, BATCH, EPOCHS = 24, 2, 2
@@ -334,9 +335,16 @@ def test_totals_are_those_of_the_epoch_at_hand(
     np.testing.assert_allclose(history["label"], [Y.mean()] * 2, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "moment", [(TicketRun, "run_to"), (Server, "open_tickets")], ids=["known", "made"]
+)
 @pytest.mark.parametrize("mode", [tfps.Asynchronous(), tfps.Synchronous()], ids=repr)
 def test_an_epoch_that_is_about_to_begin_has_no_totals(
-    make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
+    make_strategy: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: Any,
+    moment: tuple[type, str],
 ) -> None:
     """A server is lost when they were set to zero, and no ticket was handed out."""
     strategy = make_strategy(mode, placement="round_robin")
@@ -344,14 +352,14 @@ def test_an_epoch_that_is_about_to_begin_has_no_totals(
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse", metrics=[SumOfLabels()])
-    begins, lost = TicketRun.run_to, list[ServerLoss]()
+    begins, lost = getattr(*moment), list[ServerLoss]()
 
-    def run_to(run: TicketRun, steps: int | None) -> None:
-        if run.completed == 0 and strategy._last_run is not None:
+    def begin(of: Any, *arguments: Any) -> Any:
+        if strategy._last_run is not None and not lost:
             lost.extend(lose(strategy, [0]))
-        begins(run, steps)
+        return begins(of, *arguments)
 
-    monkeypatch.setattr(TicketRun, "run_to", run_to)
+    monkeypatch.setattr(*moment, begin)
     history = model.fit(X, Y, batch_size=BATCH, epochs=2, verbose=0).history
     assert len(lost) == 1
     np.testing.assert_allclose(history["labels"], [Y.sum()] * 2, rtol=1e-5)
