@@ -172,12 +172,13 @@ CODECS = ("identity", "cast", "quantize", "top_k")  # of tfps.compression
 
 
 class CompressionSection(Section):
-    """``[compression]``: codecs for gradients (`tfps.compression`)."""
+    """``[compression]``: codecs for gradients and parameters (`tfps.compression`)."""
 
     codec: Literal[CODECS] = "identity"  # type: ignore[valid-type]
     dtype: Literal["bfloat16", "float16"] = "bfloat16"  # of cast
     bits: Literal[8, 4, 2, 1] = 8  # of quantize
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.01  # of top_k
+    down: Literal["identity", "cast", "quantize"] = "identity"  # for parameters
     minimum_bytes: Annotated[int, Field(ge=0)] = 0  # smaller variables go as they are
     # A pattern that is found in a variable's path, and the name of its codec.
     rules: dict[Text, Literal[CODECS]] = {}  # type: ignore[valid-type]

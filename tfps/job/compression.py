@@ -25,11 +25,13 @@ def compression_of(section: CompressionSection) -> Both:
     Raises:
         ConfigError: a rule is no regular expression.
     """
-    codec = CODEC_MAKERS[section.codec](section)
+    least = section.minimum_bytes
     rules = {rule: CODEC_MAKERS[name](section) for rule, name in section.rules.items()}
-    if rules or section.minimum_bytes:
-        return Both(up=ByRule(rules, otherwise=codec, minimum_bytes=section.minimum_bytes))
-    return Both(up=codec)
+    up, down = (CODEC_MAKERS[name](section) for name in (section.codec, section.down))
+    return Both(
+        up=ByRule(rules, otherwise=up, minimum_bytes=least) if rules or least else up,
+        down=ByRule({}, otherwise=down, minimum_bytes=least) if least else down,
+    )
 
 
 def compression_problems(section: CompressionSection, *, mode: Mode | None) -> list[str]:

@@ -11,10 +11,17 @@ from tfps.consistency.mode import Mode
 def codec_problems(compression: Both, mode: Mode) -> list[str]:
     """Return a sentence for everything that codecs cannot be combined with."""
     problems = []
-    if any(not isinstance(codec, Identity) for codec in all_codecs(compression.down)):
+    if any_keeps_residual(compression.down):
         problems.append(
-            f"compression: received down={compression.down!r}, expected Identity(): parameters go "
-            "as they are. Leave down out"
+            f"compression: received down={compression.down!r}; expected codecs without a residual, "
+            "such as tfps.compression.Cast() or Quantize(8): parameters are coded anew each time"
+        )
+    waits = mode.pipeline_steps or mode.backup_workers
+    if waits and any(not isinstance(codec, Identity) for codec in all_codecs(compression.down)):
+        problems.append(
+            f"compression: received down={compression.down!r} with {mode!r}; expected Identity(): "
+            "workers that are late, or ahead, get their parameters in another message too. Leave "
+            "down out, or pipeline_steps and backup_workers"
         )
     if mode.pipeline_steps and any_keeps_residual(compression.up):
         problems.append(

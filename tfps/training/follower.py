@@ -298,8 +298,8 @@ class Follower:
                 program = discover(program, strategy)
                 self._refuse_several_exchanges(program)
                 mode = alone or strategy.consistency
-                up = strategy.runtime.compression.up if alone is None else None
-                program = keep_to(program, mode, up=up, adds_counts=alone is None)
+                codecs = strategy.runtime.compression if alone is None else None
+                program = keep_to(program, mode, compression=codecs, adds_counts=alone is None)
                 if alone is None:
                     program = program.scheduled(is_pipelined=self._is_pipelined(program))
                 program = let_rows_travel(program)

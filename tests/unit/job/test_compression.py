@@ -25,9 +25,13 @@ def test_every_name_has_a_codec() -> None:
         ({"codec": "cast", "dtype": "float16"}, Both(up=Cast("float16"))),
         ({"codec": "quantize", "bits": 2}, Both(up=Quantize(2))),
         ({"codec": "top_k", "fraction": 0.1}, Both(up=TopK(0.1))),
+        ({"codec": "top_k", "down": "cast"}, Both(up=TopK(0.01), down=Cast())),
         (
             {"codec": "top_k", "rules": {"bias": "identity"}, "minimum_bytes": 64},
-            Both(up=ByRule({"bias": Identity()}, otherwise=TopK(0.01), minimum_bytes=64)),
+            Both(
+                up=ByRule({"bias": Identity()}, otherwise=TopK(0.01), minimum_bytes=64),
+                down=ByRule({}, minimum_bytes=64),
+            ),
         ),
     ],
 )
@@ -42,6 +46,7 @@ def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: Both
     [
         (["compression.codec=zip"], "compression.codec"),
         (["compression.bits=3"], "compression.bits"),
+        (["compression.down=top_k"], "compression.down"),
         (["compression.fraction=0"], "compression.fraction"),
         (["compression.fraction=1.5"], "compression.fraction"),
         (['compression.rules={"(" = "top_k"}'], "compression.rules: '(': received no regular"),

@@ -11,7 +11,7 @@ import pytest
 
 import tfps
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled
-from tfps.compression import ByRule, Cast, Identity, Quantize, TopK
+from tfps.compression import Both, ByRule, Cast, Identity, Quantize, TopK
 from tfps.strategy.stats import Stats
 from tfps.testing import OneProcess
 
@@ -99,3 +99,33 @@ def test_shards_are_coded_by_server(cluster: Clusters) -> None:
         variable_partitioner=tfps.partitioners.FixedShardsPartitioner(2),
     )
     assert losses[-1] < 0.6 * losses[0]
+
+
+@pytest.mark.parametrize(
+    "down",
+    [
+        Cast("bfloat16"),
+        pytest.param(Quantize(8), marks=pytest.mark.slow),
+        ByRule({"hidden/kernel": Quantize(8)}, otherwise=Cast("float16")),
+    ],
+    ids=repr,
+)
+def test_parameters_come_with_fewer_bytes(cluster: Clusters, plain: Trained, down: Any) -> None:
+    _, expected, before = plain
+    weights, losses, after = trained(cluster, Both(up=Quantize(8), down=down), epochs=15)
+    assert losses[-1] < 0.5 * losses[0]
+    assert losses[-1] < expected[-1] + 0.15 * expected[0]
+    assert after.bytes_pulled * 1.3 < before.bytes_pulled
+    # The servers go on with whole numbers.
+    assert not any(np.array_equal(w, w.astype("float16")) for w in weights)
+
+
+def test_who_remembers_what_was_sent_takes_no_codec_down(cluster: Clusters) -> None:
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=1, ps=2).cluster_resolver, compression=Both(down=Cast())
+    )
+    with strategy.scope():
+        model = compiled(tfps.optimizers.DelayCompensated(keras.optimizers.SGD(0.1)))
+    with pytest.raises(tfps.errors.UnsupportedError, match="down with DelayCompensated"):
+        model.fit(X, LABELS, batch_size=BATCH, verbose=0)
+    strategy.close()

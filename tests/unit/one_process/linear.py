@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.bridge.named_resource import open_variable
-from tfps.runtime.message.coding import CodedGradients
+from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.wire import gradient_name
 from tfps.transport.packing import split_block
 
@@ -84,7 +84,7 @@ class Leftovers:
     """
 
     def __init__(
-        self, strategy: tfps.ParameterServerStrategy, coded: Sequence[CodedGradients]
+        self, strategy: tfps.ParameterServerStrategy, coded: Sequence[CodedVector]
     ) -> None:
         self._runtime, self._coded = strategy.runtime, {each.digest: each for each in coded}
 

@@ -21,8 +21,8 @@ from tests.unit.one_process.linear import (
     gradients,
     linear,
 )
-from tfps.compression import ByRule, Cast, Identity, Quantize, TopK
-from tfps.runtime.message.coding import CodedGradients
+from tfps.compression import Both, ByRule, Cast, Identity, Quantize, TopK
+from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
 from tfps.testing import OneProcess
 
@@ -36,10 +36,10 @@ Left = Callable[[tfps.ParameterServerStrategy], Leftovers]
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> Left:
     """What workers of a strategy keep, of all that it has coded."""
-    coded: list[CodedGradients] = []
+    coded: list[CodedVector] = []
     code = PushCoding.code
 
-    def noted(self: PushCoding, server: int, each: CodedGradients, vector: Any) -> Any:
+    def noted(self: PushCoding, server: int, each: CodedVector, vector: Any) -> Any:
         coded.append(each)
         return code(self, server, each, vector)
 
@@ -110,6 +110,29 @@ def test_a_checkpoint_says_once_what_it_does_not_hold(
     for _ in range(2):
         manager.save(background=False)
     assert caplog.text.count("do not hold what codecs have left out") == 1
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        tfps.Synchronous(),
+        pytest.param(tfps.BoundedStaleness(1), marks=pytest.mark.slow),
+        pytest.param(tfps.LocalSteps(2, synchronous=True), marks=pytest.mark.slow),
+    ],
+    ids=repr,
+)
+def test_servers_lose_nothing_by_what_they_send(make_strategy: Make, mode: Any) -> None:
+    """In `fit` and in a scheduled function; the gradients do not depend on the parameters."""
+    strategy = make_strategy(mode, compression=Both(down=Quantize(4)))
+    model, x = linear(strategy), examples(2 * STEPS)
+    fit(model, x)
+    workers = 2 if strategy.consistency.backup_workers is not None else 1
+    np.testing.assert_allclose(workers * model.moved(), gradients(x), atol=1e-4)
+    before, more = model.moved(), tf.constant(x[:BATCH])
+    strategy.coordinator.schedule(tf.function(lambda: model.train_step((more, None))))
+    strategy.coordinator.join()
+    np.testing.assert_allclose(model.moved() - before, gradients(x[:BATCH]), atol=1e-4)
+    assert strategy.stats().traffic[1].ratio > 1.2
 
 
 def test_rounds_keep_what_is_left_out(make_strategy: Make, left: Left) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tfps.compression import Codec, Quantize, TopK
 from tfps.compression.by_rule import Choice
 from tfps.consistency.ledger import Status
-from tfps.runtime.message.coding import CodedGradients
+from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
 from tfps.transport.layout import Layout
 
@@ -43,10 +43,10 @@ class Worker:
 
     def __init__(self, codec: Codec) -> None:
         layout = Layout.of([("gradient of kernel", "float32", (ITEMS,))])
-        self.coded, self.kept = CodedGradients(Choice(codec, "all"), layout, layout), Kept()
+        self.coded, self.kept = CodedVector(Choice(codec, "all"), layout, layout), Kept()
         self.applied = np.zeros([ITEMS])  # by the server
 
-    def of(self, coded: CodedGradients) -> Any:
+    def of(self, coded: CodedVector) -> Any:
         return self.kept
 
     def push(self, gradient: np.ndarray, status: Status, *, scale: float | None = None) -> None:

@@ -46,7 +46,8 @@ def test_every_wrong_argument_is_named_once(wrong: dict[str, Any]) -> None:
     [
         (TopK(0.1), tfps.Asynchronous(pipeline_steps=1), "expected a codec without a residual"),
         (Quantize(8), tfps.LocalSteps(4, elasticity=0.5), "under elastic averaging"),
-        (Both(down=Cast()), None, "parameters go as they are"),
+        (Both(down=TopK(0.1)), None, "parameters are coded anew each time"),
+        (Both(down=Cast()), tfps.Asynchronous(pipeline_steps=1), "late, or ahead"),
     ],
 )
 def test_what_codecs_cannot_be_combined_with(compression: Any, mode: Any, message: str) -> None:

@@ -121,7 +121,7 @@ def _scheduled(program: Program, strategy: Any) -> Program:
             "it cannot be given more batches or fewer. Train with model.fit(), or leave "
             "adaptive_batches out."
         )
-    program = keep_to(program, mode, up=strategy.runtime.compression.up)
+    program = keep_to(program, mode, compression=strategy.runtime.compression)
     if program.schedule.local is not None:
         refuse_strangers(program.variables)
     if program.schedule.regime in ROW_REGIMES:

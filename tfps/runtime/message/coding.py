@@ -1,4 +1,4 @@
-"""Gradients that travel as a codec's bytes."""
+"""Gradients, and parameters, that travel as a codec's bytes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tfps.transport.traffic import CodedPart
 
 
 @dataclass(frozen=True)
-class CodedGradients:
-    """Gradients of one server and dtype, of which a codec makes one vector.
+class CodedVector:
+    """Tensors of one server and dtype, of which a codec makes one vector.
 
     Args:
         choice: the codec of all of them, and what chose it.
-        layout: of the gradients, as workers see them.
-        server_layout: the same items as the server sees them.
+        layout: of the tensors, as who sends them sees them.
+        received: the same items as the other side sees them.
     """
 
     choice: Choice
     layout: Layout
-    server_layout: Layout
+    received: Layout
 
     @property
     def codec(self) -> Codec:
@@ -45,7 +45,7 @@ class CodedGradients:
 
     @property
     def digest(self) -> str:
-        """The same for the same gradients, whatever the codec."""
+        """The same for the same tensors, whatever the codec."""
         return hashlib.blake2b(repr(self.layout).encode(), digest_size=8).hexdigest()
 
     @property
@@ -70,16 +70,16 @@ class CodedGradients:
         return CodedPart(repr(self.codec), self.choice.group, sent, self.layout.size_bytes)
 
     def vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """What the codec is given of gradients, by name: float32."""
+        """What the codec is given of tensors, by name: float32."""
         return tf.cast(joined_block(self._block, tensors), tf.float32)
 
     def decoded(self, data: tf.Tensor) -> tf.Tensor:
         """The vector as it arrives."""
         return self.codec.decode(data, self.items)
 
-    def gradients(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What a server finds in a codec's bytes, by name."""
-        (block,) = self.server_layout.blocks
+    def tensors(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What the other side finds in a codec's bytes, by name."""
+        (block,) = self.received.blocks
         return split_block(tf.cast(self.decoded(data), block.dtype), block)
 
     @property
@@ -88,23 +88,26 @@ class CodedGradients:
         return block
 
 
-def choices_for(variables: Iterable[Any], up: Codecs | None) -> dict[int, Choice]:
-    """The codec of each shard's gradient, by id of the shard; of those that have one.
+def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, Choice]:
+    """The codec of each shard, by its id; of those that have one.
 
     Args:
         variables: whole ones.
-        up: what chooses; None: nothing is coded.
+        codecs: what chooses; None: nothing is coded.
 
     Raises:
         UnsupportedError: a variable whose numbers are no real ones.
     """
     choices: dict[int, Choice] = {}
-    if up is None:
+    if codecs is None:
         return choices
     for variable in variables:
         shards = shards_of(variable)
         size_bytes = sum(size_bytes_of(shard._value) for shard in shards)
-        choice, dtype = choice_for(up, variable.path, size_bytes=size_bytes), shards[0]._value.dtype
+        choice, dtype = (
+            choice_for(codecs, variable.path, size_bytes=size_bytes),
+            shards[0]._value.dtype,
+        )
         codec = choice.codec
         # What is overwritten gets a value, and no gradient.
         if isinstance(codec, Identity) or getattr(variable, "overwrite_with_gradient", False):

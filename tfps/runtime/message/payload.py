@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge.shards import joined, rule_of, shards_of
-from tfps.runtime.message.coding import CodedGradients
+from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.wire import CallWire, gradient_of, gradient_of_name, name_of
 from tfps.transport.layout import Layout
-from tfps.transport.packing import Segments, joined_block, unpack
+from tfps.transport.packing import Segments, joined_block, pack, unpack
 
 
 class Body(NamedTuple):
@@ -34,7 +34,7 @@ def encode(
     tensors: Mapping[str, tf.Tensor],
     rows: Body | None = None,
     *,
-    code: Callable[[CodedGradients, tf.Tensor], tf.Tensor] | None = None,
+    code: Callable[[CodedVector, tf.Tensor], tf.Tensor] | None = None,
 ) -> Body:
     """The body of a push to one server.
 
@@ -57,7 +57,7 @@ def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[s
     """The tensors of a push as its optimizer call wants them, where codecs have made bytes."""
     found = dict(tensors)
     for each in wire.coded:
-        found.update(each.gradients(found.pop(each.name)))
+        found.update(each.tensors(found.pop(each.name)))
     for native in wire.gradients.natives:
         if gradient_of(native) not in found:  # a slab whose variables have several codecs
             members = [
@@ -69,13 +69,34 @@ def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[s
     return found
 
 
+def encode_values(wire: CallWire, values: Sequence[tf.Tensor], *, seed: tf.Tensor) -> tf.Tensor:
+    """The payload of a reply to a push, from the values of what it brings."""
+    names = [native.shared_name for native in wire.values.natives]
+    tensors = dict(zip(names, values, strict=True))
+    for each in wire.coded_values:
+        tensors[each.name] = each.codec.encode(each.vector(tensors), seed=seed)
+    return pack(wire.server_reply, tensors)
+
+
 def decode(
-    layouts: Sequence[Layout], payloads: Sequence[tf.Tensor], variables: Iterable[Any]
+    layouts: Sequence[Layout],
+    payloads: Sequence[tf.Tensor],
+    variables: Iterable[Any],
+    coded: Iterable[CodedVector] = (),
 ) -> list[tuple[Any, tf.Tensor]]:
-    """Variables and their values, from what servers have sent; without those that did not come."""
+    """Variables and their values, from what servers have sent; without those that did not come.
+
+    Args:
+        layouts: of the payloads.
+        payloads: of the servers.
+        variables: whole ones.
+        coded: what codecs have made of some of them.
+    """
     values: dict[str, tf.Tensor] = {}
     for layout, payload in zip(layouts, payloads, strict=True):
         values.update(unpack(layout, payload))
+    for each in coded:
+        values.update(each.tensors(values.pop(each.name)))
     found = []
     for variable in variables:
         names = [name_of(shard) for shard in shards_of(variable)]

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
 from tfps.compression.by_rule import Choice
 from tfps.compression.codec import check_codec
-from tfps.runtime.message.coding import CodedGradients, choices_for
+from tfps.runtime.message.coding import CodedVector, choices_for
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
 from tfps.transport.traffic import CodedPart
@@ -76,8 +76,10 @@ class CallWire:
     request: Layout
     reply: Layout
     server_request: Layout  # the same bytes as the server sees them
+    server_reply: Layout  # likewise
     tables: tuple[Any, ...] = ()  # shards of which rows of gradients follow the payload
-    coded: tuple[CodedGradients, ...] = ()  # those of the gradients that codecs make smaller
+    coded: tuple[CodedVector, ...] = ()  # those of the gradients that codecs make smaller
+    coded_values: tuple[CodedVector, ...] = ()  # and of the values
     coded_up: tuple[CodedPart, ...] = ()  # what codecs have coded of the request
     coded_down: tuple[CodedPart, ...] = ()  # and of the reply
 
@@ -185,6 +187,7 @@ def call_wire(
     whole = [v for v in trained if id(v) not in known]
     gradients = server_shards(shards_on(whole, device))
     coded, plain = _coded(gradients, choices=choices_for(whole, program.schedule.up))
+    down = choices_for(whole, program.schedule.down)
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
     state = tuple(p for p in all_shards(program.state) if device in p._value.devices)
     state = state if is_last else ()
@@ -193,6 +196,10 @@ def call_wire(
     counts = tuple(v for v in counts if device in v._value.devices)
     brought = program.variables if brought is None else brought
     values = server_shards(shards_on(brought, device)) if is_last else gradients
+    coded_values, plain_values = _coded(values, choices=down, gradients=False)
+    if coded_values:
+        values = _one_after_the_other(values, plain_values, choices=down)
+    bytes_down = [each.entry for each in coded_values]
     bytes_of = [each.entry for each in coded]
     rest = [_entry(v._value) for v in state]
     rest += [(count_name(v), "float64", ()) for v in counts]
@@ -203,41 +210,67 @@ def call_wire(
         counts=counts,
         values=values,
         request=Layout.of([*bytes_of, *plain.entries(gradients=True, of_server=False), *rest]),
-        reply=values.layout,
+        reply=Layout.of([*bytes_down, *plain_values.entries(gradients=False, of_server=False)]),
         server_request=Layout.of(
             [*bytes_of, *plain.entries(gradients=True, of_server=True), *rest]
         ),
         tables=shards_on([v for v in trained if id(v) in known], device),
         coded=coded,
+        server_reply=Layout.of(
+            [*bytes_down, *plain_values.entries(gradients=False, of_server=True)]
+        ),
+        coded_values=coded_values,
         coded_up=tuple(each.counted for each in coded),
+        coded_down=tuple(each.counted for each in coded_values),
     )
 
 
 def _coded(
-    gradients: ServerShards, *, choices: Mapping[int, Choice]
-) -> tuple[tuple[CodedGradients, ...], ServerShards]:
-    """What codecs make of gradients, and those that go as they are.
+    shards: ServerShards, *, choices: Mapping[int, Choice], gradients: bool = True
+) -> tuple[tuple[CodedVector, ...], ServerShards]:
+    """What codecs make of gradients, or of values, and those that go as they are.
 
     Raises:
         ConfigError: a codec whose bytes are not as many as it says.
     """
+    groups, plain = _groups(shards, choices)
+    coded = []
+    for choice, together in groups:
+        # Workers send gradients, and servers values.
+        layouts = [
+            Layout.of(together.entries(gradients=gradients, of_server=of_server))
+            for of_server in ((False, True) if gradients else (True, False))
+        ]
+        coded.append(CodedVector(choice, *layouts))
+        check_codec(choice.codec, coded[-1].items)
+    return tuple(coded), plain if coded else shards
+
+
+def _groups(
+    shards: ServerShards, choices: Mapping[int, Choice]
+) -> tuple[list[tuple[Choice, ServerShards]], ServerShards]:
+    """Shards that share a vector, and those that have no codec."""
     groups: dict[tuple[str, str], list[Any]] = {}
-    plain, coded = [], []
-    for shard in gradients.variables:
+    plain = []
+    for shard in shards.variables:
         if id(shard) in choices:
             key = choices[id(shard)].group, shard._value.dtype.name
             groups.setdefault(key, []).append(shard)
         else:
             plain.append(shard)
-    for shards in groups.values():
-        choice, together = choices[id(shards[0])], server_shards(shards)
-        layouts = [
-            Layout.of(together.entries(gradients=True, of_server=of_server))
-            for of_server in (False, True)
-        ]
-        coded.append(CodedGradients(choice, *layouts))
-        check_codec(choice.codec, coded[-1].items)
-    return tuple(coded), server_shards(plain) if coded else gradients
+    together = [(choices[id(group[0])], server_shards(group)) for group in groups.values()]
+    return together, server_shards(plain)
+
+
+def _one_after_the_other(
+    shards: ServerShards, plain: ServerShards, *, choices: Mapping[int, Choice]
+) -> ServerShards:
+    """The same in the order of what is read for codecs, and then as it is."""
+    parts = [*(together for _, together in _groups(shards, choices)[0]), plain]
+    return ServerShards(
+        tuple(variable for part in parts for variable in part.variables),
+        tuple(native for part in parts for native in part.natives),
+    )
 
 
 def _entry(native: Any, name: str | None = None) -> LayoutEntry:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.compression.directions import Codecs
+from tfps.compression.directions import Both
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
 from tfps.consistency.optimizer_limits import average_problem
@@ -22,14 +22,14 @@ from tfps.runtime.program.schedule import LocalTraining, PeriodEnd
 
 
 def keep_to(
-    program: Program, mode: Mode, *, up: Codecs | None = None, adds_counts: bool = True
+    program: Program, mode: Mode, *, compression: Both | None = None, adds_counts: bool = True
 ) -> Program:
     """Let a program that trains go by a mode; others just read, and wait for nobody.
 
     Args:
         program: as it was discovered.
         mode: the job's, or that of its warm-up.
-        up: the job's codecs of gradients; None: these go as they are.
+        compression: the job's codecs; None: there are none.
         adds_counts: `optimizer.iterations` on the servers grows by local steps.
 
     Raises:
@@ -41,7 +41,8 @@ def keep_to(
         in_rounds=mode.backup_workers is not None,
         is_bounded=mode.bound_steps is not None,
         adaptive_batches=adaptive_batches_of(mode),
-        up=up,
+        up=None if compression is None else compression.up,
+        down=None if compression is None else compression.down,
     )
     if isinstance(mode, LocalSteps):
         program = _train_locally(program, mode, adds_counts=adds_counts)

@@ -70,6 +70,8 @@ class Schedule:
     tables: Sequence[Any] = ()
     # Codecs of gradients, see `tfps.compression`; None: these go as they are.
     up: Any = None
+    # And of parameters in the replies to pushes, likewise.
+    down: Any = None
 
     @property
     def period_steps(self) -> int:

@@ -13,6 +13,7 @@ from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Ledger
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_quotas import Quotas
+from tfps.errors import UnsupportedError
 from tfps.optimizers.optimizer_call import optimizers_of
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import drop_above_of
@@ -77,6 +78,8 @@ class ServerHalf(PlanFunctions):
         self.slots = self.slot_shards()
         self.slot_layout = self.slots.layout
         self.wires = [self.wire(number) for number in range(len(program.calls))]
+        if any(wire.coded_values for wire in self.wires):
+            refuse_remembering(self.updates)
         messages = [(wire.request, wire.reply) for wire in self.wires]
         tables = [[name_of(p) for p in shards_of(table)] for table in program.schedule.tables]
         self.number_plan(self.parameter_layout, messages, tables)
@@ -239,3 +242,14 @@ class ServerHalf(PlanFunctions):
             quotas=self.quotas if call.is_last else None,
             tells_of_writes=call.is_last and bool(self.still.variables),
         )
+
+
+def refuse_remembering(updates: Sequence[ServerUpdate]) -> None:
+    """Raise an `UnsupportedError` where an optimizer counts on what workers were sent."""
+    for update in updates:
+        if update.asks_who:
+            raise UnsupportedError(
+                f"compression: received a codec for down with {type(update.optimizer).__name__}, "
+                "which remembers for each worker what it was sent, expected Identity(): a codec "
+                "sends something else. Leave down out, or take another optimizer"
+            )

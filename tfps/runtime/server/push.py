@@ -15,11 +15,12 @@ from tfps.consistency.server_ledger import GraphLedger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
+from tfps.runtime.message.payload import encode_values
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, with_fields
 from tfps.runtime.server.admission import Arrival, PushVerdict, Terms, judge
 from tfps.runtime.server.push_gate import PushGate
 from tfps.runtime.server.reports import Reports
-from tfps.runtime.server.requests import payload_of, record_pull, values_of
+from tfps.runtime.server.requests import record_pull, values_of
 from tfps.runtime.server.server_optimizer_call import (
     UPDATE,
     Application,
@@ -93,7 +94,8 @@ class Push:
         if self.tells_of_writes:
             fields[Reply.OTHER_WRITES] = values.pop()
         reply = with_fields(outcome.reply, fields)
-        return [reply, reply_ids(wire, ids), payload_of(wire.values, values)]
+        seed = tf.stack([tf.constant(self.call.server.index, tf.int64), version])
+        return [reply, reply_ids(wire, ids), encode_values(wire, values, seed=seed)]
 
     @property
     def _is_compiled(self) -> bool:

@@ -11,7 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.worker_local_variable import WorkerLocalTensor
 from tfps.compression.codec import keeps_residual
 from tfps.consistency.ledger import Status
-from tfps.runtime.message.coding import CodedGradients
+from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.worker_index import life_of_call
 
@@ -59,7 +59,7 @@ class Residuals:
         for digest, kept in self._kept.items():
             _begin(kept, self._lives[digest], life=life)
 
-    def of(self, coded: CodedGradients) -> WorkerLocalTensor | None:
+    def of(self, coded: CodedVector) -> WorkerLocalTensor | None:
         """What is kept beside some gradients; None: nothing is left out of them."""
         return self._kept.get(coded.digest)
 
@@ -93,7 +93,7 @@ class PushCoding:
         # By server: what is kept, and what it becomes.
         self._left: dict[int, list[tuple[WorkerLocalTensor, tf.Tensor]]] = {}
 
-    def code(self, server: int, coded: CodedGradients, vector: tf.Tensor) -> tf.Tensor:
+    def code(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
         """The bytes of some gradients for a server."""
         codec, seed = coded.codec, self._seed + tf.constant([server, 0], tf.int64)
         kept = self._residuals.of(coded)

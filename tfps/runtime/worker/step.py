@@ -225,7 +225,9 @@ class Step:
             server.parameter_layout if call_number is None else server.wires[call_number].reply
             for server in self.servers
         ]
-        for variable, value in decode(layouts, payloads, self.program.variables):
+        wires = () if call_number is None else [each.wires[call_number] for each in self.servers]
+        coded = [each for wire in wires for each in wire.coded_values]
+        for variable, value in decode(layouts, payloads, self.program.variables, coded):
             take(variable, value)
 
     def begin_with(self, variable: Any, value: tf.Tensor) -> None:
