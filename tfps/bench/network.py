@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,12 +83,13 @@ class NetworkBenchmark(Benchmark):
         default_text="",
     )
     steps: int = option(30, click.IntRange(min=1), "At least so many are measured, of all workers.")
-    epoch_s: float = 1.0  # at least
+    epoch_s: float = 1.0  # at least, as long as there are not more steps than this:
+    most_steps: int = 8000
 
     def quick(self) -> NetworkBenchmark:
         ways = ("whole", "everything", "changes")
         return replace(
-            self, rates=(1000,), models=("mlp", "fine_tuned"), ways=ways, steps=4, epoch_s=0.1
+            self, rates=(1000,), models=("mlp", "fine_tuned"), ways=ways, steps=4, most_steps=4
         )
 
     @property
@@ -134,13 +134,16 @@ class NetworkBenchmark(Benchmark):
             strategy: Any = STOCK.begin() if chosen.is_stock else _strategy(way)
             train = _stock(strategy, model) if chosen.is_stock else _fit(strategy, model)
             train(1, unit, clock)  # functions are traced, and connections open
-            train(1, steps, clock)
-            steps *= max(1, math.ceil(self.epoch_s / clock.samples[-1].seconds))
-            counted = [_counted(strategy)]
-            for count in (steps, 2 * steps):
-                train(1, count, clock)
-                counted.append(_counted(strategy))
-        sample = difference(*clock.samples[-2:])
+            while True:
+                counted = [_counted(strategy)]
+                for count in (steps, 2 * steps):
+                    train(1, count, clock)
+                    counted.append(_counted(strategy))
+                sample = difference(*clock.samples[-2:])
+                # Less is lost in what begins and ends an epoch.
+                if sample.seconds >= self.epoch_s or 4 * steps > self.most_steps:
+                    break
+                steps *= 4
         answer: dict[str, Any] = {"samples": [asdict(sample)], "details": _details(strategy)}
         answer["has_links"] = has_links
         sockets = [sum(counts) for counts in clock.server_bytes[-2:] if counts]
