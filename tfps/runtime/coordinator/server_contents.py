@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -94,7 +95,9 @@ class ServerContents:
         there = [resource for resource in list(resources) if resource in self.records]
         self.discard(there)
         for resource in () if self.is_lost else there:
-            resource.destroy()
+            # With a server that is lost at this moment goes what it held.
+            with contextlib.suppress(tf.errors.UnavailableError):
+                resource.destroy()
 
     def replay(self) -> None:
         """Make all resources again, on a server that has none; values are restored by others."""
