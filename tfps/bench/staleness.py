@@ -89,7 +89,7 @@ class Staleness(Benchmark):
     slow_factor: float = 5.0  # how many times as long one of them takes
     spread: float = 0.3  # how far their steps vary, as a share of their length
     sharers: int = 4  # workers that share each batch of synchronous training
-    # With a quarter of them no training is near its end, and staleness costs several points.
+    # What staleness costs in a training that stops well before its end is another question.
     updates: int = option(2400, click.IntRange(min=60), "Updates of each training.")
     batch_size: int = 64
     validation_images: int = 1000  # the last of the training images, for the learning rates
