@@ -14,7 +14,7 @@ from tfps.errors import ConfigError
 EXPECTED = "a codec, such as tfps.compression.TopK(0.01)"
 
 
-class Choice(NamedTuple):
+class CodecChoice(NamedTuple):
     """The codec of a variable, and which variables have it for the same reason."""
 
     codec: Codec
@@ -42,9 +42,9 @@ class ByRule:
     >>> from tfps.compression.top_k import TopK
     >>> codecs = ByRule({"embedding/": Cast()}, otherwise=TopK(0.01), minimum_bytes=4096)
     >>> codecs.choice_for("model/dense/kernel", size_bytes=100_000)
-    Choice(codec=TopK(fraction=0.01), group='otherwise')
+    CodecChoice(codec=TopK(fraction=0.01), group='otherwise')
     >>> codecs.choice_for("model/dense/bias", size_bytes=40)
-    Choice(codec=Identity(), group='minimum_bytes')
+    CodecChoice(codec=Identity(), group='minimum_bytes')
     """
 
     rules: Mapping[str, Codec]
@@ -60,7 +60,7 @@ class ByRule:
         if problems:
             raise ConfigError(problems, source="ByRule")
 
-    def choice_for(self, path: str, *, size_bytes: int) -> Choice:
+    def choice_for(self, path: str, *, size_bytes: int) -> CodecChoice:
         """The codec of a variable, and the pattern that chose it.
 
         Args:
@@ -68,9 +68,11 @@ class ByRule:
             size_bytes: of the whole variable.
         """
         if size_bytes < self.minimum_bytes:
-            return Choice(Identity(), "minimum_bytes")
-        found = (Choice(codec, rule) for rule, codec in self.rules.items() if re.search(rule, path))
-        return next(found, Choice(self.otherwise, "otherwise"))
+            return CodecChoice(Identity(), "minimum_bytes")
+        found = (
+            CodecChoice(codec, rule) for rule, codec in self.rules.items() if re.search(rule, path)
+        )
+        return next(found, CodecChoice(self.otherwise, "otherwise"))
 
 
 def _rule_problems(rule: str, codec: Any) -> list[str]:

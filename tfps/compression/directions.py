@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tfps.compression.by_rule import EXPECTED, ByRule, Choice
+from tfps.compression.by_rule import EXPECTED, ByRule, CodecChoice
 from tfps.compression.codec import Codec, is_codec, keeps_residual
 from tfps.compression.identity import Identity
 from tfps.errors import ConfigError
@@ -62,11 +62,11 @@ def resolve(compression: Any) -> Both:
     )
 
 
-def choice_for(codecs: Codecs, path: str, *, size_bytes: int) -> Choice:
+def choice_for(codecs: Codecs, path: str, *, size_bytes: int) -> CodecChoice:
     """The codec of a variable; a codec alone is for all of them."""
     if isinstance(codecs, ByRule):
         return codecs.choice_for(path, size_bytes=size_bytes)
-    return Choice(codecs, "all")
+    return CodecChoice(codecs, "all")
 
 
 def all_codecs(codecs: Codecs) -> tuple[Codec, ...]:

@@ -20,7 +20,6 @@ from tfps.cluster import (
     devices_of_workers,
 )
 from tfps.compression.directions import Both, Codecs
-from tfps.consistency.ledger import STALENESS_BINS
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.mode import Mode
 from tfps.consistency.modes import applies_each_gradient
@@ -46,13 +45,13 @@ from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
 from tfps.strategy.named_job import open_job
+from tfps.strategy.pace import describe_pace
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives
 from tfps.strategy.pull_and_push import PullAndPush
 from tfps.strategy.recovering import Recovering
 from tfps.strategy.stats import Stats, take_stats
 from tfps.strategy.task_states import task_states
-from tfps.strategy.traffic import describe, take_traffic
 from tfps.strategy.weak_method import weak_method
 from tfps.training.progress import ClusterProgbar
 from tfps.training.step_rate import StepRate
@@ -361,17 +360,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def _describe_pace(self) -> str:
         """For the progress bar: workers alive, mean staleness of all updates, and traffic."""
-        text = f"{sum(self.alive_workers())}/{self._num_workers} workers"
         run = self._active_run or self._last_run
-        if run is None:
-            return text
-        begin = self.runtime.ticket_server.layout.staleness(0)
-        counts = run.cells[begin : begin + STALENESS_BINS]
-        if counts.sum():
-            mean = float((counts * range(STALENESS_BINS)).sum() / counts.sum())
-            text = f"{text} - staleness {mean:.1f}"
-        moved = describe(take_traffic(self.runtime, run.traffic))
-        return f"{text} - {moved}" if moved else text
+        return describe_pace(self.alive_workers(), run=run, runtime=self.runtime)
 
     def alive_workers(self) -> list[bool]:
         """For each worker whether it takes part, as far as the coordinator knows."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfps.compression import Codec, Quantize, TopK
-from tfps.compression.by_rule import Choice
+from tfps.compression.by_rule import CodecChoice
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
@@ -43,7 +43,7 @@ class Worker:
 
     def __init__(self, codec: Codec) -> None:
         layout = Layout.of([("gradient of kernel", "float32", (ITEMS,))])
-        self.coded, self.kept = CodedVector(Choice(codec, "all"), layout, layout), Kept()
+        self.coded, self.kept = CodedVector(CodecChoice(codec, "all"), layout, layout), Kept()
         self.applied = np.zeros([ITEMS])  # by the server
 
     def of(self, coded: CodedVector) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.shards import shards_of, size_bytes_of
-from tfps.compression.by_rule import Choice
+from tfps.compression.by_rule import CodecChoice
 from tfps.compression.codec import Codec
 from tfps.compression.directions import Codecs, choice_for
 from tfps.compression.identity import Identity
@@ -30,7 +30,7 @@ class CodedVector:
         received: the same items as the other side sees them.
     """
 
-    choice: Choice
+    choice: CodecChoice
     layout: Layout
     received: Layout
 
@@ -88,7 +88,7 @@ class CodedVector:
         return block
 
 
-def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, Choice]:
+def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, CodecChoice]:
     """The codec of each shard, by its id; of those that have one.
 
     Args:
@@ -98,7 +98,7 @@ def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, Ch
     Raises:
         UnsupportedError: a variable whose numbers are no real ones.
     """
-    choices: dict[int, Choice] = {}
+    choices: dict[int, CodecChoice] = {}
     if codecs is None:
         return choices
     for variable in variables:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 
 from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
-from tfps.compression.by_rule import Choice
+from tfps.compression.by_rule import CodecChoice
 from tfps.compression.codec import check_codec
 from tfps.runtime.message.coding import CodedVector, choices_for
 from tfps.runtime.program.program import Program
@@ -226,7 +226,7 @@ def call_wire(
 
 
 def _coded(
-    shards: ServerShards, *, choices: Mapping[int, Choice], gradients: bool = True
+    shards: ServerShards, *, choices: Mapping[int, CodecChoice], gradients: bool = True
 ) -> tuple[tuple[CodedVector, ...], ServerShards]:
     """What codecs make of gradients, or of values, and those that go as they are.
 
@@ -247,8 +247,8 @@ def _coded(
 
 
 def _groups(
-    shards: ServerShards, choices: Mapping[int, Choice]
-) -> tuple[list[tuple[Choice, ServerShards]], ServerShards]:
+    shards: ServerShards, choices: Mapping[int, CodecChoice]
+) -> tuple[list[tuple[CodecChoice, ServerShards]], ServerShards]:
     """Shards that share a vector, and those that have no codec."""
     groups: dict[tuple[str, str], list[Any]] = {}
     plain = []
@@ -263,7 +263,7 @@ def _groups(
 
 
 def _one_after_the_other(
-    shards: ServerShards, plain: ServerShards, *, choices: Mapping[int, Choice]
+    shards: ServerShards, plain: ServerShards, *, choices: Mapping[int, CodecChoice]
 ) -> ServerShards:
     """The same in the order of what is read for codecs, and then as it is."""
     parts = [*(together for _, together in _groups(shards, choices)[0]), plain]
