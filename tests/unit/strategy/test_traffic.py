@@ -39,7 +39,8 @@ def test_without_a_codec_all_is_one_group() -> None:
     assert (up.server, up.direction, up.counted_at) == (1, "up", "message")
     assert up.sent_bytes == up.plain_bytes == 320 + 2 * UP_HEADER
     assert down.sent_bytes == down.plain_bytes == 1280 + 2 * DOWN_HEADER
-    whole = CodecTraffic(codec="none", group="all", sent_bytes=1280 + 112, plain_bytes=1280 + 112)
+    sent = 1280 + 2 * DOWN_HEADER
+    whole = CodecTraffic(codec="none", group="all", sent_bytes=sent, plain_bytes=sent)
     assert down.codecs == (whole,)
     assert up.ratio == 1.0
 
