@@ -319,10 +319,24 @@ class ServerVariable(private.BaseResourceVariable):
             return self if read_value else None
         if (mask := _mask()) is not None:
             value = tf.where(mask, value, self.read_value())
+        if in_server_function() and self._shape.rank and self._shape[0] is None:
+            value = self._without_known_rows(value)
         result = super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
         if tf.executing_eagerly():
             self.refresh_mirrors()
         return result
+
+    def _without_known_rows(self, value: Any) -> tf.Tensor:
+        """Hide from TensorFlow's optimizer of graphs how many rows a value has.
+
+        It takes what one assignment in a graph says of a variable's shape for that of all values,
+        and computes sizes in advance from it.
+        """
+        value = tf.convert_to_tensor(value, self._dtype)
+        if value.shape.rank is None or value.shape[0] is None:
+            return value
+        unknown = tf.minimum(tf.size(self.read_value()), 0)  # 0, which only a run finds out
+        return value[: value.shape[0] + unknown]
 
     def assign_add(self, delta: Any, *arguments: Any, **options: Any) -> Any:
         if _mask() is not None or watch_of(self.container) is not None:
