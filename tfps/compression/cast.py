@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import tensorflow as tf
-
+from tfps.compression.late_tensorflow import tf
 from tfps.errors import ConfigError
 
 SIZE_BYTES = 2

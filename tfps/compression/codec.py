@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-import tensorflow as tf
-
+from tfps.compression.late_tensorflow import tf
 from tfps.errors import ConfigError
 
 ITEM_BYTES = 4  # of the vectors that codecs are given, which are float32

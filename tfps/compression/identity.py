@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import tensorflow as tf
-
 from tfps.compression.codec import ITEM_BYTES
+from tfps.compression.late_tensorflow import tf
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import tensorflow as tf
-
+from tfps.compression.late_tensorflow import tf
 from tfps.errors import ConfigError
 
 BITS = (8, 4, 2, 1)

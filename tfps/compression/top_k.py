@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import tensorflow as tf
-
+from tfps.compression.late_tensorflow import tf
 from tfps.errors import ConfigError
 
 PAIR_BYTES = 8  # a place, int32, and a number, float32

@@ -169,7 +169,8 @@ def _told(strategy: tfps.ParameterServerStrategy) -> np.ndarray[Any, Any]:
     """How many durations of each kind the first server has been told of."""
     server = strategy.runtime.ticket_server
     begin = server.layout.duration(0, 0)
-    return server.cells()[begin:].reshape(4, DURATION_BINS).sum(1)
+    durations = server.cells()[begin : begin + 4 * DURATION_BINS]
+    return durations.reshape(4, DURATION_BINS).sum(1)
 
 
 def _updates(stats: Any) -> int:

@@ -75,6 +75,7 @@ class EchoServer:
             Reply.AHEAD_TICKET: ticket + 2,
             Reply.CLOCK: 0,
             Reply.NEXT_BATCHES: ticket + 3,
+            Reply.OTHER_WRITES: ticket + 4,
         }
         tensors = unpack(LAYOUT, payload)
         doubled = {

@@ -98,7 +98,7 @@ def test_who_was_lost_begins_anew(alone: OneProcess, left: Left) -> None:
     fit(model, x)
     kept = left(strategy).of(model)
     assert_nothing_is_lost(model, kept + dropped, 2 * gradients(x))
-    assert not np.allclose(kept, dropped)
+    assert np.any(dropped)
 
 
 def test_a_checkpoint_says_once_what_it_does_not_hold(
