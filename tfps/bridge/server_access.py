@@ -20,6 +20,7 @@ ACCESSES = frozenset(
         "is_initialized",
         "numpy",
         "read_value",
+        "refresh_mirrors",
         "sparse_read",
         "value",
     }

@@ -61,6 +61,7 @@ READS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "sum": (lambda v: v + 1.0, VALUE + 1.0),
     "rows": (lambda v: v._value.sparse_read([2, 0]), VALUE[[2, 0]]),
     "items": (lambda v: v._value.gather_nd([[1]]), VALUE[[1]]),
+    "copies for other servers": (lambda v: v._value.refresh_mirrors(), None),
     "is there": (lambda v: v._value.is_initialized(), True),
 }
 WRITES: dict[str, tuple[Callable[[Any], Any], Any]] = {
