@@ -72,6 +72,22 @@ class CountingJob:
         iterations = int(self.model.optimizer.iterations)
         return [*weights, iterations, *stats.versions, stats.updates_applied]
 
+    def updates_of_servers(self) -> tuple[int, ...]:
+        """Of each server, by its weights: updates, with those that only other servers have made.
+
+        Where a worker dies that one server alone had the gradient of, the others take it in a round
+        of their own.
+        """
+        servers = self.strategy.runtime.servers
+        apart = [int(server.cells()[server.layout.APART]) for server in servers]
+        found: list[set[int]] = [set() for _ in servers]
+        counts = [*self.model.trainable_variables, self.model.optimizer.iterations]
+        for variable in counts:
+            index = self.strategy.runtime.index_of(variable._value.device)
+            found[index].update(int(item) + apart[index] for item in np.unique(variable.numpy()))
+        assert all(len(items) == 1 for items in found), found
+        return tuple(items.pop() for items in found)
+
     def updates_after(self, before: list[int], *, epochs: int) -> list[int]:
         """What `updates` must answer so many epochs after it answered this."""
         return [count + epochs * self.epoch_steps for count in before]

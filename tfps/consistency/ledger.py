@@ -82,7 +82,8 @@ class LedgerLayout:
     TERM = 16  # of the chief that the server obeys; larger with each one that takes the job over
     MESSAGES = 17  # requests answered, of every kind
     OTHER_WRITES = 18  # updates and assignments that no step of `fit` has made
-    GLOBALS = 19
+    APART = 19  # of the updates: those that only other servers have made; see `count_up_to`
+    GLOBALS = 20
 
     def active(self, worker: Any) -> Any:
         return self.GLOBALS + worker
@@ -369,8 +370,10 @@ def count_up_to(ledger: Ledger, *, version: Any) -> Any:
     round of its own later, when another worker repeats the ticket, and so counts a round more.
     """
     layout = ledger.layout
-    is_more = version > ledger.read(layout.VERSION)
+    known = ledger.read(layout.VERSION)
+    is_more = version > known
     ledger.write_if(is_more, layout.VERSION, version)
+    ledger.count_if(is_more, layout.APART, version - known)
     return is_more
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import pytest
 
+import tfps
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
 from tfps.launch import LocalCluster
 from tfps.optimizers.server_update import COMPILED_ITEMS
@@ -133,3 +134,31 @@ def test_updates_are_atomic(job: CountingJob, seeds: range) -> None:
     assert job.updates() == job.updates_after(before, epochs=epochs)
     torn = torn_pushes(job) - torn_before
     print(f"{torn} of {len(seeds)} kills fell between the pushes to two servers")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_gradients_of_rounds_count_once(cluster: Callable[..., LocalCluster], carrier: str) -> None:
+    """A round may have the dead worker's gradient on one server, and another round on the other."""
+    job = CountingJob(
+        cluster(workers=2, ps=2),
+        examples=100,
+        counters=WideCounters,
+        placement="round_robin",
+        consistency=tfps.Synchronous(),
+    )
+    killer = Killer(job, range(20))
+    callback = UntilStopped(job, killer)
+    killer.start()
+    epochs = job.fit(callback, epochs=100_000)
+    killer.join()
+    if killer.error is not None:
+        raise killer.error
+    stats = job.strategy.stats()
+    assert callback.wrong_epochs == {}
+    assert stats.examples_seen == epochs * job.examples
+    assert len(set(stats.versions)) == 1
+    assert job.updates_of_servers() == stats.versions
+    apart = [server.cells()[server.layout.APART] for server in job.strategy.runtime.servers]
+    print(f"{torn_pushes(job)} of 20 kills fell between the pushes to two servers: apart {apart}")
+    job.strategy.close()

@@ -248,10 +248,10 @@ def test_servers_count_alike_at_rest_what_one_of_them_has_taken(
     ticket = job.requests.open_tickets(4)
     at = _enter(job, servers=(0, 1))
 
-    def counts() -> list[int]:
-        return [job.requests.counted("VERSION", server=server) for server in range(2)]
+    def counts(name: str = "VERSION") -> list[int]:
+        return [job.requests.counted(name, server=server) for server in range(2)]
 
-    before = counts()
+    before, apart = counts(), counts("APART")
     with ThreadPoolExecutor(2) as pool:
         options = {"ticket": ticket, "base_version": at}
         first = [pool.submit(job.push, 0, server=server, **options) for server in range(2)]
@@ -266,6 +266,7 @@ def test_servers_count_alike_at_rest_what_one_of_them_has_taken(
     job.end()
     job.train()
     assert len(set(counts())) == 1
+    assert np.subtract(counts("APART"), apart).tolist() == [1, 0]
 
 
 def test_who_is_late_for_a_round_has_pushed_nothing(fit_job: Callable[..., FitJob]) -> None:

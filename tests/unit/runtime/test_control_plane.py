@@ -45,3 +45,22 @@ def test_who_waits_for_a_lost_server(
     with thread(), pytest.raises(tf.errors.UnavailableError, match="connection refused"):
         call()
     assert asked == ["once"] * waits
+
+
+def test_a_server_may_be_back_before_anybody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was lost when it was to be asked, and nobody brings one back when that is looked at."""
+
+    class Answers:
+        def run(self, *_: Any, **__: Any) -> Any:
+            return [1]
+
+    monkeypatch.setattr(ControlPlane, "_connect", lambda _: Answers())
+    line = ControlPlane(address=lambda: "127.0.0.1:1", device="/device:CPU:0")
+    call = line.function(lambda: [tf.constant(1)], arguments=0)
+
+    def returns() -> bool:
+        line.lost = None
+        return False
+
+    line.lost, line.returns = "it is gone", returns
+    assert call() == [1]

@@ -90,6 +90,13 @@ def line_closed() -> StrategyClosed:
     return StrategyClosed("this line to a task of the cluster is closed")
 
 
+class NotAsked(tf.errors.UnavailableError):
+    """A server was not asked, since it was lost at that moment."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(None, None, reason)
+
+
 class NoSuchFunction(LookupError):
     """A task's process does not know a function: it is a plain `tf.distribute.Server`."""
 
@@ -187,7 +194,7 @@ class ControlPlane:
             if self._closed is not None:
                 raise self._closed()
             if self.lost is not None and not brings_back():
-                raise tf.errors.UnavailableError(None, None, self.lost)
+                raise NotAsked(self.lost)
             try:
                 return list(self._session.run(outputs, fed, options=options))
             except tf.errors.AbortedError:  # the session went with an earlier incarnation
@@ -217,6 +224,8 @@ class ControlPlane:
                 if self._session is not session or (waits and self.returns()):
                     until_s, timeout_s = time.monotonic() + patience_s, ATTEMPT_TIMEOUT_S
                     continue
+                if isinstance(error, NotAsked) and self.lost is None:
+                    continue  # it came back before anybody could wait for it
                 if self.lost is not None:
                     raise tf.errors.UnavailableError(None, None, self.lost) from error
                 slow = isinstance(error, tf.errors.DeadlineExceededError) or TWICE in error.message
