@@ -3,9 +3,19 @@
 from tfps.compression.by_rule import ByRule
 from tfps.compression.cast import Cast
 from tfps.compression.codec import Codec
+from tfps.compression.deep_gradient_compression import DeepGradientCompression
 from tfps.compression.directions import Both
 from tfps.compression.identity import Identity
 from tfps.compression.quantize import Quantize
 from tfps.compression.top_k import TopK
 
-__all__ = ["Both", "ByRule", "Cast", "Codec", "Identity", "Quantize", "TopK"]
+__all__ = [
+    "Both",
+    "ByRule",
+    "Cast",
+    "Codec",
+    "DeepGradientCompression",
+    "Identity",
+    "Quantize",
+    "TopK",
+]

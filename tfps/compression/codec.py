@@ -18,10 +18,7 @@ class Codec(Protocol):
     filled up with zeros to a multiple of 64 bytes. The number of bytes depends on the number of
     items alone. A class that says ``is_unbiased = True`` promises that what arrives is, on average,
     what was sent; what any other codec leaves out stays on the worker, and is added to the next
-    gradient (error feedback).
-
-    Source: for error feedback, Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient
-    Compression Schemes", ICML 2019.
+    gradient (`tfps.compression.memory.ErrorFeedback`), unless its ``memory`` is another one.
     """
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
@@ -48,9 +45,15 @@ def is_codec(value: Any) -> bool:
     return isinstance(value, Codec) and not isinstance(value, type)
 
 
-def keeps_residual(codec: Codec) -> bool:
-    """Whether what a codec leaves out stays on the worker for the next push."""
-    return not getattr(codec, "is_unbiased", False)
+def corrects_momentum(codec: Codec) -> bool:
+    """Whether workers have the momentum that an optimizer would have."""
+    return bool(getattr(codec, "corrects_momentum", False))
+
+
+def most_bytes_of(codec: Codec, items: int) -> int:
+    """How many bytes a gradient of so many items takes at most: during a warm-up there are more."""
+    most = getattr(codec, "most_bytes", codec.size_bytes)
+    return int(most(items))
 
 
 def codec_problem(codec: Codec, items: int) -> str | None:

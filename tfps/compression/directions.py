@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tfps.compression.by_rule import EXPECTED, ByRule, CodecChoice
-from tfps.compression.codec import Codec, is_codec, keeps_residual
+from tfps.compression.codec import Codec, is_codec
 from tfps.compression.identity import Identity
+from tfps.compression.memory import keeps_something
 from tfps.errors import ConfigError
 
 Codecs: TypeAlias = Codec | ByRule  # of one direction
@@ -76,9 +77,9 @@ def all_codecs(codecs: Codecs) -> tuple[Codec, ...]:
     return (codecs,)
 
 
-def any_keeps_residual(codecs: Codecs) -> bool:
+def any_keeps_something(codecs: Codecs) -> bool:
     """Whether workers may keep what codecs leave out."""
-    return any(map(keeps_residual, all_codecs(codecs)))
+    return any(map(keeps_something, all_codecs(codecs)))
 
 
 def _chooses(value: Any) -> bool:

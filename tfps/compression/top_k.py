@@ -20,6 +20,27 @@ def fraction_problem(fraction: Any) -> str | None:
     return f"fraction: received {fraction!r}, expected a number above 0, up to 1"
 
 
+def chosen_items(fraction: float, items: int) -> int:
+    """How many of so many numbers go."""
+    # A product that is whole but for its rounding is not to be rounded up.
+    return min(items, max(1, math.ceil(fraction * items - 1e-6)))
+
+
+def largest_pairs(vector: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
+    """The bytes of so many numbers of a vector, and of their places; NaN counts as largest."""
+    sizes = tf.where(tf.math.is_finite(vector), tf.abs(vector), float("inf"))
+    places = tf.math.top_k(sizes, number, sorted=False).indices
+    parts = [places, tf.bitcast(tf.gather(vector, places), tf.int32)]
+    return tf.reshape(tf.bitcast(tf.concat(parts, 0), tf.uint8), [-1])
+
+
+def vector_of_pairs(data: tf.Tensor, items: int) -> tf.Tensor:
+    """The vector of so many items that has these numbers, and zeros between them."""
+    numbers = tf.bitcast(tf.reshape(data, [-1, PAIR_BYTES // 2]), tf.int32)
+    places, values = tf.split(numbers, 2)
+    return tf.scatter_nd(places[:, None], tf.bitcast(values, tf.float32), [items])
+
+
 @dataclass(frozen=True)
 class TopK:
     """The largest numbers go, in 8 bytes each; the worker keeps the others for later gradients.
@@ -51,19 +72,10 @@ class TopK:
             raise ConfigError(problem, source="TopK")
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-        sizes = tf.where(tf.math.is_finite(vector), tf.abs(vector), float("inf"))
-        places = tf.math.top_k(sizes, self._chosen(vector.shape[0]), sorted=False).indices
-        parts = [places, tf.bitcast(tf.gather(vector, places), tf.int32)]
-        return tf.reshape(tf.bitcast(tf.concat(parts, 0), tf.uint8), [-1])
+        return largest_pairs(vector, chosen_items(self.fraction, vector.shape[0]))
 
     def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:
-        numbers = tf.bitcast(tf.reshape(data, [-1, PAIR_BYTES // 2]), tf.int32)
-        places, values = tf.split(numbers, 2)
-        return tf.scatter_nd(places[:, None], tf.bitcast(values, tf.float32), [items])
+        return vector_of_pairs(data, items)
 
     def size_bytes(self, items: int) -> int:
-        return PAIR_BYTES * self._chosen(items)
-
-    def _chosen(self, items: int) -> int:
-        # A product that is whole but for its rounding is not to be rounded up.
-        return min(items, max(1, math.ceil(self.fraction * items - 1e-6)))
+        return PAIR_BYTES * chosen_items(self.fraction, items)

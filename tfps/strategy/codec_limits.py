@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tfps.compression.directions import Both, all_codecs, any_keeps_residual
+from tfps.compression.codec import corrects_momentum
+from tfps.compression.directions import Both, all_codecs, any_keeps_something
 from tfps.compression.identity import Identity
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
@@ -11,7 +12,7 @@ from tfps.consistency.mode import Mode
 def codec_problems(compression: Both, mode: Mode) -> list[str]:
     """Return a sentence for everything that codecs cannot be combined with."""
     problems = []
-    if any_keeps_residual(compression.down):
+    if any_keeps_something(compression.down):
         problems.append(
             f"compression: received down={compression.down!r}; expected codecs without a residual, "
             "such as tfps.compression.Cast() or Quantize(8): parameters are coded anew each time"
@@ -23,11 +24,17 @@ def codec_problems(compression: Both, mode: Mode) -> list[str]:
             "workers that are late, or ahead, get their parameters in another message too. Leave "
             "down out, or pipeline_steps and backup_workers"
         )
-    if mode.pipeline_steps and any_keeps_residual(compression.up):
+    if mode.pipeline_steps and any_keeps_something(compression.up):
         problems.append(
             f"compression: received {compression.up!r} with {mode!r}; expected a codec without a "
             "residual, such as tfps.compression.Quantize(8): a gradient is coded before it is "
             "known what became of the one before. Or leave pipeline_steps out"
+        )
+    if isinstance(mode, LocalSteps) and any(map(corrects_momentum, all_codecs(compression.up))):
+        problems.append(
+            f"compression: received {compression.up!r} with {mode!r}; expected another codec, such "
+            "as tfps.compression.TopK(0.01): workers run the optimizer and send how far they went, "
+            "and that has no momentum to correct"
         )
     is_coded = any(not isinstance(codec, Identity) for codec in all_codecs(compression.up))
     if isinstance(mode, LocalSteps) and mode.elasticity is not None and is_coded:

@@ -24,7 +24,7 @@ class Entry:
     call_number: int
     request_bytes: int  # of the payload, exactly
     reply_bytes: int
-    row_bytes: int = 0  # of rows that may follow the payload of a request, at most
+    row_bytes: int = 0  # of rows, and more, that may follow the payload of a request, at most
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
-from tfps.compression import TopK
+from tfps.compression import Codec, DeepGradientCompression, TopK
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -17,11 +17,21 @@ MOST_EPOCHS = 500
 
 
 @pytest.mark.conformance
+@pytest.mark.parametrize(
+    "codec",
+    [
+        TopK(0.01),
+        pytest.param(
+            DeepGradientCompression(0.01, warm_up_steps=50, momentum=0), marks=pytest.mark.slow
+        ),
+    ],
+    ids=["top_k", "deep"],
+)
 def test_what_is_left_out_goes_with_the_worker(
-    cluster: Callable[..., LocalCluster], carrier: str
+    cluster: Callable[..., LocalCluster], carrier: str, codec: Codec
 ) -> None:
     """Of the two numbers of each gradient one goes, and the other one with the next."""
-    job = CountingJob(cluster(workers=2, ps=1), compression=TopK(0.01))
+    job = CountingJob(cluster(workers=2, ps=1), compression=codec)
     assert job.strategy.stats().carriers == ("grpc" if carrier == "grpc" else "direct",)
     assert job.strategy.stats().residuals_dropped == 0
     killer = KillWorker(job, restart=True)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tfps.compression import Both, ByRule, Cast, Identity, Quantize, TopK
-from tfps.compression.directions import all_codecs, any_keeps_residual, choice_for, resolve
+from tfps.compression.directions import all_codecs, any_keeps_something, choice_for, resolve
 from tfps.errors import ConfigError
 
 RULES = ByRule({"embedding/": Cast(), "kernel": TopK(0.1)}, otherwise=Quantize(8), minimum_bytes=64)
@@ -42,8 +42,8 @@ def test_the_first_pattern_decides(path: str, size_bytes: int, expected: Any) ->
 
 def test_what_any_variable_may_have() -> None:
     assert all_codecs(RULES) == (Cast(), TopK(0.1), Quantize(8))
-    assert any_keeps_residual(RULES)
-    assert not any_keeps_residual(ByRule({"kernel": Quantize(2)}))
+    assert any_keeps_something(RULES)
+    assert not any_keeps_something(ByRule({"kernel": Quantize(2)}))
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 
-from tfps.compression import Both, ByRule, Cast, Identity, Quantize, TopK
+from tfps.compression import (
+    Both,
+    ByRule,
+    Cast,
+    DeepGradientCompression,
+    Identity,
+    Quantize,
+    TopK,
+)
 from tfps.config.schema import CODECS, CompressionSection
 from tfps.consistency.modes import Asynchronous
 from tfps.errors import ConfigError
 from tfps.job.check import check_settings
 from tfps.job.compression import CODEC_MAKERS, compression_of, compression_problems
+
+DEEP = "deep_gradient_compression"
 
 
 def test_every_name_has_a_codec() -> None:
@@ -26,6 +36,10 @@ def test_every_name_has_a_codec() -> None:
         ({"codec": "quantize", "bits": 2}, Both(up=Quantize(2))),
         ({"codec": "top_k", "fraction": 0.1}, Both(up=TopK(0.1))),
         ({"codec": "top_k", "down": "cast"}, Both(up=TopK(0.01), down=Cast())),
+        (
+            {"codec": DEEP, "fraction": 0.001, "warm_up_steps": 9, "clip_norm": 2.0},
+            Both(up=DeepGradientCompression(0.001, 9, clip_norm=2.0)),
+        ),
         (
             {"codec": "top_k", "rules": {"bias": "identity"}, "minimum_bytes": 64},
             Both(
@@ -50,6 +64,29 @@ def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: Both
         (["compression.fraction=0"], "compression.fraction"),
         (["compression.fraction=1.5"], "compression.fraction"),
         (['compression.rules={"(" = "top_k"}'], "compression.rules: '(': received no regular"),
+        (["compression.momentum=1"], "compression.momentum"),
+        (["compression.clip_norm=0"], "compression.clip_norm"),
+        (["compression.warm_up_steps=-1"], "compression.warm_up_steps"),
+        (
+            [f"compression.codec={DEEP}"],
+            'training.optimizer: received name = "adam" with DeepGradientCompression(',
+        ),
+        (
+            [
+                f"compression.codec={DEEP}",
+                "training.optimizer.name=sgd",
+                "training.optimizer.momentum=0.9",
+            ],
+            'received name = "sgd", momentum = 0.9 with',
+        ),
+        (
+            [
+                f"compression.codec={DEEP}",
+                "training.optimizer.name=sgd",
+                "training.staleness.drop_above=2",
+            ],
+            "no correction or discount of stale gradients",
+        ),
         (
             ["compression.codec=top_k", "consistency.pipeline_steps=1"],
             "expected a codec without a residual",

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import tfps
-from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled
-from tfps.compression import Both, ByRule, Cast, Identity, Quantize, TopK
+from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled, cross_entropy, densify
+from tests.unit.numbers.tables import IDS, tables_model
+from tfps.compression import Both, ByRule, Cast, DeepGradientCompression, Identity, Quantize, TopK
+from tfps.optimizers import RowUpdates
 from tfps.strategy.stats import Stats
 from tfps.testing import OneProcess
 
@@ -83,6 +85,34 @@ def test_models_learn_with_fewer_bytes(
     assert losses[-1] < expected[-1] + 0.15 * expected[0]
     assert after.bytes_pushed * times_fewer < before.bytes_pushed
     assert after.updates_applied == before.updates_applied
+
+
+def test_rows_of_tables_follow_the_bytes_of_a_warm_up(cluster: Clusters) -> None:
+    """The tables learn as on one machine; weights whose gradients are coded stand still."""
+
+    def optimizer() -> Any:
+        still, moves = keras.optimizers.SGD(0.0), keras.optimizers.SGD(0.5)
+        return keras.optimizers.MultiOptimizer(lambda v: moves if "embedd" in v.path else still)
+
+    def seeded() -> keras.Model:
+        keras.utils.set_random_seed(1)
+        return tables_model(lambda: RowUpdates(optimizer()))
+
+    expected = seeded()
+    expected.compile(optimizer(), cross_entropy())
+    densify(expected.optimizer)
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=1, ps=2).cluster_resolver,
+        compression=DeepGradientCompression(0.01, warm_up_steps=6),
+    )
+    with strategy.scope():
+        model = seeded()
+    for each in (expected, model):
+        each.fit(IDS, LABELS, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    for one, other in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert strategy.stats().traffic[0].ratio > 1
+    strategy.close()
 
 
 def test_a_pipeline_takes_codecs_that_keep_nothing(cluster: Clusters) -> None:

@@ -93,7 +93,7 @@ class Leftovers:
         parts = {gradient_name(part): np.zeros(part.shape) for part in model.parts}
         for worker in range(self._runtime.workers):
             for each in self._coded.values():
-                vector = self._vector(f"residual_{each.digest}", worker)
+                vector = self._vector(f"residual_{each.digest}_0", worker)
                 if vector is not None:
                     for name, value in split_block(vector, each.layout.blocks[0]).items():
                         parts[name] += value.numpy()

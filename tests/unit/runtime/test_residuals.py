@@ -10,22 +10,25 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfps.compression import Codec, Quantize, TopK
+from tfps.compression import Codec, DeepGradientCompression, Quantize, TopK
 from tfps.compression.by_rule import CodecChoice
+from tfps.compression.memory import memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
 from tfps.transport.layout import Layout
 
 ITEMS = 16
-CODECS = [TopK(0.1), TopK(0.5), Quantize(1)]
+# Without momentum, which would count gradients more than once.
+DEEP = [DeepGradientCompression(0.1, warm_up_steps, momentum=0) for warm_up_steps in (0, 3)]
+CODECS = [TopK(0.1), TopK(0.5), Quantize(1), *DEEP]
 
 
 class Kept:
-    """A worker's vector, in this process."""
+    """A worker's variable, in this process."""
 
-    def __init__(self) -> None:
-        self.value = tf.zeros([ITEMS])
+    def __init__(self, spec: tf.TensorSpec) -> None:
+        self.value = tf.zeros(spec.shape, spec.dtype)
 
     def read_value(self) -> tf.Tensor:
         return self.value
@@ -43,11 +46,13 @@ class Worker:
 
     def __init__(self, codec: Codec) -> None:
         layout = Layout.of([("gradient of kernel", "float32", (ITEMS,))])
-        self.coded, self.kept = CodedVector(CodecChoice(codec, "all"), layout, layout), Kept()
+        self.coded = CodedVector(CodecChoice(codec, "all"), layout, layout)
+        self.variables = tuple(map(Kept, memory_of(codec).specs(ITEMS)))
+        self.kept, *_ = self.variables  # what is still to be sent
         self.applied = np.zeros([ITEMS])  # by the server
 
     def of(self, coded: CodedVector) -> Any:
-        return self.kept
+        return self.variables
 
     def push(self, gradient: np.ndarray, status: Status, *, scale: float | None = None) -> None:
         coding = PushCoding(

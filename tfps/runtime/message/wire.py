@@ -84,6 +84,11 @@ class CallWire:
     coded_down: tuple[CodedPart, ...] = ()  # and of the reply
 
     @property
+    def longer(self) -> tuple[CodedVector, ...]:
+        """Gradients of which more bytes may come than have a place in the request's layout."""
+        return tuple(each for each in self.coded if each.most_bytes_behind)
+
+    @property
     def updated(self) -> tuple[Any, ...]:
         """What the server reads and writes of all that gradients come for."""
         return (*self.gradients.natives, *(table._value for table in self.tables))
@@ -199,8 +204,8 @@ def call_wire(
     coded_values, plain_values = _coded(values, choices=down, gradients=False)
     if coded_values:
         values = _one_after_the_other(values, plain_values, choices=down)
-    bytes_down = [each.entry for each in coded_values]
-    bytes_of = [each.entry for each in coded]
+    bytes_down = [entry for each in coded_values for entry in each.entries]
+    bytes_of = [entry for each in coded for entry in each.entries]
     rest = [_entry(v._value) for v in state]
     rest += [(count_name(v), "float64", ()) for v in counts]
     rest += _report(program) if is_last and reports else []

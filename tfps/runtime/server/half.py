@@ -13,7 +13,6 @@ from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Ledger
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_quotas import Quotas
-from tfps.errors import UnsupportedError
 from tfps.optimizers.optimizer_call import optimizers_of
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import drop_above_of
@@ -24,6 +23,7 @@ from tfps.runtime.message.request_header import SLOTS
 from tfps.runtime.message.wire import CallWire, ServerShards, name_of, server_shards, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Anyone, Terms
+from tfps.runtime.server.coded_calls import refuse_momentum, refuse_remembering
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.plan_functions import NO_VALUES, PlanFunctions
 from tfps.runtime.server.push import Push
@@ -80,6 +80,8 @@ class ServerHalf(PlanFunctions):
         self.wires = [self.wire(number) for number in range(len(program.calls))]
         if any(wire.coded_values for wire in self.wires):
             refuse_remembering(self.updates)
+        for call, wire in zip(program.calls, self.wires, strict=True):
+            refuse_momentum(call.optimizer, wire.coded)
         messages = [(wire.request, wire.reply) for wire in self.wires]
         tables = [[name_of(p) for p in shards_of(table)] for table in program.schedule.tables]
         self.number_plan(self.parameter_layout, messages, tables)
@@ -131,7 +133,8 @@ class ServerHalf(PlanFunctions):
                 call_number=number,
                 request_bytes=wire.request.size_bytes,
                 reply_bytes=wire.reply.size_bytes,
-                row_bytes=sum(size_bytes_of(shard._value) for shard in wire.tables),
+                bytes_behind=sum(size_bytes_of(shard._value) for shard in wire.tables)
+                + sum(each.most_bytes_behind for each in wire.longer),
             )
 
     def offer_look_ups(self) -> None:
@@ -139,7 +142,7 @@ class ServerHalf(PlanFunctions):
         if shards := self.look_up_shards():
             look_up = functools.partial(self._look_up, shards)
             row_bytes = sum(size_bytes_of(shard._value) for shard in shards)
-            self.offer(Kind.LOOK_UP, look_up, row_bytes=row_bytes)
+            self.offer(Kind.LOOK_UP, look_up, bytes_behind=row_bytes)
 
     def look_up_shards(self) -> tuple[Any, ...]:
         """What a look-up reads of tables on this server."""
@@ -242,14 +245,3 @@ class ServerHalf(PlanFunctions):
             quotas=self.quotas if call.is_last else None,
             tells_of_writes=call.is_last and bool(self.still.variables),
         )
-
-
-def refuse_remembering(updates: Sequence[ServerUpdate]) -> None:
-    """Raise an `UnsupportedError` where an optimizer counts on what workers were sent."""
-    for update in updates:
-        if update.asks_who:
-            raise UnsupportedError(
-                f"compression: received a codec for down with {type(update.optimizer).__name__}, "
-                "which remembers for each worker what it was sent, expected Identity(): a codec "
-                "sends something else. Leave down out, or take another optimizer"
-            )

@@ -76,12 +76,12 @@ class PlanFunctions:
         call_number: int = 0,
         request_bytes: int = 0,
         reply_bytes: int = 0,
-        row_bytes: int = 0,
+        bytes_behind: int = 0,
     ) -> None:
         """Trace what answers a kind of requests, and offer it to workers.
 
-        Behind a payload at most ``row_bytes`` of rows may follow: of a push in the request, else in
-        the reply.
+        Behind a payload at most so many bytes may lie, rows mostly: of a push in the request, else
+        in the reply.
         """
 
         def answer(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -90,7 +90,7 @@ class PlanFunctions:
         function = server_function(
             answer, device=self.server.device, signature=Message.signature(REQUEST_FIELDS)
         )
-        pushed, found = (row_bytes, 0) if kind == Kind.PUSH else (0, row_bytes)
+        pushed, found = (bytes_behind, 0) if kind == Kind.PUSH else (0, bytes_behind)
         entry = Entry(kind, call_number, request_bytes, reply_bytes, row_bytes=pushed)
         self._offers[kind, call_number] = Offer(entry, function, found)
 

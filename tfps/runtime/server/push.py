@@ -15,7 +15,7 @@ from tfps.consistency.server_ledger import GraphLedger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.message.payload import encode_values
+from tfps.runtime.message.payload import coded_up, encode_values
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, with_fields
 from tfps.runtime.server.admission import Arrival, PushVerdict, Terms, judge
 from tfps.runtime.server.push_gate import PushGate
@@ -183,7 +183,7 @@ class Push:
             received_bytes=request.size,
             sent_bytes=wire.reply.size_bytes,
             coded=[
-                *groups.numbered("up", wire.coded_up),
+                *groups.numbered("up", coded_up(wire, request.tensors)),
                 *groups.numbered("down", wire.coded_down),
             ],
         )

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge.shards import row_bytes_of
 from tfps.optimizers.gathered_rows import end_to_end
-from tfps.runtime.message.payload import decode_gradients
+from tfps.runtime.message.payload import decode_gradients, with_what_lies_behind
 from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.wire import CallWire, gradient_name
 from tfps.transport.packing import unpack
@@ -72,10 +72,13 @@ def as_bytes(rows: tf.Tensor) -> tf.Tensor:
 def unpacked(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
     """The tensors of a push, by name; of tables the rows of gradients that came."""
     layout, rows = wire.server_request, {}
+    if not (wire.tables or wire.longer):
+        return decode_gradients(wire, unpack(layout, payload))
+    behind, payload = payload[layout.size_bytes :], payload[: layout.size_bytes]
+    tensors, behind = with_what_lies_behind(wire, unpack(layout, payload), behind)
     if wire.tables:
-        rows = gradients_of_rows(wire.tables, ids, payload[layout.size_bytes :])
-        payload = payload[: layout.size_bytes]
-    return {**decode_gradients(wire, unpack(layout, payload)), **rows}
+        rows = gradients_of_rows(wire.tables, ids, behind)
+    return {**decode_gradients(wire, tensors), **rows}
 
 
 def reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:
@@ -85,7 +88,7 @@ def reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:
 
 def received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
     """How large a push is."""
-    if not wire.tables:
+    if not (wire.tables or wire.longer):
         return wire.request.size_bytes
     return tf.size(payload, tf.int64) + ID_BYTES * tf.size(ids, tf.int64)
 

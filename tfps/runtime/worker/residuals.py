@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.worker_local_variable import WorkerLocalTensor
-from tfps.compression.codec import keeps_residual
+from tfps.compression.codec import most_bytes_of
+from tfps.compression.memory import memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.server.half import ServerHalf
@@ -17,7 +18,7 @@ from tfps.runtime.worker.worker_index import life_of_call
 
 
 class Residuals:
-    """Of a program's optimizer calls: a vector beside each one that a biased codec makes smaller.
+    """Of a program's optimizer calls: what codecs make a worker keep beside its gradients.
 
     They lie on the worker from one closure to the next. Programs that push the same gradients share
     them. A worker that is new, or was lost, begins with zeros.
@@ -28,16 +29,20 @@ class Residuals:
 
     def __init__(self, servers: Sequence[ServerHalf]) -> None:
         self._servers, self._runtime = servers, servers[0].runtime
-        self._kept: dict[str, WorkerLocalTensor] = {}
+        self._kept: dict[str, tuple[WorkerLocalTensor, ...]] = {}
         self._lives: dict[str, WorkerLocalTensor] = {}  # of the worker, in which they began
         for server in servers:
             for coded in (each for wire in server.wires for each in wire.coded):
-                if keeps_residual(coded.codec):
-                    name = f"residual_{coded.digest}"
-                    self._kept[coded.digest] = self._on_worker(name, [coded.items], tf.float32)
+                name = f"residual_{coded.digest}"
+                kept = tuple(
+                    self._on_worker(f"{name}_{number}", spec.shape, spec.dtype)
+                    for number, spec in enumerate(memory_of(coded.codec).specs(coded.items))
+                )
+                if kept:
+                    self._kept[coded.digest] = kept
                     self._lives[coded.digest] = self._on_worker(f"{name}_life", [], tf.int64)
 
-    def _on_worker(self, name: str, shape: list[int], dtype: tf.DType) -> WorkerLocalTensor:
+    def _on_worker(self, name: str, shape: Any, dtype: tf.DType) -> WorkerLocalTensor:
         self._runtime.residuals.note_name(name)
         return WorkerLocalTensor(name, container=self._runtime.container, shape=shape, dtype=dtype)
 
@@ -59,17 +64,18 @@ class Residuals:
         for digest, kept in self._kept.items():
             _begin(kept, self._lives[digest], life=life)
 
-    def of(self, coded: CodedVector) -> WorkerLocalTensor | None:
-        """What is kept beside some gradients; None: nothing is left out of them."""
-        return self._kept.get(coded.digest)
+    def of(self, coded: CodedVector) -> tuple[WorkerLocalTensor, ...]:
+        """What is kept beside some gradients, if anything is."""
+        return self._kept.get(coded.digest, ())
 
 
-def _begin(kept: WorkerLocalTensor, began: WorkerLocalTensor, *, life: tf.Tensor) -> None:
+def _begin(kept: Sequence[WorkerLocalTensor], began: WorkerLocalTensor, *, life: tf.Tensor) -> None:
     """Trace that a worker begins with zeros, unless it has begun in this life."""
     is_known = tf.cond(began.is_kept, lambda: began.read_value() == life, lambda: False)
 
     def begin() -> tf.Tensor:
-        kept.load(tf.zeros(kept.shape, kept.dtype))
+        for each in kept:
+            each.load(tf.zeros(each.shape, each.dtype))
         began.load(life)
         return tf.constant(0)
 
@@ -96,29 +102,41 @@ class PushCoding:
     def code(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
         """The bytes of some gradients for a server."""
         codec, seed = coded.codec, self._seed + tf.constant([server, 0], tf.int64)
-        kept = self._residuals.of(coded)
-        if kept is None:
+        variables = self._residuals.of(coded)
+        if not variables:
             return codec.encode(vector, seed=seed)
         scale = 1.0 if self._scale is None else tf.cast(self._scale, tf.float32)
-        before = kept.read_value()
-        whole = vector + before * scale
-        is_finite = tf.reduce_all(tf.math.is_finite(whole))
-        data = codec.encode(tf.where(is_finite, whole, vector), seed=seed)
-        left = (whole - coded.decoded(data)) / scale
-        left = tf.where(tf.math.is_finite(left), left, 0.0)
-        self._left.setdefault(server, []).append((kept, tf.where(is_finite, left, before)))
+        before = tuple(variable.read_value() for variable in variables)
+
+        def remember() -> tuple[tf.Tensor, ...]:
+            found = memory_of(codec).code(vector, before, scale=scale, seed=seed)
+            return (found.data, *map(_finite, found.kept))
+
+        data, *after = tf.cond(
+            tf.reduce_all(tf.math.is_finite(vector)),
+            remember,
+            lambda: (codec.encode(vector, seed=seed), *before),
+        )
+        if most_bytes_of(codec, coded.items) == coded.size_bytes:
+            data = tf.ensure_shape(data, [coded.size_bytes])
+        self._left.setdefault(server, []).extend(zip(variables, after, strict=True))
         return data
 
     def settle(self, statuses: Sequence[tf.Tensor]) -> None:
         """Keep what was left out; servers have answered with these statuses.
 
         What one has applied before stays applied, and what is kept stays as it was. With a gradient
-        that one refuses, what was kept is dropped.
+        that one refuses, what was kept of real numbers is dropped.
         """
         for server, parts in self._left.items():
             status = statuses[server]
-            for kept, left in parts:
-                refused = tf.where(
-                    tf.equal(status, int(Status.DUPLICATE)), kept.read_value(), tf.zeros_like(left)
-                )
-                kept.load(tf.where(tf.equal(status, int(Status.OK)), left, refused))
+            for kept, after in parts:
+                refused = tf.zeros_like(after) if after.dtype.is_floating else after
+                known = tf.equal(status, int(Status.DUPLICATE))
+                otherwise = tf.where(known, kept.read_value(), refused)
+                kept.load(tf.where(tf.equal(status, int(Status.OK)), after, otherwise))
+
+
+def _finite(kept: tf.Tensor) -> tf.Tensor:
+    """Numbers that have become too large are dropped."""
+    return tf.where(tf.math.is_finite(kept), kept, 0.0) if kept.dtype.is_floating else kept
