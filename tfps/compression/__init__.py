@@ -6,6 +6,7 @@ from tfps.compression.codec import Codec
 from tfps.compression.deep_gradient_compression import DeepGradientCompression
 from tfps.compression.directions import Both
 from tfps.compression.identity import Identity
+from tfps.compression.power_sgd import PowerSGD
 from tfps.compression.quantize import Quantize
 from tfps.compression.top_k import TopK
 
@@ -16,6 +17,7 @@ __all__ = [
     "Codec",
     "DeepGradientCompression",
     "Identity",
+    "PowerSGD",
     "Quantize",
     "TopK",
 ]

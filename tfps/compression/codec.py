@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tfps.compression.late_tensorflow import tf
@@ -43,6 +44,17 @@ class Codec(Protocol):
 def is_codec(value: Any) -> bool:
     """Whether a value is a codec, and not the class of one."""
     return isinstance(value, Codec) and not isinstance(value, type)
+
+
+def for_shape(codec: Codec, shape: Sequence[int]) -> Codec:
+    """The codec of one variable: some have another one for each shape."""
+    fitted = getattr(codec, "for_shape", None)
+    return codec if fitted is None else fitted(shape)
+
+
+def takes_one(codec: Codec) -> bool:
+    """Whether a codec is for one variable alone, which shares no vector with others."""
+    return bool(getattr(codec, "takes_one", False))
 
 
 def corrects_momentum(codec: Codec) -> bool:

@@ -174,6 +174,7 @@ CODECS = (  # of tfps.compression
     "quantize",
     "top_k",
     "deep_gradient_compression",
+    "power_sgd",
 )
 
 
@@ -187,6 +188,7 @@ class CompressionSection(Section):
     warm_up_steps: Annotated[int, Field(ge=0)] = 0  # of deep_gradient_compression, as the next two
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     clip_norm: Annotated[float, Field(gt=0)] | None = None
+    rank: Count = 2  # of power_sgd
     down: Literal["identity", "cast", "quantize"] = "identity"  # for parameters
     minimum_bytes: Annotated[int, Field(ge=0)] = 0  # smaller variables go as they are
     # A pattern that is found in a variable's path, and the name of its codec.

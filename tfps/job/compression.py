@@ -11,6 +11,7 @@ from tfps.compression import (
     Codec,
     DeepGradientCompression,
     Identity,
+    PowerSGD,
     Quantize,
     TopK,
 )
@@ -30,6 +31,7 @@ CODEC_MAKERS: Mapping[str, Callable[[CompressionSection], Codec]] = {
     "deep_gradient_compression": lambda section: DeepGradientCompression(
         section.fraction, section.warm_up_steps, section.momentum, section.clip_norm
     ),
+    "power_sgd": lambda section: PowerSGD(section.rank),
 }
 
 

@@ -10,7 +10,15 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.compression import Cast, Codec, DeepGradientCompression, Identity, Quantize, TopK
+from tfps.compression import (
+    Cast,
+    Codec,
+    DeepGradientCompression,
+    Identity,
+    PowerSGD,
+    Quantize,
+    TopK,
+)
 from tfps.compression.codec import codec_problem
 from tfps.compression.memory import keeps_something
 from tfps.errors import ConfigError
@@ -18,6 +26,7 @@ from tfps.errors import ConfigError
 UNBIASED = [Identity(), Cast("bfloat16"), Cast("float16"), *map(Quantize, (8, 4, 2))]
 CONTRACTIVE = [Quantize(1), Quantize(1, block_items=7), TopK(0.01), TopK(0.3), TopK(1)]
 CONTRACTIVE += [DeepGradientCompression(0.1, 4), DeepGradientCompression(1)]
+
 EACH = [*UNBIASED, *CONTRACTIVE, Quantize(2, block_items=5)]
 DRAWS = 150
 
@@ -134,6 +143,9 @@ def test_the_largest_numbers_go() -> None:
             {"clip_norm": 0},
             "clip_norm: received 0, expected",
         ),
+        (PowerSGD, {"rank": 0}, "rank: received 0, expected a whole number from 1"),
+        (PowerSGD, {"rank": 1.5}, "rank: received 1.5"),
+        (PowerSGD, {"rank": True}, "rank: received True"),
         (Quantize, {"bits": 3}, "bits: received 3, expected 8, 4, 2 or 1"),
         (Quantize, {"block_items": 0}, "block_items: received 0"),
         (Cast, {"dtype": "int8"}, "received 'int8', expected 'bfloat16' or 'float16'"),

@@ -12,6 +12,7 @@ from tfps.compression import (
     Cast,
     DeepGradientCompression,
     Identity,
+    PowerSGD,
     Quantize,
     TopK,
 )
@@ -35,6 +36,7 @@ def test_every_name_has_a_codec() -> None:
         ({"codec": "cast", "dtype": "float16"}, Both(up=Cast("float16"))),
         ({"codec": "quantize", "bits": 2}, Both(up=Quantize(2))),
         ({"codec": "top_k", "fraction": 0.1}, Both(up=TopK(0.1))),
+        ({"codec": "power_sgd", "rank": 3}, Both(up=PowerSGD(3))),
         ({"codec": "top_k", "down": "cast"}, Both(up=TopK(0.01), down=Cast())),
         (
             {"codec": DEEP, "fraction": 0.001, "warm_up_steps": 9, "clip_norm": 2.0},
@@ -64,6 +66,7 @@ def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: Both
         (["compression.fraction=0"], "compression.fraction"),
         (["compression.fraction=1.5"], "compression.fraction"),
         (['compression.rules={"(" = "top_k"}'], "compression.rules: '(': received no regular"),
+        (["compression.rank=0"], "compression.rank"),
         (["compression.momentum=1"], "compression.momentum"),
         (["compression.clip_norm=0"], "compression.clip_norm"),
         (["compression.warm_up_steps=-1"], "compression.warm_up_steps"),

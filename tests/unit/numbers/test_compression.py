@@ -12,7 +12,16 @@ import pytest
 import tfps
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled, cross_entropy, densify
 from tests.unit.numbers.tables import IDS, tables_model
-from tfps.compression import Both, ByRule, Cast, DeepGradientCompression, Identity, Quantize, TopK
+from tfps.compression import (
+    Both,
+    ByRule,
+    Cast,
+    DeepGradientCompression,
+    Identity,
+    PowerSGD,
+    Quantize,
+    TopK,
+)
 from tfps.optimizers import RowUpdates
 from tfps.strategy.stats import Stats
 from tfps.testing import OneProcess
@@ -73,6 +82,7 @@ def test_what_is_drawn_goes_by_seed_and_ticket(cluster: Clusters) -> None:
         pytest.param(Quantize(2), 2, marks=pytest.mark.slow),
         pytest.param(Quantize(1), 2, marks=pytest.mark.slow),
         (TopK(0.1), 2),
+        pytest.param(PowerSGD(2), 1.2, marks=pytest.mark.slow),
     ],
     ids=repr,
 )

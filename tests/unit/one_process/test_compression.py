@@ -21,7 +21,16 @@ from tests.unit.one_process.linear import (
     gradients,
     linear,
 )
-from tfps.compression import Both, ByRule, Cast, DeepGradientCompression, Identity, Quantize, TopK
+from tfps.compression import (
+    Both,
+    ByRule,
+    Cast,
+    DeepGradientCompression,
+    Identity,
+    PowerSGD,
+    Quantize,
+    TopK,
+)
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
 from tfps.testing import OneProcess
@@ -31,6 +40,7 @@ WARMING = ByRule(
     {
         "part_0": DeepGradientCompression(0.01, 2 * STEPS, momentum=0),
         "part_1": DeepGradientCompression(0.1, 4, momentum=0),
+        "part_2": PowerSGD(1),
     },
     TopK(0.05),
 )

@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfps.compression import Codec, DeepGradientCompression, Quantize, TopK
+from tfps.compression import Codec, DeepGradientCompression, PowerSGD, Quantize, TopK
 from tfps.compression.by_rule import CodecChoice
 from tfps.compression.memory import memory_of
 from tfps.consistency.ledger import Status
@@ -21,7 +21,7 @@ from tfps.transport.layout import Layout
 ITEMS = 16
 # Without momentum, which would count gradients more than once.
 DEEP = [DeepGradientCompression(0.1, warm_up_steps, momentum=0) for warm_up_steps in (0, 3)]
-CODECS = [TopK(0.1), TopK(0.5), Quantize(1), *DEEP]
+CODECS = [TopK(0.1), TopK(0.5), Quantize(1), *DEEP, PowerSGD(1).for_shape((4, 4))]
 
 
 class Kept:

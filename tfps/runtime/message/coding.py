@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge.shards import shards_of, size_bytes_of
 from tfps.compression.by_rule import CodecChoice
-from tfps.compression.codec import Codec, most_bytes_of
+from tfps.compression.codec import Codec, for_shape, most_bytes_of
 from tfps.compression.directions import Codecs, choice_for
 from tfps.compression.identity import Identity
 from tfps.errors import UnsupportedError
@@ -115,21 +115,21 @@ def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, Co
     if codecs is None:
         return choices
     for variable in variables:
+        if getattr(variable, "overwrite_with_gradient", False):
+            continue  # it gets a value, and no gradient
         shards = shards_of(variable)
         size_bytes = sum(size_bytes_of(shard._value) for shard in shards)
-        choice, dtype = (
-            choice_for(codecs, variable.path, size_bytes=size_bytes),
-            shards[0]._value.dtype,
-        )
-        codec = choice.codec
-        # What is overwritten gets a value, and no gradient.
-        if isinstance(codec, Identity) or getattr(variable, "overwrite_with_gradient", False):
-            continue
-        if not dtype.is_floating:
-            raise UnsupportedError(
-                f"compression: received {codec!r} for {variable.path}, whose numbers are "
-                f"{dtype.name}; expected real numbers. Let it go as it is: "
-                f"tfps.compression.ByRule({{{variable.path!r}: Identity()}}, otherwise={codec!r})"
-            )
-        choices.update(dict.fromkeys(map(id, shards), choice))
+        choice = choice_for(codecs, variable.path, size_bytes=size_bytes)
+        for shard in shards:
+            codec = for_shape(choice.codec, tuple(shard._value.shape))
+            if isinstance(codec, Identity):
+                continue
+            if not shard._value.dtype.is_floating:
+                raise UnsupportedError(
+                    f"compression: received {codec!r} for {variable.path}, whose numbers "
+                    f"are {shard._value.dtype.name}; expected real numbers. Let it go as it is: "
+                    f"tfps.compression.ByRule({{{variable.path!r}: Identity()}}, "
+                    f"otherwise={codec!r})"
+                )
+            choices[id(shard)] = choice._replace(codec=codec)
     return choices

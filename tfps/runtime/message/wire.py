@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
 from tfps.compression.by_rule import CodecChoice
-from tfps.compression.codec import check_codec
+from tfps.compression.codec import check_codec, takes_one
 from tfps.runtime.message.coding import CodedVector, choices_for
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
@@ -255,11 +255,13 @@ def _groups(
     shards: ServerShards, choices: Mapping[int, CodecChoice]
 ) -> tuple[list[tuple[CodecChoice, ServerShards]], ServerShards]:
     """Shards that share a vector, and those that have no codec."""
-    groups: dict[tuple[str, str], list[Any]] = {}
+    groups: dict[tuple[str, str, str], list[Any]] = {}
     plain = []
     for shard in shards.variables:
         if id(shard) in choices:
-            key = choices[id(shard)].group, shard._value.dtype.name
+            codec, group = choices[id(shard)]
+            alone = name_of(shard) if takes_one(codec) else ""
+            key = group, alone, shard._value.dtype.name
             groups.setdefault(key, []).append(shard)
         else:
             plain.append(shard)
