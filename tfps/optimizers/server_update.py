@@ -14,11 +14,11 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from keras.src.optimizers.multi_optimizer import MultiOptimizer
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.compiled_function import compiled_function
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.shards import cut, rule_of, shards_of
 from tfps.consistency.optimizer_limits import together_problem
 from tfps.errors import ConfigError
+from tfps.optimizers.apply_calls import apply_compiled, count_update
 from tfps.optimizers.by_shard import refuse_inexact_on_servers, refuse_inexact_on_shards
 from tfps.optimizers.corrected import Corrected, Memories
 from tfps.optimizers.discount import Discount
@@ -257,10 +257,8 @@ class ServerUpdate:
         targets = [*others, *present]
         variables = [target.variable for target in present]
         restricted = context.with_rate(self._restricted(leaf, targets))
-        apply = restricted.apply
-        may_be = context.may_be_compiled and may_be_compiled(leaf)
-        if optimizer is leaf and may_be and _is_worth_compiling(present):
-            apply = functools.partial(_apply_compiled, restricted)
+        may_be = optimizer is leaf and context.may_be_compiled and may_be_compiled(leaf)
+        apply = _apply_of(restricted, present, may_be_compiled=may_be)
         memories = self._memories.get(id(leaf))
         applied: Any = SimpleNamespace(apply=apply)
         if memories is not None and not memories.are_empty and context.sender is not None:
@@ -365,19 +363,13 @@ def _items_of(targets: Sequence[UpdateTarget]) -> int:
     return sum(int(target.variable.shape.num_elements()) for target in targets)
 
 
-def _apply_compiled(optimizer: Any, gradients: Sequence[tf.Tensor], variables: list[Any]) -> None:
-    """The optimizer's own update as one loop over each slab, instead of one per operation.
-
-    What a learning rate schedule computes stays outside: users write those as well.
-    """
-    optimizer.__dict__["_learning_rate"] = tf.convert_to_tensor(optimizer.learning_rate)
-
-    @compiled_function
-    def update(*values: tf.Tensor) -> None:
-        with private.default_replica_context():
-            optimizer.apply(list(values), variables)
-
-    update(*gradients)
+def _apply_of(optimizer: Any, targets: Sequence[UpdateTarget], *, may_be_compiled: bool) -> Any:
+    """How the optimizer updates what a server has gradients of."""
+    if not targets:
+        return functools.partial(count_update, optimizer)
+    if may_be_compiled and _is_worth_compiling(targets):
+        return functools.partial(apply_compiled, optimizer)
+    return optimizer.apply
 
 
 def _shallow_copy(optimizer: Any) -> Any:
