@@ -58,19 +58,25 @@ class Cast:
             raise ConfigError(f"dtype: received {self.dtype!r}, expected {expected}", source="Cast")
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-        relative, least = _FORMATS[self.dtype]
-        largest = tf.cast(tf.as_dtype(self.dtype).max, tf.float32)
-        power = tf.bitcast(tf.bitwise.bitwise_and(tf.bitcast(vector, tf.int32), _POWER), tf.float32)
-        spacing = tf.maximum(power * relative, least)
-        chance = tf.random.stateless_uniform(tf.shape(vector), seed)
-        rounded = tf.floor(vector / spacing + chance) * spacing
-        rounded = tf.clip_by_value(rounded, -largest, largest)
-        short = tf.cast(tf.where(tf.math.is_finite(vector), rounded, vector), self.dtype)
-        return tf.reshape(tf.bitcast(short, tf.uint8), [-1])
+        return tf.reshape(self.encode_rows(vector[None], seed=seed), [-1])
 
     def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:
-        short = tf.bitcast(tf.reshape(data, [items, SIZE_BYTES]), tf.as_dtype(self.dtype))
-        return tf.cast(short, tf.float32)
+        return tf.reshape(self.decode_rows(data[None], items), [items])
+
+    def encode_rows(self, rows: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
+        relative, least = _FORMATS[self.dtype]
+        largest = tf.cast(tf.as_dtype(self.dtype).max, tf.float32)
+        power = tf.bitcast(tf.bitwise.bitwise_and(tf.bitcast(rows, tf.int32), _POWER), tf.float32)
+        spacing = tf.maximum(power * relative, least)
+        chance = tf.random.stateless_uniform(tf.shape(rows), seed)
+        rounded = tf.floor(rows / spacing + chance) * spacing
+        rounded = tf.clip_by_value(rounded, -largest, largest)
+        short = tf.cast(tf.where(tf.math.is_finite(rows), rounded, rows), self.dtype)
+        return tf.reshape(tf.bitcast(short, tf.uint8), [-1, SIZE_BYTES * rows.shape[1]])
+
+    def decode_rows(self, data: tf.Tensor, items: int) -> tf.Tensor:
+        numbers = tf.reshape(data, [-1, items, SIZE_BYTES])
+        return tf.cast(tf.bitcast(numbers, tf.as_dtype(self.dtype)), tf.float32)
 
     def size_bytes(self, items: int) -> int:
         return SIZE_BYTES * items

@@ -56,38 +56,43 @@ class Quantize:
         return self.bits > 1
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
-        items = vector.shape[0]
-        blocks = tf.pad(vector, [[0, self._blocks(items) * self.block_items - items]])
-        blocks = tf.reshape(blocks, [-1, self.block_items])
+        return tf.reshape(self.encode_rows(vector[None], seed=seed), [-1])
+
+    def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:
+        return tf.reshape(self.decode_rows(data[None], items), [items])
+
+    def encode_rows(self, rows: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
+        items = rows.shape[1]
+        blocks = self._in_blocks(rows, items)
         scales = self._scales(blocks, items)
         if self.bits == 1:
             levels = tf.cast(blocks >= 0, tf.uint8)
         else:
-            ratio = tf.math.divide_no_nan(blocks, scales[:, None])
+            ratio = tf.math.divide_no_nan(blocks, scales[..., None])
             ratio = tf.where(tf.math.is_inf(blocks), tf.sign(blocks), ratio)
-            chance = tf.random.stateless_uniform(blocks.shape, seed)
+            chance = tf.random.stateless_uniform(tf.shape(blocks), seed)
             level = tf.floor(ratio * self._largest + self._largest + chance)
             level = tf.where(tf.math.is_nan(level), 0.0, level)
             levels = tf.cast(tf.clip_by_value(level, 0, 2 * self._largest), tf.uint8)
-        levels = tf.reshape(levels, [-1])[:items]
-        scale_bytes = tf.reshape(tf.bitcast(scales, tf.uint8), [-1])
-        data = tf.concat([scale_bytes, self._packed(levels)], 0)
-        return tf.ensure_shape(data, [self.size_bytes(items)])
-
-    def decode(self, data: tf.Tensor, items: int) -> tf.Tensor:
         scale_bytes = SCALE_BYTES * self._blocks(items)
-        scales = tf.bitcast(tf.reshape(data[:scale_bytes], [-1, SCALE_BYTES]), tf.float32)
-        levels = self._unpacked(data[scale_bytes:])[:items]
-        levels = tf.pad(levels, [[0, self._blocks(items) * self.block_items - items]])
-        levels = tf.cast(tf.reshape(levels, [-1, self.block_items]), tf.float32)
+        scales = tf.reshape(tf.bitcast(scales, tf.uint8), [tf.shape(rows)[0], scale_bytes])
+        data = tf.concat([scales, self._packed(self._in_rows(levels, items))], 1)
+        return tf.ensure_shape(data, [rows.shape[0], self.size_bytes(items)])
+
+    def decode_rows(self, data: tf.Tensor, items: int) -> tf.Tensor:
+        scale_bytes, number = SCALE_BYTES * self._blocks(items), tf.shape(data)[0]
+        scales = tf.reshape(data[:, :scale_bytes], [number, self._blocks(items), SCALE_BYTES])
+        scales = tf.bitcast(scales, tf.float32)[..., None]
+        levels = self._unpacked(data[:, scale_bytes:], items)
+        levels = tf.cast(self._in_blocks(levels, items), tf.float32)
         if self.bits == 1:
-            blocks = (2 * levels - 1) * scales[:, None]
+            blocks = (2 * levels - 1) * scales
         else:
             steps = levels - self._largest
-            blocks = steps / self._largest * scales[:, None]
-            is_lost = tf.logical_and(steps == 0, tf.math.is_inf(scales)[:, None])
+            blocks = steps / self._largest * scales
+            is_lost = tf.logical_and(steps == 0, tf.math.is_inf(scales))
             blocks = tf.where(is_lost, 0.0, blocks)
-        return tf.reshape(blocks, [-1])[:items]
+        return self._in_rows(blocks, items)
 
     def size_bytes(self, items: int) -> int:
         return SCALE_BYTES * self._blocks(items) + math.ceil(items * self.bits / 8)
@@ -100,31 +105,50 @@ class Quantize:
     def _blocks(self, items: int) -> int:
         return math.ceil(items / self.block_items)
 
+    def _width(self, items: int) -> int:
+        """Of blocks: those of short rows need not be filled up."""
+        return min(self.block_items, max(1, items))
+
+    def _in_blocks(self, rows: tf.Tensor, items: int) -> tf.Tensor:
+        """The blocks of each row, filled up with zeros."""
+        blocks, width = self._blocks(items), self._width(items)
+        filled = tf.pad(rows, [[0, 0], [0, blocks * width - items]])
+        return tf.reshape(filled, [tf.shape(rows)[0], blocks, width])
+
+    def _in_rows(self, blocks: tf.Tensor, items: int) -> tf.Tensor:
+        """The rows that have these blocks."""
+        filled = [tf.shape(blocks)[0], self._blocks(items) * self._width(items)]
+        return tf.reshape(blocks, filled)[:, :items]
+
     def _scales(self, blocks: tf.Tensor, items: int) -> tf.Tensor:
         """What the highest level of each block stands for; with 1 bit the mean size."""
         sizes = tf.abs(blocks)
         if self.bits == 1:
             full, rest = divmod(items, self.block_items)
             counts = [self.block_items] * full + [rest] * (rest > 0)
-            return tf.reduce_sum(sizes, 1) / tf.constant(counts, tf.float32)
-        is_lost = tf.reduce_any(tf.math.is_nan(blocks), 1)
-        return tf.where(is_lost, float("nan"), tf.reduce_max(sizes, 1))
+            return tf.reduce_sum(sizes, 2) / tf.constant(counts, tf.float32)
+        is_lost = tf.reduce_any(tf.math.is_nan(blocks), 2)
+        return tf.where(is_lost, float("nan"), tf.reduce_max(sizes, 2))
 
     def _packed(self, levels: tf.Tensor) -> tf.Tensor:
         """Several levels in each byte, the first in its lowest bits."""
-        together = 8 // self.bits
-        filled = tf.pad(levels, [[0, -levels.shape[0] % together]])
-        shifted = tf.bitwise.left_shift(tf.reshape(filled, [-1, together]), self._shifts)
-        packed = shifted[:, 0]
+        together, number = 8 // self.bits, tf.shape(levels)[0]
+        filled = tf.pad(levels, [[0, 0], [0, -levels.shape[1] % together]])
+        grouped = tf.reshape(filled, [number, filled.shape[1] // together, together])
+        shifted = tf.bitwise.left_shift(grouped, self._shifts)
+        packed = shifted[..., 0]
         for place in range(1, together):
-            packed = tf.bitwise.bitwise_or(packed, shifted[:, place])
+            packed = tf.bitwise.bitwise_or(packed, shifted[..., place])
         return packed
 
-    def _unpacked(self, data: tf.Tensor) -> tf.Tensor:
-        shifted = tf.bitwise.right_shift(data[:, None], self._shifts)
-        mask = tf.constant(2**self.bits - 1, tf.uint8)
-        return tf.reshape(tf.bitwise.bitwise_and(shifted, mask), [-1])
+    def _unpacked(self, data: tf.Tensor, items: int) -> tf.Tensor:
+        shifted = tf.bitwise.right_shift(data[..., None], self._shifts)
+        levels = tf.bitwise.bitwise_and(shifted, tf.constant(2**self.bits - 1, tf.uint8))
+        together = 8 // self.bits
+        return tf.reshape(levels, [tf.shape(data)[0], math.ceil(items / together) * together])[
+            :, :items
+        ]
 
     @property
     def _shifts(self) -> tf.Tensor:
-        return tf.constant([list(range(0, 8, self.bits))], tf.uint8)
+        return tf.constant(list(range(0, 8, self.bits)), tf.uint8)

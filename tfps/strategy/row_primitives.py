@@ -146,6 +146,7 @@ class RowPrimitives:
             [(call.variables[TABLE], rows)],
             optimizer=call.optimizer,
             devices=[server.server.device for server in servers],
+            wires=[server.wires[0] for server in servers],
         )
         every = {p: encode(s.wires[0], {}, bodies.get(p)) for p, s in enumerate(servers)}
         return PrimitiveExchange(self._runtime, on_worker=on_worker).push(servers, every, version)

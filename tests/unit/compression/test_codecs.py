@@ -110,6 +110,26 @@ def test_nan_and_infinity_arrive(codec: Codec, value: float) -> None:
     assert np.isfinite(arrived[-(300 % blocks or 1) :]).all()
 
 
+@given(
+    codec=st.sampled_from([Cast(), Cast("float16"), *map(Quantize, (8, 4, 2))]),
+    number=st.integers(0, 4),
+    items=st.sampled_from([3, 64, 257, 600]),
+)
+def test_a_row_is_coded_as_a_vector_as_long(codec: Any, number: int, items: int) -> None:
+    rows = np.random.default_rng(items).normal(size=[number, items]).astype(np.float32)
+    rows[1:2, 0] = np.inf
+    seed = tf.constant([0, 1], tf.int64)
+    data = codec.encode_rows(tf.constant(rows), seed=seed)
+    assert (data.dtype, data.shape) == (tf.uint8, [number, codec.size_bytes(items)])
+    arrived = codec.decode_rows(data, items).numpy()
+    assert arrived.shape == rows.shape
+    for one, row in zip(arrived, data, strict=True):
+        np.testing.assert_array_equal(one, codec.decode(row, items))
+    if number:
+        np.testing.assert_array_equal(arrived[0], sent(codec, rows[0])[: len(arrived[0])])
+    assert np.isfinite(arrived[2:]).all()  # what one row has is in no other
+
+
 def test_float16_keeps_large_numbers_finite() -> None:
     assert sent(Cast("float16"), np.array([1e6, -1e6], np.float32)).tolist() == [65504.0, -65504.0]
 

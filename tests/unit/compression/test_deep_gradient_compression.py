@@ -25,7 +25,7 @@ codecs = st.builds(
 )
 
 
-class Push(NamedTuple):
+class CodedPush(NamedTuple):
     """One of a worker."""
 
     velocity: np.ndarray  # that was added to what waits
@@ -34,7 +34,7 @@ class Push(NamedTuple):
     size_bytes: int
 
 
-def pushes(codec: DeepGradientCompression, *, number: int, scale: float = 1.0) -> list[Push]:
+def pushes(codec: DeepGradientCompression, *, number: int, scale: float = 1.0) -> list[CodedPush]:
     """Of random gradients; the velocity by the formula of the paper, in float64."""
     random, memory = np.random.default_rng(7), codec.memory
     kept = tuple(tf.zeros(spec.shape, spec.dtype) for spec in memory.specs(ITEMS))
@@ -47,7 +47,7 @@ def pushes(codec: DeepGradientCompression, *, number: int, scale: float = 1.0) -
             gradient *= min(1.0, codec.clip_norm / float(np.linalg.norm(gradient)))
         velocity = codec.momentum * velocity + gradient
         arrived = codec.decode(data, ITEMS).numpy() / scale
-        made.append(Push(velocity, arrived, kept[0].numpy(), data.shape[0]))
+        made.append(CodedPush(velocity, arrived, kept[0].numpy(), data.shape[0]))
         velocity = np.where(arrived == 0, velocity, 0)
     return made
 

@@ -11,7 +11,7 @@ import pytest
 
 import tfps
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled, cross_entropy, densify
-from tests.unit.numbers.tables import IDS, tables_model
+from tests.unit.numbers.tables import IDS, WIDTH, tables_model
 from tfps.compression import (
     Both,
     ByRule,
@@ -123,6 +123,44 @@ def test_rows_of_tables_follow_the_bytes_of_a_warm_up(cluster: Clusters) -> None
         np.testing.assert_allclose(one, other, atol=1e-5)
     assert strategy.stats().traffic[0].ratio > 1
     strategy.close()
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        None,
+        pytest.param(tfps.Synchronous(), marks=pytest.mark.slow),
+    ],
+    ids=repr,
+)
+def test_rows_of_tables_are_coded_both_ways(cluster: Clusters, mode: Any) -> None:
+    up, down = Quantize(8), Cast("float16")
+    weights, traffic = [], None
+    for compression in (
+        None,
+        Both(up=ByRule({"embedding": up}), down=ByRule({"embedding": down})),
+    ):
+        strategy = tfps.ParameterServerStrategy(
+            cluster(workers=1, ps=2).cluster_resolver, consistency=mode, compression=compression
+        )
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = tables_model(lambda: RowUpdates(keras.optimizers.SGD(0.5)))
+        model.fit(IDS, LABELS, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+        weights.append(model.get_weights())
+        traffic = strategy.stats().traffic
+        strategy.close()
+    for one, other in zip(*weights, strict=True):
+        assert 0 < np.abs(one - other).max() < 0.05
+    assert traffic is not None
+    ratios = {
+        each.codec: each.plain_bytes / each.sent_bytes
+        for direction in traffic
+        for each in direction.codecs
+        if each.sent_bytes
+    }
+    assert ratios[repr(up)] == 4 * WIDTH / (4 + WIDTH)  # a scale, and a byte for each number
+    assert ratios[repr(down)] == 2
 
 
 def test_a_pipeline_takes_codecs_that_keep_nothing(cluster: Clusters) -> None:

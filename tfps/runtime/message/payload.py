@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from tfps.bridge.shards import joined, rule_of, shards_of
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.message.wire import CallWire, gradient_of, gradient_of_name, name_of
+from tfps.runtime.message.wire import (
+    CallWire,
+    gradient_name,
+    gradient_of,
+    gradient_of_name,
+    name_of,
+)
 from tfps.transport.layout import Layout
 from tfps.transport.packing import Segments, joined_block, pack, unpack
 from tfps.transport.traffic import CodedPart
@@ -82,13 +88,18 @@ def with_what_lies_behind(
     return found, rows
 
 
-def coded_up(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> list[CodedPart]:
+def coded_up(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
     """What codecs have coded of a push, for the accounts."""
+    rows = [
+        part
+        for table, each in zip(wire.tables, wire.row_formats, strict=True)
+        for part in each.counted(tf.size(tensors[gradient_name(table)].indices, tf.int64))
+    ]
     behind = [
         each.counted._replace(sent_bytes=tensors[each.count_name], plain_bytes=0)
         for each in wire.longer
     ]
-    return [*wire.coded_up, *behind]
+    return [*wire.coded_up, *behind, *rows]
 
 
 def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

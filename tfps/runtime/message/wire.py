@@ -13,6 +13,7 @@ from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
 from tfps.compression.by_rule import CodecChoice
 from tfps.compression.codec import check_codec, takes_one
 from tfps.runtime.message.coding import CodedVector, choices_for
+from tfps.runtime.message.row_format import RowFormat, row_formats
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
 from tfps.transport.traffic import CodedPart
@@ -78,6 +79,7 @@ class CallWire:
     server_request: Layout  # the same bytes as the server sees them
     server_reply: Layout  # likewise
     tables: tuple[Any, ...] = ()  # shards of which rows of gradients follow the payload
+    row_formats: tuple[RowFormat, ...] = ()  # of these
     coded: tuple[CodedVector, ...] = ()  # those of the gradients that codecs make smaller
     coded_values: tuple[CodedVector, ...] = ()  # and of the values
     coded_up: tuple[CodedPart, ...] = ()  # what codecs have coded of the request
@@ -190,6 +192,8 @@ def call_wire(
     known = {id(table) for table in program.schedule.tables}
     trained = program.calls[call_number].variables
     whole = [v for v in trained if id(v) not in known]
+    looked_up = [v for v in trained if id(v) in known]
+    tables = shards_on(looked_up, device)
     gradients = server_shards(shards_on(whole, device))
     coded, plain = _coded(gradients, choices=choices_for(whole, program.schedule.up))
     down = choices_for(whole, program.schedule.down)
@@ -219,7 +223,8 @@ def call_wire(
         server_request=Layout.of(
             [*bytes_of, *plain.entries(gradients=True, of_server=True), *rest]
         ),
-        tables=shards_on([v for v in trained if id(v) in known], device),
+        tables=tables,
+        row_formats=row_formats(tables, choices_for(looked_up, program.schedule.up)),
         coded=coded,
         server_reply=Layout.of(
             [*bytes_down, *plain_values.entries(gradients=False, of_server=True)]

@@ -18,8 +18,11 @@ from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import drop_above_of
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.message.coding import choices_for
+from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import SLOTS
+from tfps.runtime.message.row_format import CodedRows, RowFormat, row_formats
 from tfps.runtime.message.wire import CallWire, ServerShards, name_of, server_shards, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Anyone, Terms
@@ -78,7 +81,7 @@ class ServerHalf(PlanFunctions):
         self.slots = self.slot_shards()
         self.slot_layout = self.slots.layout
         self.wires = [self.wire(number) for number in range(len(program.calls))]
-        if any(wire.coded_values for wire in self.wires):
+        if any(wire.coded_values for wire in self.wires) or self._codes_look_ups:
             refuse_remembering(self.updates)
         for call, wire in zip(program.calls, self.wires, strict=True):
             refuse_momentum(call.optimizer, wire.coded)
@@ -140,7 +143,7 @@ class ServerHalf(PlanFunctions):
     def offer_look_ups(self) -> None:
         """Offer rows of all tables at once."""
         if shards := self.look_up_shards():
-            look_up = functools.partial(self._look_up, shards)
+            look_up = functools.partial(self._look_up, shards, self.look_up_formats())
             row_bytes = sum(size_bytes_of(shard._value) for shard in shards)
             self.offer(Kind.LOOK_UP, look_up, bytes_behind=row_bytes)
 
@@ -148,17 +151,39 @@ class ServerHalf(PlanFunctions):
         """What a look-up reads of tables on this server."""
         return shards_on(self.program.schedule.tables, self.server.device)
 
+    def look_up_formats(self) -> tuple[RowFormat, ...]:
+        """How rows of these shards travel to workers."""
+        schedule = self.program.schedule
+        return row_formats(self.look_up_shards(), choices_for(schedule.tables, schedule.down))
+
+    @property
+    def _codes_look_ups(self) -> bool:
+        return any(isinstance(each, CodedRows) for each in self.look_up_formats())
+
     def _look_up(
-        self, shards: Sequence[Any], header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
+        self,
+        shards: Sequence[Any],
+        formats: Sequence[RowFormat],
+        header: Sequence[tf.Tensor],
+        ids: tf.Tensor,
+        payload: tf.Tensor,
     ) -> list[tf.Tensor]:
-        server_ledger = self.server.ledger
+        server_ledger, places = self.server.ledger, decode_places(shards, ids)
+        parts = [
+            part
+            for each, of_shard in zip(formats, places, strict=True)
+            for part in each.counted(tf.size(of_shard, tf.int64))
+        ]
         with server_ledger.locked():
             ledger = server_ledger.open()
-            reply, rows = self.reply_with_rows(header, ledger), rows_of(shards, ids)
+            reply = self.reply_with_rows(header, ledger)
+            seed = tf.stack([tf.constant(self.server.index, tf.int64), reply.version])
+            rows = rows_of(shards, formats, places, seed=seed)
             ledger.count(ledger.layout.EXCHANGES)
             ledger.count_traffic(
                 received_bytes=ID_BYTES * tf.size(ids, tf.int64),
                 sent_bytes=tf.size(rows, tf.int64),
+                coded=self.server.coded_groups.numbered("down", parts),
             )
             server_ledger.post(ledger)
         return [reply.tensor(), ids[:0], rows]

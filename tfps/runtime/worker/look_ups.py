@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.id_check import AskedIds, check_ids
-from tfps.bridge.shards import row_bytes_of, shards_of
+from tfps.bridge.shards import shards_of
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
+from tfps.runtime.message.row_format import rows_in_turn
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.server.server_tables import rows_in_turn
 from tfps.runtime.worker.graph_look_ups import GraphLookUps, LookUp
 from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
 from tfps.transport.carrier import Message
@@ -196,7 +196,7 @@ class LookUps:
         brought = {
             id(part.shard): rows
             for server, each in asked.items()
-            for part, rows in zip(each, _rows(each, replies[server].payload), strict=True)
+            for part, rows in zip(each, self._rows(server, each, replies[server]), strict=True)
         }
         found: dict[int, tf.Tensor] = {}
         for n in numbers:
@@ -224,6 +224,23 @@ class LookUps:
                 bodies[server] = Body(tf.zeros([0], tf.uint8), tf.identity(ids))
         return bodies
 
+    def _rows(self, server: int, parts: Sequence[ShardRows], reply: Message) -> list[tf.Tensor]:
+        """The rows that a server has replied with, of each shard.
+
+        Zeros where a lost server has answered nothing: that step counts nowhere.
+        """
+        half = self._servers[server]
+        known = dict(zip(map(id, half.look_up_shards()), half.look_up_formats(), strict=True))
+        formats = [known[id(part.shard)] for part in parts]
+        counts = [tf.size(part.places, tf.int64) for part in parts]
+        whole = tf.reduce_sum(tf.stack(counts) * [each.size_bytes for each in formats])
+        payload = tf.cond(
+            tf.equal(whole, tf.size(reply.payload, tf.int64)),
+            lambda: reply.payload,
+            lambda: tf.zeros(whole[None], tf.uint8),
+        )
+        return rows_in_turn(payload, formats, counts)
+
 
 def _end_to_end(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
     return vectors[0] if len(vectors) == 1 else tf.concat(vectors, 0)
@@ -234,19 +251,3 @@ def _stitched(parts: Sequence[ShardRows], brought: Mapping[int, tf.Tensor]) -> t
     rows = [brought[id(part.shard)] for part in parts]
     positions = [part.positions for part in parts]
     return rows[0] if len(rows) == 1 else tf.dynamic_stitch(positions, rows)
-
-
-def _rows(parts: Sequence[ShardRows], payload: tf.Tensor) -> list[tf.Tensor]:
-    """The rows that a server has replied with, of each shard.
-
-    Zeros where a lost server has answered nothing: that step counts nowhere.
-    """
-    natives = [part.native for part in parts]
-    counts = [tf.size(part.places, tf.int64) for part in parts]
-    whole = tf.reduce_sum(tf.stack(counts) * list(map(row_bytes_of, natives)))
-    payload = tf.cond(
-        tf.equal(whole, tf.size(payload, tf.int64)),
-        lambda: payload,
-        lambda: tf.zeros(whole[None], tf.uint8),
-    )
-    return rows_in_turn(payload, natives, counts)

@@ -11,7 +11,7 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from tfps.optimizers.wrapped import bare
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
-from tfps.runtime.server.server_tables import as_bytes
+from tfps.runtime.message.wire import CallWire
 from tfps.runtime.worker.look_ups import DistinctRows
 from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
 
@@ -44,7 +44,12 @@ class RowValues(NamedTuple):
 
 
 def row_bodies(
-    gradients: Iterable[tuple[Any, RowValues]], *, optimizer: Any, devices: Sequence[str]
+    gradients: Iterable[tuple[Any, RowValues]],
+    *,
+    optimizer: Any,
+    devices: Sequence[str],
+    wires: Sequence[CallWire],
+    seed: tf.Tensor | None = None,
 ) -> dict[int, Body]:
     """What lies behind the payload of an optimizer call's push, by server; of tables only.
 
@@ -52,7 +57,14 @@ def row_bodies(
         gradients: of each of the call's tables, in its order.
         optimizer: of the call.
         devices: of the servers, in their order.
+        wires: of the call, likewise.
+        seed: int64 [2], which codecs draw from; None: there are none.
     """
+    formats = {
+        id(shard): each
+        for wire in wires
+        for shard, each in zip(wire.tables, wire.row_formats, strict=True)
+    }
     pushed: dict[int, list[ShardRows]] = {}
     values: dict[int, list[tf.Tensor]] = {}
     skips_together = isinstance(bare(optimizer), LossScaleOptimizer)
@@ -63,7 +75,8 @@ def row_bodies(
             if skips_together:
                 places, gathered = _finite_or_told(places, gathered, of_all=rows.values)
             pushed.setdefault(part.server, []).append(part._replace(places=places))
-            values.setdefault(part.server, []).append(as_bytes(gathered))
+            data = formats[id(part.shard)].encode(gathered, seed=seed)
+            values.setdefault(part.server, []).append(data)
     return {p: Body(tf.concat(values[p], 0), _ids(pushed[p])) for p in pushed}
 
 

@@ -175,10 +175,11 @@ class Step:
         variables = self.tables.others(called.variables)
         gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
         tensors = {**tensors, **gradients, **self.beside(call_number)}
-        rows = self.tables.to_push(called)
+        seed = tf.stack([self.seed, self.key_of(call_number)])
+        rows = self.tables.to_push(call_number, seed=seed)
         self.coding = coding = PushCoding(
             self.residuals,
-            seed=tf.stack([self.seed, self.key_of(call_number)]),
+            seed=seed,
             scale=loss_scale_of(called.optimizer, self.program.variables, self.value_of),
         )
         bodies = {

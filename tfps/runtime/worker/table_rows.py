@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.worker_variable import WorkerVariable
-from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.runtime.message.payload import Body
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.look_ups import LookUps
@@ -27,7 +26,7 @@ class TableRows:
     def __init__(self, servers: Sequence[ServerHalf], *, look_ups: LookUps) -> None:
         tables = servers[0].program.schedule.tables
         self._numbers = {id(table): number for number, table in enumerate(tables)}
-        self._devices = [server.server.device for server in servers]
+        self._servers = servers
         self._look_ups = look_ups
         self._gradients: dict[int, RowValues] = {}  # of the step that was traced last
 
@@ -65,11 +64,22 @@ class TableRows:
             rows = self._gradients[id(variable)]
             self._gradients[id(variable)] = rows._replace(values=values)
 
-    def to_push(self, call: OptimizerCall) -> dict[int, Body]:
-        """What lies behind the payload of an optimizer call's push, by server; of tables only."""
+    def to_push(self, call_number: int, *, seed: tf.Tensor) -> dict[int, Body]:
+        """What lies behind the payload of an optimizer call's push, by server; of tables only.
+
+        Args:
+            call_number: of the call.
+            seed: int64 [2], which codecs draw from.
+        """
+        call = self._servers[0].program.calls[call_number]
         tables = filter(self.has, call.variables)
-        gradients = [(table, self._gradients[id(table)]) for table in tables]
-        return row_bodies(gradients, optimizer=call.optimizer, devices=self._devices)
+        return row_bodies(
+            [(table, self._gradients[id(table)]) for table in tables],
+            optimizer=call.optimizer,
+            devices=[server.server.device for server in self._servers],
+            wires=[server.wires[call_number] for server in self._servers],
+            seed=seed,
+        )
 
 
 def _shaped(rows: tf.Tensor, ids: tf.Tensor, *, row_shape: Sequence[int]) -> tf.Tensor:

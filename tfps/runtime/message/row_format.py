@@ -1,0 +1,155 @@
+"""How rows of tables travel: as they are, or each of them as a codec's bytes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge.shards import row_bytes_of
+from tfps.compression.by_rule import CodecChoice
+from tfps.compression.row_codec import RowCodec, row_codec_of
+from tfps.optimizers.gathered_rows import end_to_end
+from tfps.transport.traffic import CodedPart
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """Of the rows of one shard: they travel as they are.
+
+    Args:
+        native: the shard's variable.
+    """
+
+    native: Any
+
+    @property
+    def kind(self) -> Hashable:
+        """Rows of one kind are coded together."""
+        return self.row_shape, self.native.dtype.name
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(self.native.shape[1:])
+
+    @property
+    def size_bytes(self) -> int:
+        """Of a row, as it travels."""
+        return row_bytes_of(self.native)
+
+    def encode(self, rows: tf.Tensor, *, seed: tf.Tensor | None = None) -> tf.Tensor:
+        """The bytes of rows, one after the other.
+
+        Args:
+            rows: of the shard's dtype.
+            seed: int64 [2], which a codec draws from.
+        """
+        return tf.reshape(tf.bitcast(rows, tf.uint8), [-1])
+
+    def decode(self, data: tf.Tensor) -> tf.Tensor:
+        """Bytes as rows."""
+        dtype, shape = self.native.dtype, [-1, *self.row_shape]
+        if dtype.size == 1:
+            return tf.reshape(tf.bitcast(data, dtype), shape)
+        return tf.reshape(tf.bitcast(tf.reshape(data, [-1, dtype.size]), dtype), shape)
+
+    def counted(self, rows: tf.Tensor) -> list[CodedPart]:
+        """What a codec has made of so many rows, int64, for the accounts."""
+        return []
+
+
+@dataclass(frozen=True)
+class CodedRows(RowFormat):
+    """Each row is a codec's bytes.
+
+    Args:
+        native: the shard's variable.
+        codec: of the rows.
+        group: of variables that have it for the same reason.
+    """
+
+    codec: RowCodec
+    group: str
+
+    @property
+    def kind(self) -> Hashable:
+        return super().kind, repr(self.codec)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.codec.size_bytes(self._items)
+
+    def encode(self, rows: tf.Tensor, *, seed: tf.Tensor | None = None) -> tf.Tensor:
+        flat = tf.reshape(tf.cast(rows, tf.float32), [-1, self._items])
+        return tf.reshape(self.codec.encode_rows(flat, seed=seed), [-1])
+
+    def decode(self, data: tf.Tensor) -> tf.Tensor:
+        rows = self.codec.decode_rows(tf.reshape(data, [-1, self.size_bytes]), self._items)
+        return tf.cast(tf.reshape(rows, [-1, *self.row_shape]), self.native.dtype)
+
+    def counted(self, rows: tf.Tensor) -> list[CodedPart]:
+        plain = row_bytes_of(self.native)
+        return [CodedPart(repr(self.codec), self.group, rows * self.size_bytes, rows * plain)]
+
+    @property
+    def _items(self) -> int:
+        return math.prod(self.row_shape)
+
+
+def row_formats(shards: Sequence[Any], choices: Mapping[int, CodecChoice]) -> tuple[RowFormat, ...]:
+    """How rows of shards travel.
+
+    Args:
+        shards: of tables, as Keras variables.
+        choices: of codecs, by the ids of shards.
+    """
+    return tuple(_format(shard._value, choices.get(id(shard))) for shard in shards)
+
+
+def _format(native: Any, choice: CodecChoice | None) -> RowFormat:
+    if choice is None:
+        return RowFormat(native)
+    codec = row_codec_of(choice.codec, math.prod(native.shape[1:]))
+    return RowFormat(native) if codec is None else CodedRows(native, codec, choice.group)
+
+
+def joined_rows(
+    formats: Sequence[RowFormat], rows: Sequence[tf.Tensor], *, seed: tf.Tensor
+) -> tf.Tensor:
+    """The bytes of the rows of several variables, one after the other."""
+    return end_to_end(
+        [
+            formats[run[0]].encode(end_to_end([rows[k] for k in run]), seed=seed)
+            for run in _runs(formats)
+        ]
+    )
+
+
+def rows_in_turn(
+    data: tf.Tensor, formats: Sequence[RowFormat], counts: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Bytes as the rows of several variables that they hold, one after the other.
+
+    Args:
+        data: all of them.
+        formats: of the variables.
+        counts: how many rows there are of each, int64.
+    """
+    runs = list(_runs(formats))
+    sizes = [tf.add_n([counts[k] for k in run]) * formats[run[0]].size_bytes for run in runs]
+    parts = [data] if len(runs) == 1 else tf.split(data, sizes)
+    found: list[tf.Tensor] = []
+    for run, part in zip(runs, parts, strict=True):
+        rows = formats[run[0]].decode(part)
+        found += [rows] if len(run) == 1 else tf.split(rows, [counts[k] for k in run])
+    return found
+
+
+def _runs(formats: Sequence[RowFormat]) -> Iterator[list[int]]:
+    """Neighbours of one kind, as their numbers."""
+    for _, run in itertools.groupby(range(len(formats)), lambda number: formats[number].kind):
+        yield list(run)
