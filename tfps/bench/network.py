@@ -20,7 +20,6 @@ from rich.table import Table
 
 import tfps
 from tfps.bench.examples import Examples
-from tfps.bench.namespace_cluster import NamespaceCluster
 from tfps.bench.network_rows import (
     ACCOUNTING_AIM,
     FINE_TUNING_AIM,
@@ -60,6 +59,7 @@ class NetworkBenchmark(Benchmark):
     """
 
     name = "network"
+    chooses = ("repetitions", "rates", "models", "ways")
 
     repetitions: int = option(1, click.IntRange(min=1), "Turns of each row.")
     rates: tuple[int, ...] = option(
@@ -111,23 +111,25 @@ class NetworkBenchmark(Benchmark):
         for rate in self.rates:
             for model, way in self._rows * self.repetitions:
                 bench.progress(f"{link_title(rate)}: {_title(model)}, {WAYS[way].title}")
-                name, link = f"{rate}-{model}-{way}", rate or None
-                linked = bench.linked_cluster(WORKERS, SERVERS, name=name, megabits_per_s=link)
-                with linked as cluster:
-                    has_links = isinstance(cluster, NamespaceCluster)
-                    if WAYS[way].is_stock and not has_links and rate:
-                        continue  # nothing holds back what TensorFlow sends
-                    found = bench.turn(
-                        cluster,
-                        name=name,
-                        case={"model": model, "way": way, "has_links": has_links},
-                        environment=STOCK.environment if WAYS[way].is_stock else None,
-                    )
+                found = bench.linked_turn(
+                    workers=WORKERS,
+                    ps=SERVERS,
+                    megabits_per_s=rate or None,
+                    name=f"{rate}-{model}-{way}",
+                    case={"model": model, "way": way, "is_limited": bool(rate)},
+                    environment=STOCK.environment if WAYS[way].is_stock else None,
+                )
+                if found is None:
+                    continue  # nothing holds back what TensorFlow sends
                 bench.results.add(found, rate=rate, model=model, way=way)
 
-    def measure(self, tasks: TaskNumbers, *, model: str, way: str, has_links: bool) -> Any:
+    def measure(
+        self, tasks: TaskNumbers, *, model: str, way: str, is_limited: bool, has_links: bool
+    ) -> Any:
         """Train one model in one way, for as many steps and for twice as many."""
         chosen, clock = WAYS[way], TrafficClock(tasks)
+        if chosen.is_stock and is_limited and not has_links:
+            return None
         unit = chosen.period_steps * WORKERS
         steps = -(-self.steps // unit) * unit
         with chosen.around():

@@ -114,6 +114,7 @@ class Results:
 
     def __init__(self) -> None:
         self._cases: dict[tuple[Any, ...], Case] = {}
+        self.kept_turns = 0  # of an earlier run, which this one has resumed
 
     def add(self, answer: Mapping[str, Any], *, seed: int | None = None, **axes: Any) -> None:
         """Take what a turn answered about one case; turns without a seed are counted.

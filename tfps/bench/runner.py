@@ -19,6 +19,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from tfps.bench.journal import TurnJournal
 from tfps.bench.machine import describe_machine, package_versions
 from tfps.bench.namespace_cluster import NamespaceCluster
 from tfps.bench.results import Bar, Case, Results
@@ -46,6 +47,8 @@ class Benchmark(ABC):
     """
 
     name: ClassVar[str]
+    # Settings that only say which turns there are: a turn of a run with others is the same.
+    chooses: ClassVar[tuple[str, ...]] = ()
 
     repetitions: int = field(default=3, metadata=REPETITIONS)  # turns of each case, or seeds
 
@@ -125,6 +128,7 @@ class Benchmark(ABC):
             "settings": self.as_json(),
             "machine": describe_machine(),
             "package_versions": package_versions(),
+            **({"kept_turns": results.kept_turns} if results.kept_turns else {}),
             **self.findings(results),
             "bars": [bar.as_json() for bar in self.bars(results)],
             "cases": self.entries(results),
@@ -189,6 +193,7 @@ class Bench:
     benchmark: Benchmark
     progress: Callable[[str], None]  # is called with the name of each turn when it starts
     log_dir: Path  # where the chiefs and the servers write what they have to say
+    journal: TurnJournal  # of the turns of this run, and of one that it resumes
 
     @cached_property
     def results(self) -> Results:
@@ -202,7 +207,7 @@ class Bench:
         return LocalCluster(workers, ps, log_dir=self.log_dir / name, **options)
 
     @contextlib.contextmanager
-    def linked_cluster(
+    def _linked_cluster(
         self, workers: int, ps: int, *, name: str, megabits_per_s: float | None
     ) -> Iterator[ServingCluster]:
         """A cluster of tasks with networks of their own, joined by links of a rate.
@@ -240,22 +245,79 @@ class Bench:
         Raises:
             TaskFailed: the process failed; the message has its last lines.
         """
+        groups = _process_numbers(cluster)
+        about = self._describe(name, case=case, environment=environment)
+        about["tasks"] = {role: len(numbers) for role, numbers in groups.items()}
+        return self.journal.answer(
+            about,
+            lambda: self._ask_chief(
+                cluster if needs_cluster else None,
+                name=name,
+                order=self.benchmark.order(groups, case),
+                environment=environment,
+                timeout_s=timeout_s,
+            ),
+        )
+
+    def linked_turn(
+        self,
+        *,
+        workers: int,
+        ps: int,
+        megabits_per_s: float | None,
+        name: str,
+        case: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
+    ) -> Any:
+        """The same on a cluster of its own, joined by links of a rate.
+
+        The case gets ``has_links``: whether there are such links, or tasks hold back what they
+        send.
+        """
+        about = self._describe(name, case=case, environment=environment)
+        about["tasks"] = {"worker": workers, "ps": ps, "megabits_per_s": megabits_per_s}
+
+        def measure() -> Any:
+            linked = self._linked_cluster(workers, ps, name=name, megabits_per_s=megabits_per_s)
+            with linked as cluster:
+                has_links = isinstance(cluster, NamespaceCluster)
+                whole = {**case, "has_links": has_links}
+                return self._ask_chief(
+                    cluster,
+                    name=name,
+                    order=self.benchmark.order(_process_numbers(cluster), whole),
+                    environment=environment,
+                )
+
+        return self.journal.answer(about, measure)
+
+    def _describe(
+        self, name: str, *, case: Mapping[str, Any], environment: Mapping[str, str] | None
+    ) -> dict[str, Any]:
+        settings = self.benchmark.order({}, case)["settings"]
+        kept = {key: of for key, of in settings.items() if key not in self.benchmark.chooses}
+        given = dict(environment or {})
+        return {"name": name, "case": dict(case), "settings": kept, "environment": given}
+
+    def _ask_chief(
+        self,
+        cluster: ServingCluster | None,
+        *,
+        name: str,
+        order: Mapping[str, Any],
+        environment: Mapping[str, str] | None,
+        timeout_s: float = TURN_TIMEOUT_S,
+    ) -> Any:
         kind = type(self.benchmark)
-        groups: dict[str, list[int]] = {}
         before: tuple[str, ...] = ()
         variables = common_environment(extra=environment or {})
+        variables.pop("TF_CONFIG", None)
         if cluster is not None:
-            groups = {
-                role: [cluster.pid(role, index) for _, index, _ in cluster.spec.tasks(role)]
-                for role in ("worker", "ps")
-            }
             variables = task_environment(cluster.spec, "chief", 0, extra=environment or {})
             before = cluster.chief_command
-        if cluster is None or not needs_cluster:
-            variables.pop("TF_CONFIG", None)
         with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
             order_path, result_path = Path(folder) / "order.json", Path(folder) / "result.json"
-            order_path.write_text(json.dumps(self.benchmark.order(groups, case)))
+            order_path.write_text(json.dumps(order))
             function = f"{kind.__module__}:{kind.__name__}.answer"
             module = ["-P", "-m", "tfps.bench.chief", function]
             chief = start_program(
@@ -275,9 +337,22 @@ class Bench:
             return json.loads(result_path.read_text())
 
 
-def run(benchmark: Benchmark, *, progress: Callable[[str], None], log_dir: Path) -> Results:
-    """Measure everything."""
+def run(
+    benchmark: Benchmark, *, progress: Callable[[str], None], log_dir: Path, journal: TurnJournal
+) -> Results:
+    """Measure everything that the journal has not kept."""
     log_dir.mkdir(parents=True, exist_ok=True)
-    bench = Bench(benchmark, progress, log_dir)
+    bench = Bench(benchmark, progress, log_dir, journal)
     benchmark.run(bench)
+    bench.results.kept_turns = journal.kept
     return bench.results
+
+
+def _process_numbers(cluster: ServingCluster | None) -> dict[str, list[int]]:
+    """Of a cluster's tasks by role."""
+    if cluster is None:
+        return {}
+    return {
+        role: [cluster.pid(role, index) for _, index, _ in cluster.spec.tasks(role)]
+        for role in ("worker", "ps")
+    }

@@ -46,6 +46,7 @@ class Strategies(Benchmark):
     """
 
     name = "strategies"
+    chooses = ("repetitions", "shapes", "rows")
 
     shapes: tuple[str, ...] = option(
         tuple(SHAPES),

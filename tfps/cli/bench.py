@@ -14,6 +14,7 @@ from tfps.bench.batch import Batch
 from tfps.bench.checkpoint import SavingBenchmark
 from tfps.bench.consistency import Consistency
 from tfps.bench.embedding import Embeddings
+from tfps.bench.journal import TurnJournal
 from tfps.bench.network import NetworkBenchmark
 from tfps.bench.placement import Placing
 from tfps.bench.recovery import RecoveryBenchmark
@@ -53,7 +54,7 @@ def bench() -> None:
 def command_of(kind: type[Benchmark]) -> click.Command:
     """Make the command of a benchmark: each of its fields that is an option is one."""
 
-    def call(*, quick: bool, output: Path, **given: Any) -> None:
+    def call(*, quick: bool, resume: bool, output: Path, **given: Any) -> None:
         benchmark = kind().quick() if quick else kind()
         # What is given counts more; a tuple is an option that may be repeated.
         named: dict[str, Any] = {
@@ -66,12 +67,15 @@ def command_of(kind: type[Benchmark]) -> click.Command:
             make_folder(output, name="--output")
         except ConfigError as error:
             raise click.ClickException(str(error)) from error
-        results = _followed(benchmark, log_dir=output / "logs")
+        journal = TurnJournal(output / f"{kind.name}.turns.jsonl", is_resumed=resume)
+        results = _followed(benchmark, log_dir=output / "logs", journal=journal)
         report = benchmark.write(results, output)
         picture = output / f"{report.stem}.png"
         benchmark.draw(results, picture)
         console = Console()
         console.print(benchmark.present(results))
+        if journal.kept:
+            console.print(f"{journal.kept} turns were kept from {journal.path}.")
         console.print(f"Written: {report}, {picture}")
 
     own = [
@@ -99,12 +103,18 @@ def _shared_options() -> list[click.Parameter]:
             type=click.Path(file_okay=False, path_type=Path),
             default=Path("results"),
             show_default=True,
-            help="Folder for NAME.json, NAME.png and logs.",
+            help="Folder for NAME.json, NAME.png, NAME.turns.jsonl and logs.",
+        ),
+        click.Option(
+            ["--resume"],
+            is_flag=True,
+            help="Keep turns that --output has of an earlier run with the same settings, machine "
+            "and packages: goes on with a run that was stopped, and joins runs of parts.",
         ),
     ]
 
 
-def _followed(benchmark: Benchmark, *, log_dir: Path) -> Results:
+def _followed(benchmark: Benchmark, *, log_dir: Path, journal: TurnJournal) -> Results:
     """Run a benchmark and name each turn when it starts."""
     turns = iter(range(1, benchmark.turns + 1))
     started = time.monotonic()
@@ -114,7 +124,7 @@ def _followed(benchmark: Benchmark, *, log_dir: Path) -> Results:
         click.echo(f"{minutes:5.1f} min  turn {next(turns)} of {benchmark.turns}  {turn}")
 
     try:
-        return run(benchmark, progress=progress, log_dir=log_dir)
+        return run(benchmark, progress=progress, log_dir=log_dir, journal=journal)
     except TfpsError as error:
         raise click.ClickException(str(error)) from error
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bench.outputs import outputs
+from tfps.bench.journal import TurnJournal
 from tfps.bench.model_shapes import CRITEO_CATEGORIES, MODELS
 from tfps.bench.placement import (
     WAYS,
@@ -26,7 +27,9 @@ SETTINGS = Placing(servers=(1, 4), planned_variables=100, repetitions=2)
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Real ones: nothing has to be started for them."""
     turns: list[str] = []
-    bench = Bench(SETTINGS, turns.append, tmp_path_factory.mktemp("logs"))
+    folder = tmp_path_factory.mktemp("logs")
+    journal = TurnJournal(folder / "turns", is_resumed=False)
+    bench = Bench(SETTINGS, turns.append, folder, journal)
     SETTINGS.plan(bench)
     assert len(turns) == SETTINGS.turns
     return bench.results

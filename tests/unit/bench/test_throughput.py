@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.unit.bench.outputs import outputs, turn_of_row
+from tfps.bench.journal import TurnJournal
 from tfps.bench.results import Case, Results
 from tfps.bench.runner import run
 from tfps.bench.throughput import Throughput, by_shape, memory_mib, ratio
@@ -109,8 +110,9 @@ def test_without_tf_keras_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
+    journal = TurnJournal(tmp_path / "turns", is_resumed=False)
     with pytest.raises(ConfigError, match=r"pip install 'tfps\[bench\]'"):
-        run(Throughput(), progress=print, log_dir=tmp_path)
+        run(Throughput(), progress=print, log_dir=tmp_path, journal=journal)
 
 
 def test_only_shapes_that_were_asked_for_are_measured() -> None:
