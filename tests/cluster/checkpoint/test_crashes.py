@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[3]
 STATUS = {"ps": UNAVAILABLE, "worker": 0, "chief": -signal.SIGKILL}
 
 
-@pytest.mark.quick("a server")
+# Quicker ones: tests/unit/checkpoint/test_commit.py crashes after every operation of a save, and
+# tests/cluster/recovery/test_lost_server_returns.py goes back to a checkpoint after a kill.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "victims"),
     [

@@ -12,6 +12,9 @@ from tests.cluster.checkpoint.small_model import STEPS, assert_same, fit, small_
 pytestmark = pytest.mark.timeout(180)
 
 
+# A streamed one is saved in test_saving.py, and restored in
+# tests/unit/numbers/test_damaged_checkpoint.py.
+@pytest.mark.quick("shared")
 @pytest.mark.parametrize("shared", [None, False], ids=["shared", "streamed"])
 def test_back_into_the_same_model(
     shared: bool | None,
@@ -44,6 +47,8 @@ def test_back_into_the_same_model(
     assert strategy.stats().updates_applied == stats.updates_applied + STEPS
 
 
+# Without a cluster: tests/unit/numbers/test_damaged_checkpoint.py.
+@pytest.mark.slow
 def test_a_server_finds_damaged_values(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

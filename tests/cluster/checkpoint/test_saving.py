@@ -56,7 +56,8 @@ class Held:
         patch.setattr(Snapshot, "write", held)
 
 
-@pytest.mark.quick("shared-with slots", "streamed-compiled")
+# Shared ones are saved while training goes on in test_restore.py.
+@pytest.mark.quick("streamed-compiled")
 @pytest.mark.parametrize("slots", [False, True], ids=["compiled", "with slots"])
 @pytest.mark.parametrize("shared", [None, False], ids=["shared", "streamed"])
 def test_training_goes_on_while_values_of_one_version_are_written(

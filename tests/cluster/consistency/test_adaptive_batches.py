@@ -86,6 +86,8 @@ def _numbered_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return numbers.map(batch).prefetch(0)
 
 
+# By the same requests without a cluster: tests/unit/one_process/test_requests_of_fit.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_who_is_faster_takes_more_and_each_example_weighs_the_same(
     strategy: tfps.ParameterServerStrategy,
@@ -151,6 +153,9 @@ def test_batches_that_the_chief_sends_are_kept_until_they_are_closed(
     assert set(job.visits.counts()) == {1}
 
 
+# A quicker death in rounds is in test_synchronous.py; who takes its batches, in
+# tests/unit/one_process/test_requests_of_fit.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_dies_leaves_its_batches_to_others(
     strategy: tfps.ParameterServerStrategy, cluster: Callable[..., LocalCluster]

@@ -18,7 +18,7 @@ from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
 
-STEPS = 60
+STEPS, EPOCHS = 60, 2
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +36,21 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
 def test_each_example_and_update_counts_once(job: CountingJob) -> None:
     before, updates = job.strategy.stats(), job.updates()
     visits = EpochsOfOneVisit(job)
-    assert job.fit(visits, epochs=3) == 3
+    assert job.fit(visits, epochs=EPOCHS) == EPOCHS
     assert visits.wrong_epochs == {}
-    assert job.updates() == job.updates_after(updates, epochs=3)
+    assert job.updates() == job.updates_after(updates, epochs=EPOCHS)
     after = job.strategy.stats()
     largest = after.clock_gap_steps[1]
     assert largest is not None
     assert largest <= 2
     steps = [b - a for a, b in zip(before.worker_steps, after.worker_steps, strict=True)]
     # Nobody is ahead for long; each epoch ends when the tickets do, and its begin is not common.
-    assert sum(steps) == 3 * job.epoch_steps
+    assert sum(steps) == EPOCHS * job.epoch_steps
     assert min(steps) > 0.3 * sum(steps)
 
 
+# By the same requests without a cluster: tests/unit/one_process/test_requests_of_fit.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
     updates = job.updates()
@@ -73,7 +75,8 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     assert job.updates() == job.updates_after(updates, epochs=1)
 
 
-@pytest.mark.quick("3-3-*")
+# By the same requests without a cluster: tests/unit/one_process/test_requests_of_fit.py.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bound", "gap", "kind"), [(0, 0, keras.Sequential), (3, 3, CountsAfterwards)]
 )

@@ -31,6 +31,8 @@ def strategy(
     strategy.close()
 
 
+# By the same requests without a cluster: tests/unit/one_process/test_requests_of_functions.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_fast_workers_wait(strategy: tfps.ParameterServerStrategy, loop: CustomLoop) -> None:
     before = strategy.stats()

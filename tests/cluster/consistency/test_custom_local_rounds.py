@@ -35,6 +35,8 @@ def strategy(
     strategy.close()
 
 
+# Numbers alone: one process has them in tests/unit/numbers/modes/test_two_workers.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_workers_average_what_they_have(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop

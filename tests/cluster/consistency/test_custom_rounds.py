@@ -35,7 +35,8 @@ def strategy(
     strategy.close()
 
 
-@pytest.mark.quick("sgd")
+# By the same requests without a cluster: tests/unit/one_process/test_requests_of_functions.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_two_workers_are_the_mean_of_two_gradients(
@@ -183,6 +184,9 @@ def test_who_is_late_is_dropped(cluster: Callable[..., LocalCluster]) -> None:
     strategy.close()
 
 
+# A quicker death in rounds is in test_synchronous.py; of functions, without a cluster, in
+# tests/unit/consistency/test_functions_of_members.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_a_worker_that_dies_is_not_waited_for(
     cluster: Callable[..., LocalCluster], loop: CustomLoop

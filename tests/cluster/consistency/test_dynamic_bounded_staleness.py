@@ -51,7 +51,9 @@ def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
     assert job.updates() == job.updates_after(updates, epochs=epochs)
 
 
-@pytest.mark.quick("6")
+# Without a cluster: tests/unit/consistency/test_gates.py has who waits, and
+# tests/unit/one_process/test_modes.py a `fit`.
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [6, 1])
 def test_fast_workers_wait(cluster: Callable[..., LocalCluster], largest: int) -> None:
     strategy = tfps.ParameterServerStrategy(

@@ -66,6 +66,9 @@ def test_workers_that_meet_average_what_they_have(pair: LocalCluster, period: in
     assert_weights_are_averaged(pair, period=period)
 
 
+# Quicker ones: tickets are repeated alike in tests/cluster/training/test_lost_worker.py, and one
+# process has this mode in tests/unit/one_process/test_modes.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 @pytest.mark.parametrize(
     ("period", "shards"),

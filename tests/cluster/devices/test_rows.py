@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(240)
 EXAMPLES = 53  # the last batch, of 5 examples, makes parts of 3 and 2
 
 
-@pytest.mark.quick("adagrad")
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", EXACT)
 def test_numbers_of_one_machine(optimizer: str, strategy: tfps.ParameterServerStrategy) -> None:
     Comparison(strategy).run(

@@ -62,7 +62,15 @@ def test_endless_input_is_refused(call: str, model: keras.Model) -> None:
     with pytest.raises(ValueError, match=f"infinitely repeating.* specify a `{steps}` value"):
         use(model, callbacks=[callback], verbose=0)
     assert not callback.begun
-    use(model, **{steps: 3}, verbose=0)
+
+
+@pytest.mark.quick("function", "evaluate dataset")
+@pytest.mark.parametrize("call", CALLS)
+def test_endless_input_with_its_steps(call: str, model: keras.Model) -> None:
+    steps, use = CALLS[call]
+    callback = Begun()
+    use(model, **{steps: 3}, callbacks=[callback], verbose=0)
+    assert callback.begun
 
 
 def test_training_until_a_callback_stops_it(

@@ -283,6 +283,8 @@ def test_empty_input_trains_nothing(empty: Callable[[], Any], model: keras.Model
     assert int(model.optimizer.iterations.numpy()) == iterations
 
 
+# A quicker one is in tests/cluster/errors/test_inputs.py.
+@pytest.mark.slow
 def test_error_of_a_generator_is_the_users(model: keras.Model) -> None:
     def breaks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for _ in range(4):
@@ -299,7 +301,11 @@ def test_error_of_a_generator_is_the_users(model: keras.Model) -> None:
     ("kind", "words"),
     [
         ("dataset", "iterated by every worker"),
-        ("generator", "on the chief and sent batch by batch: it calls Python"),
+        pytest.param(
+            "generator",
+            "on the chief and sent batch by batch: it calls Python",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("arrays", "arrays, copied to every worker once", marks=pytest.mark.slow),
         pytest.param("function", "called on every worker", marks=pytest.mark.slow),
     ],

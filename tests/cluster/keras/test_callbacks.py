@@ -227,6 +227,8 @@ def test_fit_again_after_ctrl_c(strategy: tfps.ParameterServerStrategy) -> None:
     assert iterations(model) == before + 2 * STEPS
 
 
+# A quicker one is in tests/cluster/errors/test_steps.py.
+@pytest.mark.slow
 def test_error_in_a_hook_keeps_its_type_and_the_model_trains_on(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.cluster import ClusterSpec, announce_finished, lease_ports
+from tfps.launch import LocalCluster
 from tfps.testing import Command, watch_leftovers
 
 pytestmark = pytest.mark.timeout(180)
@@ -26,6 +28,37 @@ tf.distribute.Server(config["cluster"], job_name=config["task"]["type"], task_in
 print("serves at", flush=True)
 input()
 """
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A worker and a server, which end with the job."""
+    with watch_leftovers(), LocalCluster(1, 1, log_dir=tmp_path / "logs") as cluster:
+        yield cluster
+
+
+def _statuses(tasks: LocalCluster) -> list[int]:
+    ends_at = time.monotonic() + DEADLINE_S
+    while True:
+        found = [tasks.status(task_type, 0) for task_type in ("worker", "ps")]
+        known = [status for status in found if status is not None]
+        if len(known) == len(found):
+            return known
+        assert time.monotonic() < ends_at, found
+        time.sleep(0.05)
+
+
+def test_while_a_coordinator_is_connected(tasks: LocalCluster) -> None:
+    strategy = tf.distribute.ParameterServerStrategy(tasks.spec.tf_resolver())
+    coordinator = tfps.ClusterCoordinator(strategy)
+    with strategy.scope():
+        variable = tf.Variable(1.0)
+    result = coordinator.schedule(tf.function(lambda: variable + 1.0))
+    assert result.fetch() == 2.0
+    assert announce_finished(tasks.spec, 0) == ["worker 0", "ps 0"]
+    assert _statuses(tasks) == [0, 0]
+    assert "the job finished" in tasks.logs["worker 0"].read_text()
+    assert announce_finished(tasks.spec, 0) == []  # nobody is there any more
 
 
 @pytest.fixture
@@ -43,22 +76,6 @@ def _task(spec: ClusterSpec, task_type: str, *arguments: str) -> Command:
         "TFPS_CHIEF_TIMEOUT_S": "100",
     }
     return Command(arguments or SERVE, deadline_s=DEADLINE_S, environment=environment)
-
-
-def test_while_a_coordinator_is_connected(spec: ClusterSpec) -> None:
-    with watch_leftovers(), _task(spec, "worker") as worker, _task(spec, "ps") as ps:
-        worker.wait_for("serves at")
-        ps.wait_for("serves at")
-        strategy = tf.distribute.ParameterServerStrategy(spec.for_task("chief", 0).tf_resolver())
-        coordinator = tfps.ClusterCoordinator(strategy)
-        with strategy.scope():
-            variable = tf.Variable(1.0)
-        result = coordinator.schedule(tf.function(lambda: variable + 1.0))
-        assert result.fetch() == 2.0
-        assert announce_finished(spec, 0) == ["worker 0", "ps 0"]
-        assert (worker.wait(), ps.wait()) == (0, 0)
-        assert "the job finished" in worker.output
-        assert announce_finished(spec, 0) == []  # nobody is there any more
 
 
 @pytest.mark.slow
@@ -103,15 +120,11 @@ exec(sys.argv[1])
     ],
 )
 def test_a_chief_started_as_a_plain_script(
-    spec: ClusterSpec, tmp_path: Path, end: str, status: int
+    tasks: LocalCluster, tmp_path: Path, end: str, status: int
 ) -> None:
     script = tmp_path / "chief.py"
     script.write_text(CHIEF)
-    with (
-        _task(spec, "worker") as worker,
-        _task(spec, "ps") as ps,
-        _task(spec, "chief", sys.executable, str(script), end) as chief,
-    ):
+    with _task(tasks.spec, "chief", sys.executable, str(script), end) as chief:
         chief.wait()
         assert chief.output.startswith("2.0"), chief.describe()
-        assert (worker.wait(), ps.wait()) == (status, status)
+        assert _statuses(tasks) == [status, status]

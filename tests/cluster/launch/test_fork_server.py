@@ -89,31 +89,21 @@ def test_the_next_cluster_starts_from_the_same_server(tmp_path: Path) -> None:
     assert servers[0] == servers[1]
 
 
-def test_a_server_that_has_ended_is_used_no_more(tmp_path: Path) -> None:
+def test_tasks_end_with_their_server_which_is_used_no_more(tmp_path: Path) -> None:
     with watch_leftovers():
-        for number in range(2):
-            folder = tmp_path / str(number)
-            with LocalCluster(1, 1, log_dir=folder, environment=OWN_SERVER) as cluster:
-                server = psutil.Process(cluster.pid("worker", 0)).parent()
+        with LocalCluster(1, 1, log_dir=tmp_path / "0", environment=OWN_SERVER) as cluster:
+            server = psutil.Process(cluster.pid("worker", 0)).parent()
             assert server is not None
-            if number == 0:
-                server.kill()
-                while server.status() != psutil.STATUS_ZOMBIE:
-                    time.sleep(0.02)
-
-
-def test_tasks_end_with_their_server(tmp_path: Path) -> None:
-    with watch_leftovers(), LocalCluster(1, 1, log_dir=tmp_path, environment=OWN_SERVER) as cluster:
-        server = psutil.Process(cluster.pid("worker", 0)).parent()
-        assert server is not None
-        server.kill()
-        while len(cluster.failures()) < 3:
-            time.sleep(0.02)
-        said = [str(failure).splitlines()[0] for failure in cluster.failures()]
+            server.kill()
+            while len(cluster.failures()) < 3:
+                time.sleep(0.02)
+            said = [str(failure).splitlines()[0] for failure in cluster.failures()]
         assert said == [
             f"{name} ended by SIGKILL; its last lines:"
             for name in ("fork server", "worker 0", "ps 0")
         ]
+        with LocalCluster(1, 1, log_dir=tmp_path / "1", environment=OWN_SERVER) as cluster:
+            assert psutil.Process(cluster.pid("worker", 0)).ppid() != server.pid
 
 
 SCRIPT = """
@@ -124,7 +114,8 @@ time.sleep(60)
 """
 
 
-@pytest.mark.quick("9")
+# That of SIGKILL is in test_life.py as well.
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_tasks_end_with_the_chief(number: int) -> None:
     with watch_leftovers(), Command([sys.executable, "-c", SCRIPT], deadline_s=60) as command:

@@ -34,7 +34,9 @@ def _counting_model(strategy: tfps.ParameterServerStrategy, weights: int = 4) ->
     return model
 
 
-@pytest.mark.quick("asynchronous")
+# Without a cluster: tests/unit/optimizers/test_remembering.py, and trained in
+# tests/unit/numbers/shards/test_several_workers.py.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     [

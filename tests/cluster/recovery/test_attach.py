@@ -78,6 +78,8 @@ def job(
     strategy.close()
 
 
+# Without a cluster: tests/unit/one_process/test_attach.py.
+@pytest.mark.slow
 def test_reading_from_a_thread_of_the_chief(
     job: tuple[LocalCluster, tfps.ParameterServerStrategy, keras.Model],
 ) -> None:

@@ -55,7 +55,8 @@ def _counting(
     )
 
 
-@pytest.mark.quick("hands out tickets-asynchronous")
+# Quicker ones: test_server_moves.py has such a `fit`, and functions go on below.
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["asynchronous", "bounded"])
 @pytest.mark.parametrize("index", [0, 1], ids=["hands out tickets", "another"])
 def test_fit_goes_on(
@@ -185,7 +186,6 @@ def _repeat(cluster: LocalCluster, folder: Path, *, index: int, mode: tfps.Synch
 
 
 # In one process, with all numbers: tests/unit/one_process/test_rounds_repeat.py.
-@pytest.mark.slow
 def test_rounds_are_repeated(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     _repeat(tasks(workers=2, ps=2), folder, index=0, mode=tfps.Synchronous())
 

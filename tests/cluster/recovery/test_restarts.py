@@ -87,29 +87,35 @@ def machines(cluster: Callable[..., LocalCluster]) -> LocalCluster:
 NOBODY = r"The job cannot go on: none of 2 workers has answered for 2 s \(no_worker_timeout_s\)"
 
 
+def _lose_all(machines: LocalCluster) -> None:
+    for worker in (0, 1):
+        machines.kill("worker", worker)
+
+
+def _bring_back(machines: LocalCluster, strategy: tfps.ParameterServerStrategy) -> None:
+    for worker in (0, 1):
+        machines.restart("worker", worker)
+    ends_at = time.monotonic() + DEADLINE_S
+    while {*strategy.tasks.values()} != {"alive"}:
+        assert time.monotonic() < ends_at, strategy.tasks
+        time.sleep(0.05)
+
+
 def test_a_job_waits_for_so_long_for_a_worker(machines: LocalCluster) -> None:
     job = CountingJob(machines, restarts=tfps.Restarts(no_worker_timeout_s=2))
-    strategy = job.strategy
     job.fit(epochs=1)
-
-    def lose_all(*_: Any) -> None:
-        for worker in (0, 1):
-            machines.kill("worker", worker)
-
-    def bring_back() -> None:
-        for worker in (0, 1):
-            machines.restart("worker", worker)
-        ends_at = time.monotonic() + DEADLINE_S
-        while {*strategy.tasks.values()} != {"alive"}:
-            assert time.monotonic() < ends_at, strategy.tasks
-            time.sleep(0.05)
-
-    killer = keras.callbacks.LambdaCallback(on_epoch_begin=lose_all)
+    killer = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: _lose_all(machines))
     with pytest.raises(tf.errors.UnavailableError, match=NOBODY):
         job.fit(killer, epochs=MOST_EPOCHS)
-    bring_back()
+    _bring_back(machines, job.strategy)
     assert job.fit(epochs=1) == 1
+    job.strategy.close()
 
+
+@pytest.mark.slow
+def test_functions_wait_for_so_long_for_a_worker(machines: LocalCluster) -> None:
+    restarts = tfps.Restarts(no_worker_timeout_s=2)
+    strategy = tfps.ParameterServerStrategy(machines.cluster_resolver, restarts=restarts)
     with strategy.scope():
         count = tf.Variable(0)
 
@@ -123,10 +129,10 @@ def test_a_job_waits_for_so_long_for_a_worker(machines: LocalCluster) -> None:
         strategy.coordinator.join()
 
     run(10)
-    lose_all()
+    _lose_all(machines)
     with pytest.raises(tf.errors.UnavailableError, match=NOBODY):
         run(10)
-    bring_back()
+    _bring_back(machines, strategy)
     before = int(count)
     run(10)
     assert int(count) >= before + 10

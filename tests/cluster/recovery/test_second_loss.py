@@ -62,6 +62,8 @@ def local(cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster(workers=3, ps=1)
 
 
+# Functions are quicker; `fit` takes in who returns in tests/cluster/training/test_lost_worker.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_fit_takes_in_who_returns(local: LocalCluster) -> None:
     job = CountingJob(local)

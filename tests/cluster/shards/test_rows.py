@@ -31,8 +31,9 @@ from tfps.launch import LocalCluster
 pytestmark = pytest.mark.timeout(240)
 
 
+# Numbers alone: tests/unit/numbers/shards/test_rows.py; on a cluster, quicker: test_collection.py.
+@pytest.mark.slow
 @pytest.mark.conformance
-@pytest.mark.quick("hash-clipped")
 @pytest.mark.parametrize(("name", "optimizer"), [("hash", "clipped"), (None, "adam")])
 def test_one_process(
     name: str | None, optimizer: str, cluster: Callable[..., LocalCluster], carrier: str

@@ -18,8 +18,10 @@ from tfps.launch import LocalCluster
 pytestmark = pytest.mark.timeout(240)
 
 
+# Numbers alone: one process has them in tests/unit/numbers/shards; on a cluster, quicker:
+# test_row_primitives.py.
+@pytest.mark.slow
 @pytest.mark.conformance
-@pytest.mark.quick("asynchronous*")
 @pytest.mark.parametrize(
     ("mode", "name", "optimizer", "calls"),
     [

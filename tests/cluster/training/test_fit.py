@@ -48,7 +48,8 @@ INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.quick("arrays", "dataset of unknown length", "dataset function")
+# A function is a `DatasetCreator` in tests/cluster/input/test_ways.py.
+@pytest.mark.quick("arrays", "dataset of unknown length")
 @pytest.mark.parametrize("kind", INPUTS)
 def test_each_example_once_per_epoch(
     kind: str, model: keras.Model, strategy: tfps.ParameterServerStrategy

@@ -116,6 +116,8 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
     job.strategy.close()
 
 
+# What such a death leaves on each server: tests/unit/one_process/test_requests_of_fit.py.
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "seeds", [range(1), pytest.param(range(1, 51), marks=pytest.mark.slow)], ids=["1", "50"]

@@ -92,6 +92,8 @@ raise SystemExit(7)
 """
 
 
+# Quicker ones: `fit`, above, and functions in tests/cluster/launch/test_local_cluster.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_join_raises_unavailable(tmp_path: Path, carrier: str) -> None:
     """And so does what the coordinator itself asks for.

@@ -111,6 +111,8 @@ def test_killed_while_it_evaluates(job: CountingJob, kind: str) -> None:
     _restart(job)
 
 
+# A quicker one is tests/cluster/recovery/test_second_loss.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_killed_for_good(job: CountingJob) -> None:
     updates = job.updates()

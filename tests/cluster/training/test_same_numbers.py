@@ -143,6 +143,8 @@ def test_life_of_a_model(strategy: tfps.ParameterServerStrategy, tmp_path: Path)
     assert strategy.stats().fallback_steps == 0
 
 
+# Numbers alone: one process has them in tests/unit/numbers/keras/test_models.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_own_train_step(strategy: tfps.ParameterServerStrategy) -> None:
     with tf.device(LOCAL):

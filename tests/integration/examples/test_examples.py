@@ -28,11 +28,12 @@ PRINTS = {
     "sidecar_evaluator": r"epoch-3\.weights\.h5, iteration 471: accuracy 0\.[789]",
     "staleness_aware": r"(?:.* staleness [\d.]+, accuracy 0\.[5-9]\d*\n){5}",
     "subclassed_model": r"smoothed_loss: [\d.]+",
+    "who_applies_the_update": r"all on parameter servers: True\n.*20 updates by 2 workers",
 }
 
 
-# `fit` is the script of the README, which test_pages.py runs.
-@pytest.mark.quick("custom_loop")
+# `fit` is the script of the README, and `custom_loop` that of a page: test_pages.py runs both.
+@pytest.mark.quick("who_applies_the_update")
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_example(script: Path) -> None:
     (options,) = re.findall(rf"tfps run (.*)examples/{script.name}", script.read_text())

@@ -90,6 +90,8 @@ def test_the_installed_package_is_the_wheels(installed: Path, run: Run) -> None:
     assert Path(found.stdout.strip()).is_relative_to(installed.parent)
 
 
+# Which file it is costs no import of TensorFlow: that is looked at below.
+@pytest.mark.slow
 def test_the_default_job_is_found_in_an_empty_folder(installed: Path, run: Run) -> None:
     checked = run([installed / "tfps", "check"])
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -97,13 +99,17 @@ def test_the_default_job_is_found_in_an_empty_folder(installed: Path, run: Run) 
 
 def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) -> None:
     program = (
-        "import sys, tfps.config.bundle as b; print(*map(b.config_path, sys.argv[1:]), sep='\\n')"
+        "import sys, tfps.config.bundle as b\n"
+        "print(*map(b.config_path, [*sys.argv[1:], None]), sep='\\n')"
     )
     name = "fashion_mnist_sync"
     found = run([installed / "python", "-c", program, name, f"{name}.toml", f"configs/{name}.toml"])
-    (path,) = set(found.stdout.splitlines())
+    *paths, default = found.stdout.splitlines()
+    (path,) = set(paths)
     assert path.endswith(f"tfps/bundled/configs/{name}.toml")
     assert Path(path).is_file()
+    assert Path(default) == Path(path).with_name("fashion_mnist.toml")
+    assert Path(default).is_file()
 
 
 def test_pytest_finds_the_plugin_by_itself(installed: Path, run: Run) -> None:

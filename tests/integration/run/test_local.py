@@ -128,9 +128,9 @@ def test_a_script_that_crashes(script: Path) -> None:
     assert "train.py ended by SIGABRT; logs in" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+# Quicker ones: Ctrl-C in a terminal, below, and SIGTERM of a training, in train/test_faults.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_everything(script: Path, number: signal.Signals) -> None:
     _ends_with(script, "time.sleep(100)")
     arguments = [*TFPS, "run", "--workers", "1", str(script)]

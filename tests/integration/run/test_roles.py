@@ -79,6 +79,12 @@ def test_workers_and_servers_end_as_the_chief_did(
             stack.enter_context(_task(spec, task, script, end))
             for task in (("worker", 0), ("worker", 1), ("ps", 0))
         ]
+        for other in others:
+            other.wait_for("serves at")
+        # One more task, whose end is not the job's: the chief finds all others there.
+        with _task(spec.for_task("evaluator", 0), ("evaluator", 0), script, end) as evaluator:
+            assert evaluator.wait() == 0
+            assert evaluator.output == "runs as evaluator\n"
         assert chief.wait() == chief_status, chief.describe()
         assert "runs as chief" in chief.output
         assert "counted 10.0" in chief.output
@@ -117,6 +123,8 @@ def test_a_chief_that_comes_back_and_goes(spec: ClusterSpec, script: Path) -> No
             assert "was away for 3 s (TFPS_CHIEF_TIMEOUT_S)" in other.output
 
 
+# How long it waits needs no task: see tests/unit/launch/test_serving.py.
+@pytest.mark.slow
 def test_a_chief_that_never_comes(spec: ClusterSpec, script: Path) -> None:
     with _task(spec, ("ps", 0), script, timeout_s=1) as server:
         assert server.wait() == 75
@@ -151,15 +159,6 @@ def test_sigterm_ends_a_script_with_a_word(
         assert "Traceback" not in task.errors
 
 
-def test_an_evaluator_runs_the_script(spec: ClusterSpec, script: Path) -> None:
-    with _task(spec, ("worker", 0), script) as worker:
-        worker.wait_for("serves at")
-        with _task(spec.for_task("evaluator", 0), ("evaluator", 0), script) as evaluator:
-            assert evaluator.wait() == 0
-            assert evaluator.output == "runs as evaluator\n"
-        assert worker.process.poll() is None, "an evaluator's end is not the job's"
-
-
 def test_every_mistake_in_tf_config_is_named(script: Path) -> None:
     config = {
         "cluster": {
@@ -188,7 +187,7 @@ def test_every_mistake_in_tf_config_is_named(script: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.quick("serve")
+@pytest.mark.quick("train")
 @pytest.mark.parametrize("command", [["serve"], ["run", "train.py"], ["train"]], ids=lambda c: c[0])
 def test_no_task_shows_the_lines_of_libraries_in_a_terminal(
     spec: ClusterSpec, script: Path, command: list[str]

@@ -36,7 +36,7 @@ def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
             folder=tmp_path,
         ) as command,
     ):
-        command.wait_for("Epoch 2/400")
+        command.wait_for("Epoch 1/400")
         _check_that_the_parent_has_no_tensorflow(command)
         command.send(number)
         assert command.wait() == status, command.describe()

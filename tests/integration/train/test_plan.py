@@ -70,10 +70,10 @@ def test_a_plan_of_shards(tfps_here):
     assert "partitioner.rules: '(': received no regular expression" in result.stderr
 
 
-def test_strategies_are_compared_as_the_page_shows(tfps, tmp_path):
+def test_strategies_are_compared_as_the_page_shows(tfps_here, tmp_path):
     (sample,) = pages.samples("plan compare")
     options = ("--worker-memory-gib", "2", "--ps-memory-gib", "4")
-    result = tfps("plan", "--compare", "recommender", *options)
+    result = tfps_here("plan", "--compare", "recommender", *options)
     assert (result.returncode, result.stderr) == (0, "")
     assert pages.not_shown(sample.text, result.stdout) == []
     assert max(map(len, result.stdout.splitlines())) <= 80
@@ -81,9 +81,9 @@ def test_strategies_are_compared_as_the_page_shows(tfps, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_no_strategy_fits(tfps):
+def test_where_no_strategy_fits(tfps_here):
     little = ("--worker-memory-gib", "0.5", "--ps-memory-gib", "0.5")
-    result = tfps("plan", "--compare", *SUBSET, *little)
+    result = tfps_here("plan", "--compare", *SUBSET, *little)
     assert result.returncode == 1
     rows = result.stdout.splitlines()[1:]
     assert [row for row in rows if not re.search(r" no  ?\S| no +$", row)] == []

@@ -191,6 +191,9 @@ def test_the_same_job_through_a_custom_loop(tmp_path, mode):
     assert not RAW.search(result.stdout + result.stderr)
 
 
+# Quicker ones: the job above, whose chief has a TF_CONFIG, too; a server of `tfps train` in
+# ../run/test_roles.py; and tasks with a TF_CONFIG each in ../run/test_namespaces.py.
+@pytest.mark.slow
 def test_every_task_of_a_tf_config_cluster_ends_well_and_the_chief_alone_writes(tmp_path):
     with watch_leftovers(), lease_ports(3) as lease:
         addresses = [f"127.0.0.1:{port}" for port in lease.ports]

@@ -126,6 +126,7 @@ class Assignment(keras.callbacks.Callback):
             kernel.assign(kernel * 0.5)
 
 
+@pytest.mark.quick("Asynchronous*")
 @pytest.mark.parametrize("mode", [tfps.Asynchronous(), tfps.Synchronous()], ids=str)
 def test_a_callback_that_assigns_one_is_seen_by_the_next_step(
     strategies: Callable[..., tfps.ParameterServerStrategy], mode: Any
@@ -160,6 +161,7 @@ class Shift(keras.layers.Layer):
         return inputs * 0.0 + self.shift
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("pipeline_steps", [0, 1])
 def test_a_push_of_others_is_seen_without_a_new_visit(
     strategies: Callable[..., tfps.ParameterServerStrategy], pipeline_steps: int

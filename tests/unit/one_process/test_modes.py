@@ -35,6 +35,8 @@ def test_fit_pipelined(fit_jobs: Jobs[FitJob]) -> None:
     assert fit_jobs(tfps.Asynchronous(pipeline_steps=1)).counts == [STEPS, STEPS]
 
 
+# With their numbers in tests/unit/numbers/modes/test_two_workers.py.
+@pytest.mark.slow
 def test_fit_in_rounds(fit_jobs: Jobs[FitJob]) -> None:
     assert fit_jobs(tfps.Synchronous(), calls=2).counts == [MEANS, MEANS]
 
@@ -66,6 +68,8 @@ def test_fit_with_local_steps(fit_jobs: Jobs[FitJob]) -> None:
     assert job.examples == EXAMPLES
 
 
+# With their numbers in tests/unit/numbers/modes/test_two_workers.py.
+@pytest.mark.slow
 def test_fit_with_local_steps_in_rounds(fit_jobs: Jobs[FitJob]) -> None:
     assert fit_jobs(tfps.LocalSteps(2, synchronous=True)).counts == [MEANS, MEANS]
 

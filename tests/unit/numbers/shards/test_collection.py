@@ -48,7 +48,9 @@ def _fit(model: Any) -> dict[str, Any]:
     return history
 
 
-@pytest.mark.quick("hash-adagrad-2")
+# Quicker ones: tests/cluster/shards/test_collection.py, and optimizers by rows in
+# test_row_updates.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", EXACT)
 @pytest.mark.parametrize("name", ["hash", None])
@@ -89,6 +91,8 @@ def _with_frozen() -> keras.Model:
     return recommender(EXACT["sgd"], features)
 
 
+# A quicker one, without a collection, is in test_rows.py.
+@pytest.mark.slow
 def test_a_frozen_table_travels_by_rows(cluster: Callable[..., OneProcess]) -> None:
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["modulo"]) as strategy:
         model = Comparison(strategy).run(_with_frozen, _fit)
@@ -119,7 +123,8 @@ def test_a_large_table_that_was_trained_before(
         np.testing.assert_array_equal(rows, matrix[[500, 3, 250]])
 
 
-@pytest.mark.quick("2")
+# Rows in rounds of two workers are in test_rows_in_rounds.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 2, 3])
 def test_two_workers_in_rounds(servers: int, cluster: Callable[..., OneProcess]) -> None:
     """A round is one step of one process, with the batches of both workers."""

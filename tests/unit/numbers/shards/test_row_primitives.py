@@ -195,7 +195,7 @@ def test_a_step_whose_loss_was_scaled_too_far_is_left_out_everywhere(
     assert float(optimizer.dynamic_scale) == optimizer.initial_scale / 2
 
 
-@pytest.mark.quick("hash-*")
+@pytest.mark.quick("hash-Adagrad")
 @pytest.mark.parametrize("optimizer", [None, keras.optimizers.Adagrad])
 def test_a_table_in_a_slab(
     strategy: tfps.ParameterServerStrategy, optimizer: Callable[[], Any] | None
