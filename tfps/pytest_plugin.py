@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    import tfps
     from tfps.launch import LocalCluster
     from tfps.testing import OneProcess
 
@@ -51,19 +52,25 @@ def tfps_cluster_factory(
     """A function that starts a cluster, or hands out the module's one of that size.
 
     Starting a cluster takes seconds: tests that leave its tasks as they were share one. It takes
-    ``workers``, ``ps`` and ``environment`` as the marker does. After the module's last test nothing
-    may be left.
+    ``workers``, ``ps`` and ``environment`` as the marker does, and ``restarts`` as `LocalCluster`
+    does: tests that kill tasks of one cluster spend its budget together. After the module's last
+    test nothing may be left.
     """
-    clusters: dict[tuple[int, int, frozenset[tuple[str, str]]], LocalCluster] = {}
+    clusters: dict[Any, LocalCluster] = {}
     with contextlib.ExitStack() as stack:
         start = _starts(stack, request.node, tmp_path_factory)
 
         def get(
-            *, workers: int = 2, ps: int = 1, environment: Mapping[str, str] | None = None
+            *,
+            workers: int = 2,
+            ps: int = 1,
+            environment: Mapping[str, str] | None = None,
+            restarts: tfps.Restarts | None = None,
         ) -> LocalCluster:
-            key = (workers, ps, frozenset((environment or {}).items()))
+            key = (workers, ps, frozenset((environment or {}).items()), restarts)
             if key not in clusters:
-                clusters[key] = start(workers=workers, ps=ps, environment=environment)
+                options = {"environment": environment, "restarts": restarts}
+                clusters[key] = start(workers=workers, ps=ps, **options)
             return clusters[key]
 
         yield get

@@ -42,9 +42,11 @@ def cluster(tfps_cluster_factory: Callable[..., LocalCluster]) -> Callable[..., 
     starts it again.
     """
 
-    def get(*, workers: int = 2, ps: int = 1, logical_cpus: int = 1) -> LocalCluster:
+    def get(
+        *, workers: int = 2, ps: int = 1, logical_cpus: int = 1, **options: Any
+    ) -> LocalCluster:
         environment = {"TFPS_LOGICAL_CPUS": str(logical_cpus)}
-        return tfps_cluster_factory(workers=workers, ps=ps, environment=environment)
+        return tfps_cluster_factory(workers=workers, ps=ps, environment=environment, **options)
 
     return get
 

@@ -13,6 +13,8 @@ from tfps.cluster.spec import ClusterSpec
 
 NOT_STARTED = "Could not start gRPC server"
 
+_started: set[str] = set()  # addresses of all servers that this process has had
+
 
 @contextlib.contextmanager
 def server_start(spec: ClusterSpec, task_type: str, task_index: int) -> Iterator[None]:
@@ -26,14 +28,26 @@ def server_start(spec: ClusterSpec, task_type: str, task_index: int) -> Iterator
     Raises:
         PortInUse: the server cannot listen.
     """
-    if not _runs(spec.address(task_type, task_index)):
+    address = spec.address(task_type, task_index)
+    if not _runs(address):
         check_listening(spec, task_type, task_index)
     try:
         yield
+        _started.add(address)
     except tf.errors.UnknownError as error:
         if NOT_STARTED not in error.message:
             raise
         raise failed_to_listen(spec, task_type, task_index, error.message) from None
+
+
+def is_left(address: str) -> bool:
+    """Whether a server of this process listens there that it uses no more.
+
+    TensorFlow cannot end a server. When the process connects to another cluster, a new one starts
+    beside it; a third at the first one's address would share its port, and tasks that still have a
+    connection would go on talking to the first.
+    """
+    return address in _started and not _runs(address)
 
 
 def _runs(address: str) -> bool:

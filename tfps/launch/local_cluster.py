@@ -142,8 +142,17 @@ class LocalCluster:
         if self._resolver is None:
             from tfps.bridge.present_resolver import PresentResolver
 
-            self._resolver = PresentResolver(lambda: self.spec)
+            self._resolver = PresentResolver(self._present_spec)
         return self._resolver
+
+    def _present_spec(self) -> ClusterSpec:
+        """The cluster, with a chief's address that this process can listen at."""
+        from tfps.bridge.server_start import is_left
+
+        with self.lock:
+            if is_left(self.spec.address("chief", 0)):
+                self._move("chief", 0)
+            return self.spec
 
     @property
     def logs(self) -> dict[str, Path]:

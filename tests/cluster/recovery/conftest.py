@@ -1,4 +1,4 @@
-"""Short probes, and tasks that go on again whatever a test did to them."""
+"""Short waits, and tasks that go on again whatever a test did to them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+import tfps
 from tfps.launch import LocalCluster
 
 # A task that gives no answer for three seconds, on a machine that may be busy with other tests.
 PROBES = {"TFPS_PROBE_PERIOD_S": "0.25", "TFPS_PROBE_DEADLINE_S": "1"}
 
+# A module's tests kill more tasks of one cluster than a job has restarts for, and each time a task
+# would be started again later.
+RESTARTS = tfps.Restarts(budget=1000)
+LONGEST_BACK_OFF_S = 1.0
+
 
 @pytest.fixture(autouse=True)
-def _short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfps.recovery.restarts.LONGEST_BACK_OFF_S", LONGEST_BACK_OFF_S)
     for name, value in PROBES.items():
         monkeypatch.setenv(name, value)
 
@@ -24,7 +31,7 @@ def tasks(cluster: Callable[..., LocalCluster]) -> Iterator[Callable[..., LocalC
     used: list[LocalCluster] = []
 
     def get(*, workers: int, ps: int) -> LocalCluster:
-        used.append(cluster(workers=workers, ps=ps))
+        used.append(cluster(workers=workers, ps=ps, restarts=RESTARTS))
         return used[-1]
 
     yield get

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,7 +97,8 @@ def test_training_follows_the_server_that_hands_out_tickets(
     tasks: Callable[..., LocalCluster], tmp_path: Path
 ) -> None:
     job = _job(tasks(workers=2, ps=2), tmp_path, examples=800)
-    assert set(job.strategy.runtime.data_plane.carriers) == {"direct"}
+    wanted = os.environ.get(TRANSPORT_VARIABLE, "direct")
+    assert set(job.strategy.runtime.data_plane.carriers) == {wanted}
     _train(job, MoveServers(job, 0, after=(150,)))
 
 
