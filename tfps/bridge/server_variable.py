@@ -259,6 +259,12 @@ class ServerVariable(private.BaseResourceVariable):
             value = tf.identity(value)
         NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
 
+    def count_on(self, number: int) -> None:
+        """Add to a counter, after the server of the variable was started anew."""
+        with tf.init_scope():
+            value = self.read_value() + tf.constant(number, self._dtype)
+        NamedResource(self.container, self.shared_name, self._tfps_device).write(value)
+
     def refresh_mirrors(self) -> None:
         """Copy the value to every mirror, after something wrote to the variable alone."""
         if len(self._tfps_devices) > 1:

@@ -12,6 +12,7 @@ from tfps.checkpoint.lost_rows import mirrors_on, restore_lost_rows
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.consistency.returned_ledger import applied_by_the_lost, returned_ledger
 from tfps.errors import CheckpointError
+from tfps.recovery.job_record import COUNT
 from tfps.recovery.server_loss import ServerLoss
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
@@ -93,8 +94,8 @@ class Restoration:
         self._runtime.replay(server)
         version = self._write_ledger(server, known)
         manifest = restore_lost_rows(manager, server, checkpoint=checkpoint)
-        self._take_from_mirrors(server, living)
         restored = _version_of(manifest, server, servers=len(self._runtime.servers))
+        self._let_counters_go_on(server, living, updates=version - restored)
         if version < restored:  # nobody who knows more has lived
             version = restored
             self._write_version(server, version)
@@ -153,13 +154,20 @@ class Restoration:
         cells[server.layout.VERSION] = version
         server.ledger.assign_values(cells, values.applied)
 
-    def _take_from_mirrors(self, server: Server, living: Sequence[Server]) -> None:
-        """Counters of optimizers that lay here go on as the other servers have them."""
+    def _let_counters_go_on(
+        self, server: Server, living: Sequence[Server], *, updates: int
+    ) -> None:
+        """Counters of optimizers that lay here go on as the other servers have them.
+
+        Where none of these has lived, each update since the checkpoint has counted one.
+        """
         devices = {other.device for other in living}
         for variable in list(server.contents.variables.values()):
             copies = [device for device in variable.devices[1:] if device in devices]
             if copies:
                 variable.take_from_mirror(copies[0])
+            elif updates > 0 and variable.shared_name.endswith(COUNT):
+                variable.count_on(updates)
             variable.refresh_mirrors()
 
 

@@ -69,3 +69,4 @@ def test_steps_of_fit_are_known(
     assert strategy.stats().versions == (SAVED + LOST, SAVED + LOST)
     assert strategy.stats().updates_lost == 2 * LOST
     assert model.counts() == [SAVED, SAVED]
+    assert int(model.optimizer.iterations) == SAVED + LOST
