@@ -34,7 +34,10 @@ def network() -> Iterator[NamespaceNetwork]:
 # Rounds of rows, as TensorFlow optimizes their graphs: tests with --quickly leave that out.
 SCRIPT = """
 import keras, numpy as np, tfps
-strategy = tfps.ParameterServerStrategy(consistency="synchronous")
+from tfps.compression import Both, ByRule, Cast, DeepGradientCompression, Quantize
+deep = DeepGradientCompression(0.1, warm_up_steps=9)
+codecs = Both(up=ByRule({"embedding": Quantize(8)}, otherwise=deep), down=Cast())
+strategy = tfps.ParameterServerStrategy(consistency="synchronous", compression=codecs)
 with strategy.scope():
     layers = [keras.layers.Embedding(50, 3), keras.layers.Flatten(), keras.layers.Dense(1)]
     model = keras.Sequential([keras.Input((4,), dtype="int32"), *layers])
@@ -43,6 +46,8 @@ ids = np.arange(320).reshape(80, 4) % 50
 model.fit(ids, np.ones(80, "float32"), batch_size=2, verbose=0)
 stats = strategy.stats()
 print("carriers", *stats.carriers)
+names = {each.codec.partition("(")[0] for part in stats.traffic for each in part.codecs}
+print("codecs", *sorted(names))
 print("counted", stats.examples_seen, *stats.worker_steps, flush=True)
 """
 
@@ -82,7 +87,10 @@ def _certificates(folder: Path) -> dict[str, str]:
 def test_tasks_with_different_addresses(
     network: NamespaceNetwork, encryption: dict[str, str], tmp_path: Path
 ) -> None:
-    """Workers and the server meet over TCP, also where every task shows a certificate."""
+    """Workers and the server meet over TCP, also where every task shows a certificate.
+
+    Some requests of a warm-up are longer than others.
+    """
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     spec = network.spec
@@ -98,8 +106,9 @@ def test_tasks_with_different_addresses(
             for task in TASKS
         }
         assert tasks["chief", 0].wait() == 0, tasks["chief", 0].describe()
-        carriers, counted = tasks["chief", 0].output.splitlines()
+        carriers, codecs, counted = tasks["chief", 0].output.splitlines()
         assert carriers == "carriers direct"
+        assert codecs == "codecs Cast DeepGradientCompression Quantize none"
         examples, *steps = map(int, counted.removeprefix("counted ").split())
         assert (examples, sum(steps)) == (80, 40)
         assert min(steps) > 0

@@ -163,6 +163,43 @@ def test_rows_of_tables_are_coded_both_ways(cluster: Clusters, mode: Any) -> Non
     assert ratios[repr(down)] == 2
 
 
+@pytest.mark.parametrize(
+    "codec",
+    [
+        ByRule({"hidden": Quantize(8)}, otherwise=TopK(0.1)),
+        *(
+            pytest.param(codec, marks=pytest.mark.slow)
+            for codec in (Cast("float16"), Quantize(1), PowerSGD(1), DeepGradientCompression(0.1))
+        ),
+    ],
+    ids=repr,
+)
+def test_half_precision_skips_a_step_that_is_not_finite(cluster: Clusters, codec: Any) -> None:
+    x = X.copy()
+    x[20, 3] = np.inf  # of the second batch
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=1, ps=2).cluster_resolver, placement="round_robin", compression=codec
+    )
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        layers = [
+            keras.layers.Dense(16, "relu", name="hidden", dtype="mixed_float16"),
+            keras.layers.Dense(3, name="head", dtype="mixed_float16"),
+        ]
+        model = keras.Sequential([keras.Input((8,)), *layers])
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(0.1), initial_scale=1024.0
+        )
+        model.compile(optimizer, cross_entropy())
+    before = model.get_weights()
+    model.fit(x, LABELS, batch_size=BATCH, verbose=0, shuffle=False)
+    assert float(optimizer.dynamic_scale.numpy()) == 512.0
+    moved = [np.abs(new - old).max() for new, old in zip(model.get_weights(), before, strict=True)]
+    assert np.isfinite(moved).all()
+    assert min(moved) > 0
+    strategy.close()
+
+
 def test_a_pipeline_takes_codecs_that_keep_nothing(cluster: Clusters) -> None:
     mode = tfps.Asynchronous(pipeline_steps=1)
     _, losses, _ = trained(cluster, Quantize(8), epochs=10, consistency=mode)

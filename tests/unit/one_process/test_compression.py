@@ -170,6 +170,20 @@ def test_rounds_keep_what_is_left_out(make_strategy: Make, left: Left) -> None:
 
 
 @pytest.mark.slow
+def test_means_of_several_batches_are_coded(alone: OneProcess, left: Left) -> None:
+    """All gradients are alike, so that each mean is as large as one of them."""
+    mode = tfps.Synchronous(adaptive_batches=3)
+    strategy = tfps.ParameterServerStrategy(
+        alone.cluster_resolver, consistency=mode, compression=TopK(0.05)
+    )
+    model, x = linear(strategy), examples(1)
+    fit(model, np.tile(x, [4 * STEPS, 1]))
+    rounds = strategy.stats().updates_applied
+    assert 0 < rounds < 4 * STEPS
+    assert_nothing_is_lost(model, left(strategy).of(model), rounds * gradients(x))
+
+
+@pytest.mark.slow
 def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -> None:
     mode = tfps.LocalSteps(2, synchronous=True)
     strategy = make_strategy(mode, compression=TopK(0.05))
@@ -180,10 +194,23 @@ def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -
     assert np.abs(kept).max() > 0.1
 
 
-def test_a_scaled_loss_changes_nothing_that_is_kept(alone: OneProcess, left: Left) -> None:
+@pytest.mark.parametrize(
+    "codec",
+    [
+        TopK(0.05),
+        *(
+            pytest.param(codec, marks=pytest.mark.slow)
+            for codec in (Quantize(1), PowerSGD(1), DeepGradientCompression(0.02, 4, momentum=0))
+        ),
+    ],
+    ids=repr,
+)
+def test_a_scaled_loss_changes_nothing_that_is_kept(
+    alone: OneProcess, left: Left, codec: Any
+) -> None:
     """The scale grows between two pushes, and a step with infinity is skipped."""
     resolver = alone.cluster_resolver
-    strategy = tfps.ParameterServerStrategy(resolver, compression=TopK(0.05))
+    strategy = tfps.ParameterServerStrategy(resolver, compression=codec)
     optimizer = keras.optimizers.LossScaleOptimizer(
         keras.optimizers.SGD(1.0), initial_scale=1024.0, dynamic_growth_steps=2
     )
