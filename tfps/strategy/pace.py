@@ -8,14 +8,23 @@ from tfps.consistency.ledger import STALENESS_BINS
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.strategy.traffic import describe, take_traffic
 from tfps.training.ticket_run import TicketRun
+from tfps.training.traffic_rate import TrafficRate
 
 
-def describe_pace(alive: Sequence[bool], *, run: TicketRun | None, runtime: Runtime) -> str:
+def describe_pace(
+    alive: Sequence[bool],
+    *,
+    run: TicketRun | None,
+    traffic: TrafficRate | None,
+    runtime: Runtime,
+) -> str:
     """Workers alive, mean staleness of all updates, and traffic.
 
     Args:
         alive: for each worker whether it takes part.
         run: the one at hand, or the last; None: there was none.
+        traffic: of the run that the line is about, which an evaluation within it is not; None: of
+            none.
         runtime: of the job.
     """
     text = f"{sum(alive)}/{len(alive)} workers"
@@ -26,5 +35,5 @@ def describe_pace(alive: Sequence[bool], *, run: TicketRun | None, runtime: Runt
     if counts.sum():
         mean = float((counts * range(STALENESS_BINS)).sum() / counts.sum())
         text = f"{text} - staleness {mean:.1f}"
-    moved = describe(take_traffic(runtime, run.traffic))
+    moved = describe(take_traffic(runtime, traffic))
     return f"{text} - {moved}" if moved else text

@@ -360,8 +360,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def _describe_pace(self) -> str:
         """For the progress bar: workers alive, mean staleness of all updates, and traffic."""
-        run = self._active_run or self._last_run
-        return describe_pace(self.alive_workers(), run=run, runtime=self.runtime)
+        run, progress = self._active_run or self._last_run, self._progress
+        traffic = None if run is None else run.traffic
+        if progress is not None and progress.kind == "train":
+            traffic = self._latest_traffic
+        return describe_pace(self.alive_workers(), run=run, traffic=traffic, runtime=self.runtime)
 
     def alive_workers(self) -> list[bool]:
         """For each worker whether it takes part, as far as the coordinator knows."""

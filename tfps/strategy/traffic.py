@@ -42,7 +42,7 @@ class Traffic:
         codecs: how both are divided between codecs and groups of variables; one entry where there
             is no codec.
         megabytes_per_s: in the current or latest epoch of `fit`, from the first step that was seen
-            to the last; None before two samples of it, which are a second apart.
+            to the last; None before two samples of it, a second apart or at its end.
     """
 
     server: int

@@ -238,7 +238,8 @@ class TicketRun(RunProgress):
         workers = range(self._runtime.workers)
         by_worker = [int(self.cells[layout.steps(worker)]) for worker in workers]
         self.rate.count(self.completed, now_s=self.sampled_s, by_worker=by_worker)
-        self.traffic.sample(self.completed, now_s=self.sampled_s)
+        is_last = self.completed >= self._steps or not self.running
+        self.traffic.sample(self.completed, now_s=self.sampled_s, is_last=is_last)
 
     def hold_from(self, position: int) -> None:
         source: object = self._compiled.source

@@ -14,6 +14,9 @@ from tfps.transport.traffic import message_bytes
 
 # Each sample costs the chief and every server a millisecond.
 SAMPLE_PERIOD_S = 1.0
+# The end of an epoch is sampled sooner, so that a short one has a rate. Steps and bytes are asked
+# for one after the other, so a rate over less than this would say little.
+LEAST_PERIOD_S = 0.02
 
 
 class TrafficRate:
@@ -27,15 +30,17 @@ class TrafficRate:
         self._runtime, self._rate, self._due_s = runtime, StepRate(), 0.0
         self.cells: list[np.ndarray[Any, Any]] = []  # of all servers, when they were last asked
 
-    def sample(self, steps: int, *, now_s: float) -> None:
+    def sample(self, steps: int, *, now_s: float, is_last: bool = False) -> None:
         """Ask all servers, if a second has passed and all are there.
 
         Args:
             steps: of the run that are done.
             now_s: when.
+            is_last: no more steps follow; they are asked sooner, so that a short epoch has a rate.
         """
         servers = self._runtime.servers
-        is_due = steps > 0 and now_s >= self._due_s
+        due_s = self._due_s - (SAMPLE_PERIOD_S - LEAST_PERIOD_S if is_last else 0.0)
+        is_due = steps > self._rate.steps and now_s >= due_s
         if not is_due or any(server.lost is not None for server in servers):
             return
         self._due_s = now_s + SAMPLE_PERIOD_S

@@ -52,6 +52,21 @@ def test_servers_are_asked_once_a_second(runtime: Any) -> None:
     assert rate.bytes_per_s == [(1000.0, 3000.0)] * 2
 
 
+def test_the_end_of_a_short_epoch_is_sampled_sooner(runtime: Any) -> None:
+    rate = TrafficRate(runtime)
+    for steps, now_s, is_last in ((5, 10.0, False), (9, 10.25, True), (9, 10.5, True)):
+        rate.sample(steps, now_s=now_s, is_last=is_last)
+    assert runtime.servers[0].asked == 2  # the third says nothing new
+    assert rate.bytes_per_s == [(4000.0, 12000.0)] * 2
+
+
+def test_a_moment_has_no_rate(runtime: Any) -> None:
+    rate = TrafficRate(runtime)
+    for steps, now_s in ((5, 20.0), (9, 20.01)):
+        rate.sample(steps, now_s=now_s, is_last=True)
+    assert rate.bytes_per_s is None
+
+
 def test_a_server_that_is_away_is_not_waited_for(runtime: Any) -> None:
     rate = TrafficRate(runtime)
     rate.sample(1, now_s=0.0)
