@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,29 @@ from tfps.checkpoint.line import PATIENCE_S, Line
 Call = Callable[..., list[np.ndarray[Any, Any]]]
 
 
+def note_in_turn(handles: Sequence[tuple[Any, tf.Tensor]]) -> tf.Operation:
+    """Note the values of variables, each after the one before.
+
+    TensorFlow copies a variable whose rows are updated when it is read. Side by side, the copies of
+    many tables take all threads of a server, and then it answers no probe until they are done.
+
+    Args:
+        handles: of what is read, and where it is noted.
+    """
+    noted: list[tf.Operation] = []
+    for storage, kept in handles:
+        with tf.control_dependencies(noted):
+            value = tf.raw_ops.ReadVariableOp(resource=storage.handle, dtype=storage.dtype)
+            noted = [tf.raw_ops.AssignVariableOp(resource=kept, value=value)]
+    return tf.group(*noted)
+
+
 class ServerSnapshot:
     """Keeps the values of a server's shards there until they are written.
 
-    The server notes its variables' present memory as the snapshot's, which costs no time. What
-    training changes meanwhile, it then changes in a copy: while a snapshot is kept, a server needs
+    The server notes its variables' present memory as the snapshot's, which costs no time, except
+    for tables of which rows are updated: TensorFlow copies those. What training changes meanwhile,
+    it then changes in a copy: while a snapshot is kept, a server needs
     up to as much memory again as its variables and slots take.
 
     Args:
@@ -127,10 +145,8 @@ class ServerSnapshot:
         handles = [(storage, snapshot_handle(storage)) for storage in self._storages]
 
         def note() -> tf.Tensor:
-            for storage, kept in handles:
-                value = tf.raw_ops.ReadVariableOp(resource=storage.handle, dtype=storage.dtype)
-                tf.raw_ops.AssignVariableOp(resource=kept, value=value)
-            return tf.constant(True)
+            with tf.control_dependencies([note_in_turn(handles)]):
+                return tf.constant(True)
 
         with ledger.locked():
             cells = ledger.cells()

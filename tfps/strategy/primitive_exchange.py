@@ -13,6 +13,7 @@ from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import column_of, requests, timed_exchange
 from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.worker_index import caller_of_call
+from tfps.strategy.reached_versions import refuse_unreached
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.message import Kind, Reply
 
@@ -67,24 +68,13 @@ class PrimitiveExchange:
         replies, duration = timed_exchange(self._carrier, calls)
         settle(column_of(replies, Reply.STATUS))
         noted = [] if self._times is None else [self._times.has_pushed(duration)]
-        with tf.control_dependencies([*noted, _refuse_unreached(version, replies)]):
-            version = tf.stack(column_of(replies, Reply.VERSION))
-            return version, tf.reduce_max(column_of(replies, Reply.STALENESS))
-
-
-def _refuse_unreached(version: tf.Tensor, replies: Mapping[int, Message]) -> tf.Operation:
-    """Raise an error where a server has refused a push for its version."""
-    is_refused = tf.equal(tf.stack(column_of(replies, Reply.STATUS)), int(Status.AHEAD))
-    reached = tf.stack(column_of(replies, Reply.VERSION))
-    return tf.raw_ops.Assert(
-        condition=tf.logical_not(tf.reduce_any(is_refused)),
-        data=[
-            "version: received",
+        is_refused = tf.equal(tf.stack(column_of(replies, Reply.STATUS)), int(Status.AHEAD))
+        reached = tf.stack(column_of(replies, Reply.VERSION))
+        refused = refuse_unreached(
             version,
-            "expected what a pull has answered; the servers have reached",
             reached,
-            "and those that are behind have applied nothing. Pull, and push with that version.",
-        ],
-        summarize=len(replies),
-        name="check_version",
-    )
+            where=is_refused,
+            changed="those that are behind have applied nothing",
+        )
+        with tf.control_dependencies([*noted, refused]):
+            return tf.identity(reached), tf.reduce_max(column_of(replies, Reply.STALENESS))

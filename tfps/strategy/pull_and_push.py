@@ -65,7 +65,8 @@ class PullAndPush:
             UnsupportedError: in a scheduled function of a strategy whose workers wait for each
                 other; on the coordinator it is an update by itself, whatever the mode. Or rows of a
                 gradient for `tfps.optimizers.RowUpdates`: `push_rows` takes them.
-            tf.errors.InvalidArgumentError: a version that a server has not reached.
+            tf.errors.InvalidArgumentError: a version that a server has not reached; others, which
+                have, have applied their part.
             tf.errors.UnavailableError: a server is lost.
 
         Example:
@@ -152,8 +153,8 @@ class PullAndPush:
                 does not have; an optimizer that does not train the table, or cannot update some
                 rows alone.
             UnsupportedError: as of `push`; or a constraint of the table that is not one of rows.
-            tf.errors.InvalidArgumentError: a version that a server has not reached; in a scheduled
-                function, ids that the table does not have.
+            tf.errors.InvalidArgumentError: a version that a server has not reached, and no server
+                has applied anything; in a scheduled function, ids that the table does not have.
             tf.errors.UnavailableError: a server is lost.
 
         Example:

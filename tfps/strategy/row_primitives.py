@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.closure_error import lost_servers_as_unavailable
@@ -23,6 +24,7 @@ from tfps.strategy.named_parameter import NamedParameters
 from tfps.strategy.primitive_exchange import PrimitiveExchange
 from tfps.strategy.primitive_programs import PrimitivePrograms
 from tfps.strategy.push_refusal import refuse_where_others_wait
+from tfps.strategy.reached_versions import ReachedVersions, refuse_unreached
 from tfps.strategy.row_arguments import (
     checked_gradients,
     checked_ids,
@@ -34,6 +36,7 @@ from tfps.transport.carrier import Message
 from tfps.transport.message import Kind
 
 IDS = tf.TensorSpec([None], tf.int64)
+NOTHING = "nothing was applied"
 TABLE = 0  # its number, since a program is about one
 
 
@@ -50,6 +53,7 @@ class RowPrimitives:
         self, runtime: Runtime, parameters: NamedParameters, programs: PrimitivePrograms
     ) -> None:
         self._runtime, self._parameters, self._programs = runtime, parameters, programs
+        self._reached = ReachedVersions(len(runtime.servers))
 
     def pull(self, name: str, ids: Any) -> tuple[Any, Any]:
         """What `strategy.pull_rows` does."""
@@ -59,7 +63,8 @@ class RowPrimitives:
         ids = checked_ids(ids, table, source=source)
         servers = self._programs.of_rows(name)
         if not tf.executing_eagerly():
-            return self._pull(servers, ids, on_worker=True)
+            rows, version = self._pull(servers, ids, on_worker=True)
+            return rows, self._reached.note(version)
         call = self._programs.eagerly(
             ("pull rows", name),
             lambda ids: self._pull(self._programs.of_rows(name), ids, on_worker=False),
@@ -67,7 +72,7 @@ class RowPrimitives:
         )
         with lost_servers_as_unavailable():
             rows, version = call(ids)
-        return rows.numpy(), version.numpy()
+        return rows.numpy(), self._reached.note(version.numpy())
 
     def push(
         self, name: str, ids: Any, gradients: Any, version: Any, *, optimizer: Any = None
@@ -79,14 +84,20 @@ class RowPrimitives:
         table = table_of(self._parameters, name, source=source)
         ids = checked_ids(ids, table, source=source)
         gradients = checked_gradients(gradients, table, ids, source=source)
-        version = checked_version(version, servers=len(self._runtime.servers), source=source)
+        named = checked_version(version, servers=len(self._runtime.servers), source=source)
+        is_reached = self._reached.has(version if tf.is_tensor(version) else named)
         if optimizer is not None:
             variable = keras_variable_of(table, source=source)
             refuse_without_row_updates(optimizer, variable, source=source)
         # Variables move, if they do, before anything is traced.
         servers = self._programs.of_rows(name, optimizer)
         if not tf.executing_eagerly():
-            return self._push(servers, ids, gradients, version, on_worker=True)
+            if not is_reached:
+                named = self._asked_first(servers, named)
+            new, staleness = self._push(servers, ids, gradients, named, on_worker=True)
+            return self._reached.note(new), staleness
+        if not is_reached:
+            self._refuse_before(named)
         call = self._programs.eagerly(
             ("push rows", name, id(optimizer)),
             lambda *arguments: self._push(
@@ -95,12 +106,30 @@ class RowPrimitives:
             signature=[
                 IDS,
                 tf.TensorSpec([None, *table.shape[1:]], gradients.dtype),
-                tf.TensorSpec(version.shape, tf.int64),
+                tf.TensorSpec(named.shape, tf.int64),
             ],
         )
         with lost_servers_as_unavailable():
-            new, staleness = call(ids, gradients, version)
-        return new.numpy(), int(staleness)
+            new, staleness = call(ids, gradients, named)
+        return self._reached.note(new.numpy()), int(staleness)
+
+    def _refuse_before(self, version: tf.Tensor) -> None:
+        """On the coordinator: raise an error where a server has not reached a version."""
+        servers = self._runtime.servers
+        with lost_servers_as_unavailable():
+            reached = np.array([server.cells()[server.layout.VERSION] for server in servers])
+        refuse_unreached(version, reached, where=version > reached, changed=NOTHING)
+        self._reached.note(reached)
+
+    def _asked_first(self, servers: Sequence[FunctionHalf], version: tf.Tensor) -> tf.Tensor:
+        """In a scheduled function: a version, once all servers have told that they reached it."""
+        exchange = PrimitiveExchange(self._runtime, on_worker=True)
+        # It waits for the pushes before this one.
+        calls = requests(servers, Kind.PULL, fields=caller_of_call(servers))
+        _, reached = exchange.pull(calls)
+        refused = refuse_unreached(version, reached, where=version > reached, changed=NOTHING)
+        with tf.control_dependencies([refused]):
+            return tf.identity(version)
 
     def _pull(
         self, servers: Sequence[FunctionHalf], ids: tf.Tensor, *, on_worker: bool

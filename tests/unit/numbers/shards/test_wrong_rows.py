@@ -182,6 +182,58 @@ def test_a_version_that_no_server_has_reached(
     assert after.versions[1] == before.versions[1]
 
 
+@pytest.mark.parametrize("on_worker", [False, True])
+def test_a_version_that_one_server_has_not_reached_changes_nothing_anywhere(
+    on_worker: bool, strategy: tfps.ParameterServerStrategy
+) -> None:
+    with strategy.scope():
+        table = keras.Variable(TABLE, name=f"later_on_worker_{on_worker}")
+    ids, gradients = list(range(ROWS)), np.ones_like(TABLE)  # of rows of both servers
+    _, version = strategy.pull_rows(table.path, ids)
+    before = strategy.stats()
+
+    def push() -> None:
+        wrong = tf.constant(np.add(version, [0, 1]))
+        strategy.push_rows(table.path, ids, tf.constant(gradients), wrong)
+
+    def run() -> None:
+        if on_worker:
+            strategy.coordinator.schedule(tf.function(push))
+            strategy.coordinator.join()
+        else:
+            push()
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"nothing was applied.*Pull, and push"
+    ):
+        run()
+    np.testing.assert_array_equal(table.numpy(), TABLE)
+    after = strategy.stats()
+    assert after.versions == before.versions
+    assert after.gradient_staleness_updates == before.gradient_staleness_updates
+    strategy.push_rows(table.path, ids, gradients, version)
+    np.testing.assert_array_equal(table.numpy(), TABLE - 1)
+
+
+def test_a_push_from_a_pull_of_the_same_function_asks_nobody(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
+    with strategy.scope():
+        table = keras.Variable(TABLE, name="asks_nobody")
+
+    @tf.function
+    def twice() -> None:
+        rows, version = strategy.pull_rows(table.path, tf.constant(IDS))
+        version, _ = strategy.push_rows(table.path, tf.constant(IDS), rows, version)
+        strategy.push_rows(table.path, tf.constant(IDS), rows, version)
+
+    before = strategy.stats().exchanges
+    strategy.coordinator.schedule(twice)
+    strategy.coordinator.join()
+    counts = zip(before, strategy.stats().exchanges, strict=True)
+    assert [now - then for then, now in counts] == [3, 3]
+
+
 WRONG_IN_FUNCTIONS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "pulled outside": (
         lambda strategy: strategy.pull_rows("words", tf.constant([2, 11])),
