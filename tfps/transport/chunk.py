@@ -11,6 +11,8 @@ from tfps.errors import ConfigError
 # calls and keep the copies that TensorFlow's RPC makes of each part small.
 CHUNK_BYTES = 256 * 2**20
 CHUNK_BYTES_VARIABLE = "TFPS_CHUNK_BYTES"
+# Of a payload that cannot be cut, with room for the rest of its message.
+LONGEST_BYTES = 2**31 - 2**20
 
 
 def chunk_bytes_from_environment() -> int:
@@ -29,6 +31,16 @@ def chunk_bytes_from_environment() -> int:
             source=CHUNK_BYTES_VARIABLE,
         )
     return int(text)
+
+
+def longest_bytes_from_environment() -> int:
+    """Most bytes that a payload may have that is not cut: `TFPS_CHUNK_BYTES`, or what RPCs allow.
+
+    Raises:
+        ConfigError: as of `chunk_bytes_from_environment`.
+    """
+    is_set = os.environ.get(CHUNK_BYTES_VARIABLE, "").strip()
+    return chunk_bytes_from_environment() if is_set else LONGEST_BYTES
 
 
 def chunks(size_bytes: int, *, chunk_bytes: int) -> Iterator[tuple[int, int]]:

@@ -22,6 +22,7 @@ from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan
 from tfps.transport import tokens
 from tfps.transport.carrier import Carrier
+from tfps.transport.chunk import longest_bytes_from_environment
 from tfps.transport.direct import (
     SECRET_VARIABLE,
     Endpoint,
@@ -149,6 +150,15 @@ class DataPlane:
     def carrier_of(self, worker: int) -> Carrier:
         """For functions that one worker runs."""
         return self._carrier if self.direct_workers[worker] else self._plain_carrier
+
+    def longest_rows_bytes(self, server: int) -> int | None:
+        """Most bytes of rows that one reply of a server may have; None: any number.
+
+        Sockets of tfps move them part by part; TensorFlow's RPC does not, since their number is not
+        known when an exchange is traced.
+        """
+        is_direct = server in self.endpoints and all(self.direct_workers)
+        return None if is_direct else longest_bytes_from_environment()
 
     def install(self, server: Server, plan: ServedPlan) -> None:
         """Let a server serve a plan; nothing to do where TensorFlow's RPC brings the functions."""

@@ -156,6 +156,13 @@ class ServerHalf(PlanFunctions):
         schedule = self.program.schedule
         return row_formats(self.look_up_shards(), choices_for(schedule.tables, schedule.down))
 
+    def longest_rows_bytes(self) -> int | None:
+        """Most bytes of rows that a look-up may bring; None: all rows may come at once."""
+        longest = self.runtime.data_plane.longest_rows_bytes(self.server.index)
+        formats = self.look_up_formats()
+        all_bytes = sum(each.size_bytes * each.native.shape[0] for each in formats)
+        return None if longest is None or all_bytes <= longest else longest
+
     @property
     def _codes_look_ups(self) -> bool:
         return any(isinstance(each, CodedRows) for each in self.look_up_formats())

@@ -13,9 +13,10 @@ from tfps.bridge.id_check import AskedIds, check_ids
 from tfps.bridge.shards import shards_of
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
-from tfps.runtime.message.row_format import rows_in_turn
+from tfps.runtime.message.row_format import RowFormat, rows_in_turn
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.graph_look_ups import GraphLookUps, LookUp
+from tfps.runtime.worker.row_limit import refuse_too_many, whole_bytes
 from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
 from tfps.transport.carrier import Message
 
@@ -184,13 +185,14 @@ class LookUps:
         for n in numbers:
             for part in parts[n]:
                 asked[part.server].append(part)
-        check = check_ids(AskedIds.of(ids[n], self._tables[n]) for n in numbers)
-        needs = [check, *(ahead_after or ())]
+        checks = [check_ids(AskedIds.of(ids[n], self._tables[n]) for n in numbers)]
+        checks += self._limits(asked, tables=[self._tables[n].path for n in numbers])
+        needs = [*checks, *(ahead_after or ())]
         replies = self._ask(self._bodies(asked, after=needs), is_ahead=is_ahead)
         operations = [reply.header.op for reply in replies.values()]
         if is_ahead:
             self.asked_ahead += operations
-            for operation in (check, *operations):
+            for operation in (*checks, *operations):
                 private.run_independently(operation)
         self._pushes.wait_for(operations)
         brought = {
@@ -224,16 +226,33 @@ class LookUps:
                 bodies[server] = Body(tf.zeros([0], tf.uint8), tf.identity(ids))
         return bodies
 
+    def _limits(
+        self, asked: Mapping[int, Sequence[ShardRows]], *, tables: Sequence[str]
+    ) -> list[tf.Operation]:
+        """What refuses more rows than a message can bring; nothing where all could come."""
+        limits = {server: self._servers[server].longest_rows_bytes() for server in asked}
+        return [
+            refuse_too_many(
+                parts, self._formats(server, parts), tables=tables, longest_bytes=longest
+            )
+            for server, parts in asked.items()
+            if (longest := limits[server]) is not None
+        ]
+
+    def _formats(self, server: int, parts: Sequence[ShardRows]) -> list[RowFormat]:
+        """How rows of shards travel."""
+        half = self._servers[server]
+        known = dict(zip(map(id, half.look_up_shards()), half.look_up_formats(), strict=True))
+        return [known[id(part.shard)] for part in parts]
+
     def _rows(self, server: int, parts: Sequence[ShardRows], reply: Message) -> list[tf.Tensor]:
         """The rows that a server has replied with, of each shard.
 
         Zeros where a lost server has answered nothing: that step counts nowhere.
         """
-        half = self._servers[server]
-        known = dict(zip(map(id, half.look_up_shards()), half.look_up_formats(), strict=True))
-        formats = [known[id(part.shard)] for part in parts]
+        formats = self._formats(server, parts)
         counts = [tf.size(part.places, tf.int64) for part in parts]
-        whole = tf.reduce_sum(tf.stack(counts) * [each.size_bytes for each in formats])
+        whole = whole_bytes(parts, formats)
         payload = tf.cond(
             tf.equal(whole, tf.size(reply.payload, tf.int64)),
             lambda: reply.payload,
