@@ -9,7 +9,10 @@ import pytest
 
 import tfps
 from tests.unit.numbers.comparison import BATCH, EXAMPLES, LABELS, fit
-from tests.unit.numbers.delayed_tables import assert_rows_lack_one_update
+from tests.unit.numbers.delayed_tables import (
+    assert_a_collection_lacks_one_update,
+    assert_rows_lack_one_update,
+)
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import IDS, LAZY, Make, tables_model
 from tfps.optimizers import RowUpdates
@@ -34,6 +37,21 @@ def test_every_gradient_lacks_one_update(
     running = cluster(workers=1, ps=2)
     with strategy_with(running, PARTITIONERS["hash"], consistency=MODE) as strategy:
         assert_rows_lack_one_update(strategy, OPTIMIZERS[optimizer])
+
+
+@pytest.mark.quick("rows-2")
+@pytest.mark.parametrize("servers", [1, 2, 3])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_collections_lack_one_update_too(
+    optimizer: str,
+    servers: int,
+    cluster: Callable[..., OneProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "LEAST_TABLE_BYTES", 1)
+    running = cluster(workers=1, ps=servers)
+    with strategy_with(running, PARTITIONERS["hash"], consistency=MODE) as strategy:
+        assert_a_collection_lacks_one_update(strategy, OPTIMIZERS[optimizer])
 
 
 @pytest.mark.slow
