@@ -140,7 +140,8 @@ def test_gradients_go_to_the_carrier_as_they_are() -> None:
 def test_gradients_of_a_gpu_are_joined_there(device: str) -> None:
     step = RecordingStep([OptimizerCall(keras.optimizers.SGD(), ())], devices=Devices([device]))
     layout = Layout.of([("g", "float32", (2,))])
-    step.servers[0].wires = [SimpleNamespace(request=layout, coded=())]  # type: ignore[list-item]
+    wire: Any = SimpleNamespace(request=layout, coded=(), tables=(), row_formats=())
+    step.servers[0].wires = [wire]
     body = step.encode(0, {"g": tf.constant([1.0, 2.0])})[0]
     if device == "/device:CPU:0":
         assert body.segments is not None
