@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.unit.numbers.collections_model import FEATURES as FORMS
+from tests.unit.numbers.collections_model import dataset, recommender
 from tests.unit.numbers.comparison import BATCH, LABELS, Comparison, fit
 from tests.unit.numbers.large_tables import OPTIMIZERS, TABLE_BYTES, small_tables
 from tests.unit.numbers.many_tables import FEATURES, JOIN, LOOK_UP, PUSH, exchanges_of, many_tables
@@ -34,6 +36,21 @@ def test_numbers_of_one_machine(optimizer: str, strategy: tfps.ParameterServerSt
 
 def test_only_rows_that_came_are_updated(strategy: tfps.ParameterServerStrategy) -> None:
     assert_only_rows_that_came_are_updated(strategy, LAZY["momentum"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", EXACT)
+@pytest.mark.parametrize("names", [tuple(FORMS), ("user", "basket")], ids=["all", "dense"])
+def test_a_collection(
+    names: tuple[str, ...], optimizer: str, strategy: tfps.ParameterServerStrategy
+) -> None:
+    """Ragged, sparse and dense ids are divided with the batch."""
+    features = {name: FORMS[name] for name in names}
+    Comparison(strategy).run(
+        lambda: recommender(EXACT[optimizer], features),
+        lambda model: model.fit(dataset(names), epochs=2, shuffle=False, verbose=0).history,
+    )
+    assert strategy.stats().fallback_steps == 0
 
 
 @pytest.mark.slow

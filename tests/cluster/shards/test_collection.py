@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,18 +10,31 @@ import pytest
 
 from tests.unit.numbers.collections_model import dataset, recommender
 from tests.unit.numbers.comparison import Comparison
+from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
+from tests.unit.numbers.tables import EXACT
+from tfps.launch import LocalCluster
 from tfps.optimizers import ByTable
 
 pytestmark = pytest.mark.timeout(240)
+
+
+def _use(model: keras.Model) -> dict[str, Any]:
+    history: dict[str, Any] = model.fit(dataset(), epochs=2, shuffle=False, verbose=0).history
+    return history
 
 
 def test_numbers_of_one_process(comparison: Comparison) -> None:
     def of_tables() -> Any:
         return ByTable({"users": keras.optimizers.Adagrad(0.1), "items": "sgd"}, "sgd")
 
-    def use(model: keras.Model) -> dict[str, Any]:
-        history: dict[str, Any] = model.fit(dataset(), epochs=2, shuffle=False, verbose=0).history
-        return history
-
-    comparison.run(lambda: recommender(of_tables), use)
+    comparison.run(lambda: recommender(of_tables), _use)
     assert comparison.strategy.stats().fallback_steps == 0
+
+
+# Every optimizer, on one to three servers, is in tests/unit/numbers/shards/test_collection.py.
+@pytest.mark.slow
+@pytest.mark.conformance
+def test_over_each_carrier(cluster: Callable[..., LocalCluster], carrier: str) -> None:
+    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+        Comparison(strategy).run(lambda: recommender(EXACT["adagrad"]), _use)
+        assert strategy.stats().fallback_steps == 0

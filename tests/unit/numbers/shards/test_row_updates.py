@@ -47,10 +47,13 @@ pytestmark = pytest.mark.timeout(240)
 LARGE_ROWS = 50_000
 
 
-@pytest.mark.quick("sgd")
+@pytest.mark.quick("sgd-2")
+@pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", EXACT)
-def test_numbers_of_dense_gradients(optimizer: str, cluster: Callable[..., OneProcess]) -> None:
-    with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
+def test_numbers_of_dense_gradients(
+    optimizer: str, servers: int, cluster: Callable[..., OneProcess]
+) -> None:
+    with strategy_with(cluster(workers=1, ps=servers), PARTITIONERS["hash"]) as strategy:
         Comparison(strategy).run(
             lambda: tables_model(EXACT[optimizer]), lambda m: fit(m, IDS, LABELS)
         )

@@ -65,15 +65,16 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
 }
 
 
-@pytest.mark.quick("adagrad")
+@pytest.mark.quick("adagrad-2")
+@pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_two_workers_make_the_mean_of_their_rows(
-    name: str, cluster: Callable[..., OneProcess]
+    name: str, servers: int, cluster: Callable[..., OneProcess]
 ) -> None:
     """Rows of both, of one, and of neither; the last round has fewer examples of one of them."""
     make, count = MODELS[name], 2 * len(IDS) - BATCH // 2
     ids, labels = np.tile(IDS, (2, 1))[:count], np.tile(LABELS, 2)[:count]
-    running = cluster(workers=2, ps=2)
+    running = cluster(workers=2, ps=servers)
     with strategy_with(running, PARTITIONERS["hash"], consistency=ROUNDS) as strategy:
         keras.utils.set_random_seed(1)
         with strategy.scope():
