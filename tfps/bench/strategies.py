@@ -110,7 +110,9 @@ class Strategies(Benchmark):
         if not place.is_slow:
             with start(**options) as run:
                 return run.report(timeout_s=SCRIPT_TIMEOUT_S)
-        with tempfile.TemporaryDirectory(prefix="tfps-bench-steps-") as steps_folder:
+        # Tasks of a script that is killed may note one more step while the folder goes.
+        folder = tempfile.TemporaryDirectory(prefix="tfps-bench-steps-", ignore_cleanup_errors=True)
+        with folder as steps_folder:
             options |= {"epochs": ENDLESS, "examples": SLOW_EXAMPLES, "steps-folder": steps_folder}
             with start(**options) as run:
                 return SlowScript(

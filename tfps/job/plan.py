@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tfps.config import JobConfig
 from tfps.job.check import check_job
+from tfps.job.coded_bytes import bytes_left_out
+from tfps.job.compression import compression_of
 from tfps.job.consistency import keeps_tables_whole, mode_of
 from tfps.placement.forecast import Forecast
 from tfps.placement.job_sizes import JobSizes
@@ -80,7 +82,10 @@ def plan_job(config_argument: str | None, overrides: Sequence[str] = ()) -> JobP
     assert checked.forecast is not None
     config, workers, forecast = checked.config, checked.size.workers, checked.forecast
     period_steps = config.consistency.period_steps
-    sizes = JobSizes.of(forecast, workers=workers, period_steps=period_steps)
+    left_out_bytes = bytes_left_out(forecast, compression_of(config.compression))
+    sizes = JobSizes.of(
+        forecast, workers=workers, period_steps=period_steps, left_out_bytes=left_out_bytes
+    )
     if keeps_tables_whole(config):
         forecast = forecast.with_whole_tables()
     return JobPlan(checked.path, config, workers, forecast, sizes)

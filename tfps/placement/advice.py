@@ -167,7 +167,7 @@ def _why_one_process(workers: int, from_ms: float, exchange_ms: float) -> str:
 def _why_servers(sizes: JobSizes, exchange_ms: float, *, is_needed: bool) -> str:
     held = format_bytes(sizes.state_bytes)
     if is_needed and sizes.table_bytes:
-        moved = format_bytes(sizes.step_bytes)
+        moved = format_bytes(sizes.exchange_bytes)
         return f"{held} of state are too much for a task; servers hold them, and {moved} move"
     if is_needed:
         return f"{held} of state are too much for a task, and servers hold what the optimizer keeps"

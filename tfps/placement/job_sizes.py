@@ -26,6 +26,7 @@ class JobSizes:
         largest_table_bytes: weights of one table.
         largest_bytes: one variable with its slots.
         step_bytes: what a step moves between a worker and all servers.
+        left_out_bytes: of those, what codecs of tfps leave out.
         server_bytes: the memory of the fullest server's process.
         round_server_bytes: the same where gradients are applied in rounds.
         activation_bytes: the most that a layer hands to the next; None: not known.
@@ -43,19 +44,23 @@ class JobSizes:
     largest_table_bytes: int = 0
     largest_bytes: int = 0
     step_bytes: int = 0
+    left_out_bytes: int = 0
     server_bytes: int = 0
     round_server_bytes: int = 0
     activation_bytes: int | None = None
     period_steps: int = 16
 
     @classmethod
-    def of(cls, forecast: Forecast, *, workers: int, period_steps: int) -> JobSizes:
+    def of(
+        cls, forecast: Forecast, *, workers: int, period_steps: int, left_out_bytes: int = 0
+    ) -> JobSizes:
         """Those of a forecast in which only rows of tables travel.
 
         Args:
             forecast: which server takes what.
             workers: of the cluster.
             period_steps: steps between two exchanges, where there are local ones.
+            left_out_bytes: what codecs leave out of a step.
         """
         wanted = forecast.wanted
         is_table = [_owner(v, wanted).rows_per_step is not None for v in wanted]
@@ -83,6 +88,7 @@ class JobSizes:
             largest_table_bytes=max(whole_tables.values(), default=0),
             largest_bytes=max(whole.values(), default=0),
             step_bytes=sum(v.step_bytes for v in wanted),
+            left_out_bytes=left_out_bytes,
             server_bytes=memory[0],
             round_server_bytes=memory[1],
             activation_bytes=forecast.activation_bytes,
@@ -98,6 +104,11 @@ class JobSizes:
     def state_bytes(self) -> int:
         """All that a training holds between two steps: weights, slots and other state."""
         return self.weight_bytes + self.slot_bytes + self.table_slot_bytes
+
+    @property
+    def exchange_bytes(self) -> int:
+        """What a step moves between a worker and all servers of tfps."""
+        return self.step_bytes - self.left_out_bytes
 
     @property
     def sent_bytes(self) -> int:

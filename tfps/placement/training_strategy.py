@@ -123,6 +123,10 @@ def _exchange(sizes: JobSizes) -> int:
     return sizes.step_bytes
 
 
+def _coded_exchange(sizes: JobSizes) -> int:
+    return sizes.exchange_bytes
+
+
 def _nothing(_: JobSizes) -> int:
     return 0
 
@@ -141,7 +145,7 @@ ALL_REDUCED = TrainingStrategy(
     "MultiWorkerMirroredStrategy", _all_reduced, _all_reduce_bytes, EQUALS
 )
 ASYNCHRONOUS = TrainingStrategy(
-    "tfps asynchronous, bounded", _worker, _exchange, SERVERS, server_bytes=_server
+    "tfps asynchronous, bounded", _worker, _coded_exchange, SERVERS, server_bytes=_server
 )
 LOCAL_STEPS = TrainingStrategy(
     "tfps local steps", _local_worker, _local_bytes, SERVERS, _server, _local_obstacle
@@ -163,7 +167,7 @@ STRATEGIES = (
     TrainingStrategy("TensorFlow's servers", _worker, _exchange, SERVERS, _server),
     ASYNCHRONOUS,
     TrainingStrategy(
-        "tfps synchronous, backup", _worker, _exchange, "equal, or one spare", _round_server
+        "tfps synchronous, backup", _worker, _coded_exchange, "equal, or one spare", _round_server
     ),
     LOCAL_STEPS,
     LAYERS,

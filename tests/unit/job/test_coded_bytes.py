@@ -1,0 +1,51 @@
+"""What `tfps plan --compare` knows of codecs."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfps.compression import Both, ByRule, Cast, Codec, Identity, PowerSGD, Quantize, TopK
+from tfps.job.coded_bytes import bytes_left_out
+from tfps.job.plan import plan_job
+from tfps.placement import LeastLoaded
+from tfps.placement.advice import sizes_of_strategies
+from tfps.placement.forecast import Forecast, Wanted
+
+CODECS = st.sampled_from([Identity(), Cast(), Quantize(8), TopK(0.01), PowerSGD(2)])
+
+
+def _forecast(*wanted: Wanted) -> Forecast:
+    return Forecast.of(list(wanted), servers=1, placement=LeastLoaded())
+
+
+def _dense(*shape: int, path: str = "dense/kernel") -> Wanted:
+    return Wanted(path, shape, "float32", is_pulled=True, is_trained=True)
+
+
+@given(shape=st.lists(st.integers(1, 200), min_size=1, max_size=3), up=CODECS, down=CODECS)
+def test_less_is_left_out_than_there_is(shape: list[int], up: Codec, down: Codec) -> None:
+    variable = _dense(*shape)
+    left_out = bytes_left_out(_forecast(variable), Both(up=up, down=down))
+    assert 0 <= left_out < variable.step_bytes
+    assert left_out == 0 or (up, down) != (Identity(), Identity())
+
+
+def test_rules_and_what_goes_as_it_is() -> None:
+    table = Wanted("embedding", (1000, 16), "float32", is_pulled=True, is_trained=True)
+    rows = Wanted("rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9)
+    frozen = Wanted("frozen", (1000, 16), "float32", is_pulled=True, is_frozen=True)
+    codecs = Both(up=ByRule({"embedding": Identity()}, otherwise=Cast()))
+    assert bytes_left_out(_forecast(table, rows, frozen), codecs) == 0
+    assert bytes_left_out(_forecast(table, _dense(8, 8)), codecs) == 2 * 64
+
+
+def test_strategies_of_tfps_move_what_codecs_leave() -> None:
+    plans = [plan_job(None, overrides) for overrides in ([], ["compression.codec=quantize"])]
+    plain, coded = (
+        {each.strategy.title: each.step_bytes for each in sizes_of_strategies(plan.sizes)}
+        for plan in plans
+    )
+    is_less = {title for title in plain if coded[title] < plain[title]}
+    assert is_less == {"tfps asynchronous, bounded", "tfps synchronous, backup"}
+    assert coded["tfps asynchronous, bounded"] < 0.7 * plain["tfps asynchronous, bounded"]
