@@ -42,7 +42,7 @@ class Strategies(Benchmark):
     """Compare strategies: pace, accuracy, bytes, memory, faults, and lines that a script changes.
 
     One process, mirrored workers, TensorFlow's parameter servers, the modes of tfps, and models
-    that lie on several tasks, each by its script of examples/strategies: 35 minutes on two cores.
+    that lie on several tasks, each by its script of examples/strategies: 25 minutes on two cores.
     """
 
     name = "strategies"

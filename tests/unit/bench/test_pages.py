@@ -18,7 +18,7 @@ from tfps.bench.runner import Benchmark
 from tfps.cli.bench import BENCHMARKS
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs/benchmarks"
-WITHOUT_PAGE = {"network", "strategies"}  # no run of a quiet machine is published
+WITHOUT_PAGE = {"network"}  # no run of a quiet machine is published
 WITH_CHIEFS = [kind for kind in BENCHMARKS if kind.name in set(ANSWERS) - WITHOUT_PAGE]
 
 
