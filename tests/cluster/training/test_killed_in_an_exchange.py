@@ -118,12 +118,8 @@ def job(cluster: Callable[..., LocalCluster], carrier: str) -> Iterator[Counting
 
 # What such a death leaves on each server: tests/unit/one_process/test_requests_of_fit.py.
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "seeds", [range(1), pytest.param(range(1, 51), marks=pytest.mark.slow)], ids=["1", "50"]
-)
-def test_updates_are_atomic(job: CountingJob, seeds: range) -> None:
-    before, torn_before = job.updates(), torn_pushes(job)
+def _train_until_killed(job: CountingJob, seeds: range) -> int:
+    """Kill worker 1 once for each seed; answers in how many epochs, each with all examples."""
     killer = Killer(job, seeds)
     callback = UntilStopped(job, killer)
     killer.start()
@@ -133,6 +129,16 @@ def test_updates_are_atomic(job: CountingJob, seeds: range) -> None:
         raise killer.error
     assert killer.kills == len(seeds)
     assert callback.wrong_epochs == {}
+    return epochs
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "seeds", [range(1), pytest.param(range(1, 51), marks=pytest.mark.slow)], ids=["1", "50"]
+)
+def test_updates_are_atomic(job: CountingJob, seeds: range) -> None:
+    before, torn_before = job.updates(), torn_pushes(job)
+    epochs = _train_until_killed(job, seeds)
     assert job.updates() == job.updates_after(before, epochs=epochs)
     torn = torn_pushes(job) - torn_before
     print(f"{torn} of {len(seeds)} kills fell between the pushes to two servers")
@@ -149,15 +155,8 @@ def test_gradients_of_rounds_count_once(cluster: Callable[..., LocalCluster], ca
         placement="round_robin",
         consistency=tfps.Synchronous(),
     )
-    killer = Killer(job, range(20))
-    callback = UntilStopped(job, killer)
-    killer.start()
-    epochs = job.fit(callback, epochs=100_000)
-    killer.join()
-    if killer.error is not None:
-        raise killer.error
+    epochs = _train_until_killed(job, range(20))
     stats = job.strategy.stats()
-    assert callback.wrong_epochs == {}
     assert stats.examples_seen == epochs * job.examples
     assert len(set(stats.versions)) == 1
     assert job.updates_of_servers() == stats.versions
