@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tfps.strategy.coordinator import ClusterCoordinator
     from tfps.strategy.parameter_server import ParameterServerStrategy
     from tfps.training.shards import Shards
+    from tfps.transport.direct.encryption import Tls
 
 _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
@@ -49,6 +50,7 @@ _HOMES = {
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
+    "Tls": "tfps.transport.direct.encryption",
     "attach": "tfps.strategy.attach",
 }
 # What a project on another backend of Keras may use: pytest has the plugin in all of them.
@@ -70,6 +72,7 @@ __all__ = [
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",
     "Synchronous",
+    "Tls",
     "attach",
     "callbacks",
     "checkpoint",

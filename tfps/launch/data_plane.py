@@ -41,8 +41,14 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
     Raises:
         ConfigError: a port that is taken, or a secret or certificate that cannot be read.
     """
+    from tfps.recovery.read_message import READER
     from tfps.transport.data_server import DataServer
-    from tfps.transport.direct import encryption_from_environment, secret_from_environment
+    from tfps.transport.direct import (
+        Connection,
+        Hello,
+        encryption_from_environment,
+        secret_from_environment,
+    )
     from tfps.transport.links import Links
 
     secret, encryption = secret_from_environment(), encryption_from_environment()
@@ -51,16 +57,25 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
         return
     assert spec.task_index is not None
     host, _ = split_address(spec.address("ps", spec.task_index))
-    DataServer(
+    device = f"/job:ps/replica:0/task:{spec.task_index}/device:CPU:0"
+    server = DataServer(
         target=target,
-        device=f"/job:ps/replica:0/task:{spec.task_index}/device:CPU:0",
+        device=device,
         # A task that others reach by a loopback address is reached from no other machine.
         host=host if _is_loopback(host) else "",
         port=data_port(),
         secret=secret,
         encryption=encryption,
         most_connections=data_connections(spec),
-    ).register()
+    )
+
+    def serve_reader(connection: Connection, hello: Hello) -> None:
+        from tfps.recovery.read_service import ReadService  # not many jobs have readers
+
+        ReadService(target=target, device=device)(connection, hello)
+
+    server.take_role(READER, serve_reader)
+    server.register()
 
 
 def _is_loopback(host: str) -> bool:

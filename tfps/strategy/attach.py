@@ -9,18 +9,28 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.cluster import ClusterSpec
-from tfps.cluster.address import address_problem
+from tfps.cluster.address import split_address
 from tfps.cluster.topology import Topology
 from tfps.cluster.waiting import connection_problem
 from tfps.errors import ConfigError, ConnectTimeout
+from tfps.recovery.data_port_reader import DataPortReader
+from tfps.recovery.line_reader import LineReader
+from tfps.recovery.server_reader import ServerReader
 from tfps.runtime.coordinator.connections import ControlLine
 from tfps.runtime.coordinator.control_plane import ControlPlane, NoSuchFunction
-from tfps.runtime.coordinator.runtime import number_of
+from tfps.runtime.coordinator.runtime import container_of, number_of
 from tfps.strategy.attachment import Attachment, NoSuchJob
 from tfps.strategy.job_name import is_job_name
+from tfps.strategy.server_addresses import data_ports, server_addresses
 from tfps.transport import tokens
-from tfps.transport.direct import SECRET_VARIABLE, fingerprint, secret_from_environment
+from tfps.transport.direct import (
+    SECRET_VARIABLE,
+    Endpoint,
+    HandshakeError,
+    Tls,
+    fingerprint,
+    secret_from_environment,
+)
 
 LONGEST_ATTEMPT_S = 60.0  # a large model takes a slow network as long
 
@@ -30,6 +40,7 @@ def attach(
     addresses: Sequence[str] | tf.distribute.cluster_resolver.ClusterResolver | None = None,
     *,
     secret: str | bytes | None = None,
+    tls: Tls | None = None,
     timeout_s: float = 30.0,
 ) -> Attachment:
     """Read a running job's weights and counters, in a process that takes no part in it.
@@ -41,9 +52,12 @@ def attach(
         job: the name that its chief has given: ``ParameterServerStrategy(job=...)``, or
             ``TFPS_JOB_ID``.
         addresses: ``host:port`` of the parameter servers, in the order of ``TF_CONFIG``; or a
-            cluster resolver; None reads ``TF_CONFIG``.
+            cluster resolver; None reads ``TF_CONFIG``. With ``tls`` a list of their data ports
+            (``TFPS_DATA_PORT`` of each).
         secret: that of the servers' ``TFPS_JOB_SECRET``; None reads this process's environment. It
-            is compared, and not sent.
+            is compared or proved, and not sent.
+        tls: reads over the servers' data ports, encrypted, with this certificate; TensorFlow's port
+            may be closed then. None reads over TensorFlow's port, which has no encryption.
         timeout_s: how long the servers may take, for this and for each call later.
 
     Raises:
@@ -64,9 +78,17 @@ def attach(
     if not (secret is None or (isinstance(secret, str | bytes) and secret)):
         problems.append("secret: received neither a text that says something nor None")
     brought = getattr(addresses, "tfps_connections", None)  # of `tfps.testing.OneProcess`
-    servers = [] if brought is not None else _servers(addresses, problems)
+    if tls is not None:
+        problems += _tls_problems(tls, _as_given(secret))
+        servers = data_ports(addresses, problems)
+    else:
+        servers = [] if brought is not None else server_addresses(addresses, problems)
     if problems:
         raise ConfigError(problems, source="tfps.attach")
+    if tls is not None:
+        return _attach_by_tls(
+            job, servers, secret=_as_given(secret) or b"", tls=tls, timeout_s=timeout_s
+        )
     lines: list[ControlLine]
     if brought is not None:
         lines = [brought.control(("ps", k)) for k, _ in enumerate(brought.topology.servers)]
@@ -83,51 +105,66 @@ def attach(
         ]
     try:
         _check_secret(_as_given(secret), lines, job=job, timeout_s=timeout_s)
-        return Attachment(job, lines, timeout_s=timeout_s)
+        readers = [LineReader(line, container=container_of(job)) for line in lines]
+        return _attached(job, readers, timeout_s=timeout_s)
     except BaseException as error:
         for line in lines:
-            line.close(answering=not isinstance(error, tf.errors.OpError))
-        if isinstance(error, NoSuchJob):
-            raise ConfigError(
-                f"job: the servers hold no job {job!r}. Look whether the chief that names it so "
-                f"has begun (ParameterServerStrategy(job={job!r})), and has not closed it"
-            ) from error
-        if isinstance(error, tf.errors.UnavailableError):
-            raise ConnectTimeout(f"{error.message} {ORDER}") from error
+            line.close(answering=not isinstance(error, ConnectTimeout | tf.errors.OpError))
         raise
+
+
+def _attached(job: str, readers: Sequence[ServerReader], *, timeout_s: float) -> Attachment:
+    try:
+        return Attachment(job, readers, timeout_s=timeout_s)
+    except NoSuchJob as error:
+        raise ConfigError(
+            f"job: the servers hold no job {job!r}. Look whether the chief that names it so "
+            f"has begun (ParameterServerStrategy(job={job!r})), and has not closed it"
+        ) from error
+    except tf.errors.UnavailableError as error:
+        raise ConnectTimeout(f"{error.message} {ORDER}") from error
+
+
+def _attach_by_tls(
+    job: str, servers: Sequence[str], *, secret: bytes, tls: Tls, timeout_s: float
+) -> Attachment:
+    ends = [Endpoint(*split_address(server)) for server in servers]
+    number = number_of(job)
+    readers = [
+        DataPortReader(end, job=job, number=number, secret=secret, encryption=tls) for end in ends
+    ]
+    try:
+        return _attached(job, readers, timeout_s=timeout_s)
+    except BaseException as error:
+        for reader in readers:
+            reader.close()
+        refusal = error.__cause__ and error.__cause__.__cause__
+        if isinstance(refusal, HandshakeError):
+            raise ConfigError(
+                f"job, secret, tls: {refusal}. The servers have no job {job!r} that has begun, "
+                f"another {SECRET_VARIABLE}, no TLS, a certificate of another authority, or the "
+                "addresses are not those of their data ports (TFPS_DATA_PORT of each)",
+                source="tfps.attach",
+            ) from error
+        raise
+
+
+def _tls_problems(tls: Any, secret: bytes | None) -> list[str]:
+    problems = []
+    if not isinstance(tls, Tls):
+        problems.append(f"tls: received {tls!r}, expected a tfps.Tls or None")
+    if secret is None:
+        problems.append(
+            "secret: received none; with tls=, expected that of the servers, which admit nobody "
+            f"who does not know it: secret=..., or {SECRET_VARIABLE} of this process"
+        )
+    return problems
 
 
 ORDER = (
     "Give the addresses of all parameter servers in the order of TF_CONFIG (cluster.ps), and look "
     "whether they run, and whether this machine may reach them."
 )
-
-
-def _servers(addresses: Any, problems: list[str]) -> list[str]:
-    if isinstance(addresses, str):
-        problems.append(
-            f"addresses: received {addresses!r}, expected a list of texts: [{addresses!r}]"
-        )
-        return []
-    if isinstance(addresses, Sequence):
-        if not addresses:
-            problems.append("addresses: received none, expected those of the parameter servers")
-        found = [address_problem(address) for address in addresses]
-        problems += [f"addresses: {problem}" for problem in found if problem is not None]
-        return list(addresses)
-    try:
-        if addresses is None:
-            return list(ClusterSpec.from_environment().jobs["ps"])
-        if callable(getattr(addresses, "cluster_spec", None)):
-            return list(ClusterSpec.from_resolver(addresses).jobs["ps"])
-    except ConfigError as error:
-        problems += [f"addresses: {problem}" for problem in error.problems]
-        return []
-    problems.append(
-        f"addresses: received {addresses!r}, expected a list of 'host:port', a cluster resolver, "
-        "or None to read TF_CONFIG"
-    )
-    return []
 
 
 def _check_reachable(servers: Sequence[str], *, timeout_s: float) -> None:

@@ -16,8 +16,6 @@ from tfps.errors import ConfigError, StrategyClosed
 from tfps.recovery.job_record import JobRecord
 from tfps.recovery.recorded_values import RecordedValue, recorded_values
 from tfps.recovery.server_reader import RecordChanged, ServerReader
-from tfps.runtime.coordinator.connections import ControlLine
-from tfps.runtime.coordinator.runtime import container_of
 from tfps.strategy.stats import JobStats, job_stats
 from tfps.transport.message import PROTOCOL
 
@@ -40,7 +38,7 @@ class Attachment:
 
     Args:
         job: its name.
-        lines: to the servers, in their order.
+        readers: of the servers, in their order.
         timeout_s: how long the servers together may take for a call.
 
     Example:
@@ -52,10 +50,8 @@ class Attachment:
     ```
     """
 
-    def __init__(self, job: str, lines: Sequence[ControlLine], *, timeout_s: float) -> None:
-        self.job, self._timeout_s = job, timeout_s
-        container = container_of(job)
-        self._readers = [ServerReader(line, container=container) for line in lines]
+    def __init__(self, job: str, readers: Sequence[ServerReader], *, timeout_s: float) -> None:
+        self.job, self._readers, self._timeout_s = job, readers, timeout_s
         self._closed = False
         self._look_again(timeout_s)
 
@@ -215,6 +211,6 @@ class Attachment:
                     raise
                 if not looked:  # it does not answer; perhaps it was started anew
                     for reader in self._readers:
-                        reader.line.renew()
+                        reader.renew()
                 looked = False
                 time.sleep(AGAIN_S)

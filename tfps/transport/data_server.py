@@ -152,6 +152,7 @@ class DataServer:
         self._resting: dict[int, None] = {}  # connections without a request, the longest first
         self._numbers = itertools.count(1)
         self._connections: dict[int, _Served] = {}
+        self._roles: dict[str, Callable[[Connection, Hello], None]] = {}
         self.listener = Listener(
             host=host,
             port=port,
@@ -175,6 +176,10 @@ class DataServer:
         }
         for token, function in functions.items():
             register_named_function(token, function)
+
+    def take_role(self, role: str, serve: Callable[[Connection, Hello], None]) -> None:
+        """Let connections of a role, which say so, be served by somebody else in their threads."""
+        self._roles[role] = serve
 
     def _secret_of(self, hello: Hello) -> bytes | None:
         job = self._jobs.get(hello.job)
@@ -258,6 +263,9 @@ class DataServer:
 
     def _serve(self, connection: Connection, hello: Hello) -> None:
         """Run the loop of the plan that a worker asks for; in the connection's own thread."""
+        if hello.role in self._roles:
+            self._roles[hello.role](connection, hello)
+            return
         with self._lock:
             job = self._jobs.get(hello.job)
             loop = job.loops.get(hello.plan) if job else None

@@ -43,7 +43,9 @@ class Tls:
     """TLS 1.3; both sides show a certificate that the job's authority has signed.
 
     Host names are not checked, since tasks move between hosts: make an authority for the job alone.
-    Certificates that restrict their use need both `serverAuth` and `clientAuth`.
+    Certificates that restrict their use need both `serverAuth` and `clientAuth`. Tasks take theirs
+    from ``TFPS_TLS_CERTIFICATE``, ``TFPS_TLS_KEY`` and ``TFPS_TLS_AUTHORITY``; `tfps.attach` is
+    given one.
 
     Args:
         certificate: PEM file of this task's certificate, with intermediate ones after it.

@@ -1,0 +1,63 @@
+"""What `tfps.attach` is told about the servers' addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tfps.cluster import ClusterSpec
+from tfps.cluster.address import address_problem
+from tfps.errors import ConfigError
+
+
+def server_addresses(addresses: Any, problems: list[str]) -> list[str]:
+    """Those of TensorFlow's ports, in their order.
+
+    Args:
+        addresses: a list, a cluster resolver, or None for ``TF_CONFIG``.
+        problems: is told what is wrong; the answer is of no use then.
+    """
+    if isinstance(addresses, str):
+        problems.append(
+            f"addresses: received {addresses!r}, expected a list of texts: [{addresses!r}]"
+        )
+        return []
+    if isinstance(addresses, Sequence):
+        return _listed(addresses, problems)
+    try:
+        if addresses is None:
+            return list(ClusterSpec.from_environment().jobs["ps"])
+        if callable(getattr(addresses, "cluster_spec", None)):
+            return list(ClusterSpec.from_resolver(addresses).jobs["ps"])
+    except ConfigError as error:
+        problems += [f"addresses: {problem}" for problem in error.problems]
+        return []
+    problems.append(
+        f"addresses: received {addresses!r}, expected a list of 'host:port', a cluster resolver, "
+        "or None to read TF_CONFIG"
+    )
+    return []
+
+
+def data_ports(addresses: Any, problems: list[str]) -> list[str]:
+    """Those of the data ports, in the servers' order; nobody but the user knows them.
+
+    Args:
+        addresses: a list.
+        problems: is told what is wrong; the answer is of no use then.
+    """
+    if isinstance(addresses, str) or not isinstance(addresses, Sequence):
+        problems.append(
+            f"addresses: received {addresses!r}; with tls=, expected a list of 'host:port', the "
+            "port being TFPS_DATA_PORT of each parameter server"
+        )
+        return []
+    return _listed(addresses, problems)
+
+
+def _listed(addresses: Sequence[Any], problems: list[str]) -> list[str]:
+    if not addresses:
+        problems.append("addresses: received none, expected those of the parameter servers")
+    found = [address_problem(address) for address in addresses]
+    problems += [f"addresses: {problem}" for problem in found if problem is not None]
+    return list(addresses)
