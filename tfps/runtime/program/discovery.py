@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -112,6 +113,13 @@ class Discovery:
             raise ValueError(
                 "No gradients provided for any variable: "
                 f"{[variable.path for variable in variables]}. Does the loss depend on them?"
+            )
+        without = [v.path for g, v in zip(gradients, variables, strict=True) if g is None]
+        if without:  # Keras's text: what looks for it, or silences it, goes on to
+            warnings.warn(
+                f"Gradients do not exist for variables {without} when minimizing the loss. If using"
+                " `model.compile()`, did you forget to provide a `loss` argument?",
+                stacklevel=2,
             )
         for gradient, variable in pairs:
             self.value_of(variable)
