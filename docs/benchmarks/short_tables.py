@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from tfps.bench.exchange import Exchange
 from tfps.bench.interval import Interval
 from tfps.bench.modes import ALL_MODES, COUNTED, TITLES
 from tfps.bench.network import link_title
-from tfps.bench.network_rows import NETWORK_MODELS
+from tfps.bench.network_accuracy import ACCURACY, STEPS
+from tfps.bench.network_rows import FINE_TUNED, LARGE, NETWORK_MODELS, SMALL_MODELS
 from tfps.bench.network_rows import WAYS as NETWORK_WAYS
 from tfps.bench.placement import WAYS
 from tfps.bench.recovery import MOMENTS
@@ -122,12 +123,37 @@ def _mode_cells(entry: Entry) -> Mapping[str, str]:
     return {title: f"{median(entry, 'updates_per_s')} updates/s, {accuracy}"}
 
 
+def _network_model(entry: Entry) -> str:
+    return NETWORK_MODELS[entry["model"]].title
+
+
+def _network_row(models: Collection[str]) -> Callable[[Entry], str | None]:
+    def row(entry: Entry) -> str | None:
+        is_here = entry["part"] == STEPS and entry["model"] in models
+        return f"{_network_model(entry)}, {NETWORK_WAYS[entry['way']].title}" if is_here else None
+
+    return row
+
+
 def _network_cells(entry: Entry) -> Mapping[str, str]:
-    found = {"steps/s": number_text(entry["steps_per_s"]["median"])}
+    found = {link_title(entry["rate"]): median(entry, "steps_per_s")}
     for way in ("up", "down"):
         count = entry[f"{way}_bytes_per_step"]
         found[f"MB {way}"] = "" if count is None else number_text(count / 1e6)
     return found
+
+
+def _training_cells(entry: Entry) -> Mapping[str, str]:
+    accuracies = entry["final_accuracy"].values()
+    return {
+        "accuracy, %": _middle(100 * accuracy for accuracy in accuracies),
+        "points more": _points(entry["accuracy_gained"]),
+        "MB": number_text(entry["moved_bytes"]["median"] / 1e6),
+        **{
+            f"s, {link_title(int(rate))}": number_text(seconds["median"])
+            for rate, seconds in entry["seconds_at"].items()
+        },
+    }
 
 
 def _optimizer_row(scenario: str) -> Callable[[Entry], str | None]:
@@ -299,12 +325,27 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
     ],
     "network": [
         ShortTable(
-            "Steps per second and megabytes of a step, up and down:",
-            lambda entry: (
-                f"{link_title(entry['rate'])}: {NETWORK_MODELS[entry['model']].title}, "
-                f"{NETWORK_WAYS[entry['way']].title}"
-            ),
+            "Steps per second; megabytes of a step, up and down:",
+            _network_row(SMALL_MODELS),
             _network_cells,
+        ),
+        ShortTable(
+            "The same with 64 MB of parameters:", _network_row((LARGE, FINE_TUNED)), _network_cells
+        ),
+        ShortTable(
+            "CPU milliseconds of a step, all tasks together, without limit:",
+            lambda entry: (
+                NETWORK_WAYS[entry["way"]].title
+                if entry["part"] == STEPS and not entry["rate"]
+                else None
+            ),
+            lambda entry: {_network_model(entry): median(entry, "cpu_ms_per_step")},
+        ),
+        ShortTable(
+            "Trainings of the CNN: accuracy at the end, by how much it is above that without a "
+            "codec, megabytes of all workers both ways, and the seconds that they take:",
+            lambda entry: NETWORK_WAYS[entry["way"]].title if entry["part"] == ACCURACY else None,
+            _training_cells,
         ),
     ],
     "strategies": [

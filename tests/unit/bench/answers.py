@@ -135,6 +135,10 @@ def tables(case: Mapping[str, Any]) -> Any:
 
 
 def links(case: Mapping[str, Any]) -> Any:
+    if seeds := case.get("seeds"):
+        curve = {"curve": [(1.0, 0.5), (2.0, 0.8)], "bytes": [1_000_000, 2_000_000]}
+        trainings = {seed: {**answer(sample(100)), **curve} for seed in seeds}
+        return {"trainings": trainings, "details": answer()["details"]}
     bytes_per_step = {"up_bytes_per_step": 2e5, "down_bytes_per_step": 1e5}
     sockets = {"socket_bytes_per_step": 3.1e5, "accounting": 0.99, "has_links": True}
     return {**answer(sample(30.0 if case["way"] == "changes" else 10)), **bytes_per_step, **sockets}
