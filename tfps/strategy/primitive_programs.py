@@ -28,6 +28,9 @@ class PrimitiveHalf(FunctionHalf):
     def admission(self, number: int) -> ByVersion:
         return ByVersion()
 
+    def _still_variables(self, program: Program, runtime: Runtime) -> list[Any]:
+        return []  # what `pull` answers is its caller's: nobody keeps another copy of it
+
 
 class PrimitivePrograms:
     """The programs of pulls and pushes, as long as their variables lie where they lay.

@@ -57,7 +57,7 @@ class Reply(enum.IntEnum):
     AHEAD_TICKET = 4  # the second one that a pipelined worker joins with
     CLOCK = 5  # where this server lets a worker begin that joins
     NEXT_BATCHES = 6  # how many tickets the next one stands for; one after the other
-    OTHER_WRITES = 7  # what the ledger counts as such, when the reply's values were read
+    OTHER_WRITES = 7  # what the ledger counts as such; of a function the number of `HandedOut`
 
 
 REQUEST_FIELDS = len(Request)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable
 from typing import Any
+
+from tfps.runtime.coordinator.shared_by_name import SharedByName
 
 
 class OptimizerCallIds:
@@ -19,9 +20,7 @@ class OptimizerCallIds:
         self._next = itertools.count(1)
         self._known: dict[Any, int] = {}
         # Functions that use sums keep them; an optimizer's address is its own as long as they do.
-        self._sums: weakref.WeakValueDictionary[tuple[int, int], Any] = (
-            weakref.WeakValueDictionary()
-        )
+        self._sums = SharedByName()
 
     def number(self, call: Any, *, layouts: int) -> int:
         """Of an `OptimizerCall`, while variables have moved so often: sums lie as they do."""
@@ -29,7 +28,4 @@ class OptimizerCallIds:
 
     def sums(self, call_id: int, server: int, make: Callable[[], Any]) -> Any:
         """The sums of an optimizer call on a server, made when nobody has them."""
-        found = self._sums.get((call_id, server))
-        if found is None:
-            self._sums[call_id, server] = found = make()
-        return found
+        return self._sums.of((call_id, server), make)

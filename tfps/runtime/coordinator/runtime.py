@@ -27,6 +27,7 @@ from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan, VariableRecord
+from tfps.runtime.coordinator.shared_by_name import SharedByName
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 
@@ -100,6 +101,9 @@ class Runtime(Storage):
         self.residuals = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         # The number of a worker's life; grows each time that it works again after it was lost.
         self.life_of: Callable[[int], int] = lambda _: 1
+        # What scheduled functions read and do not change, on workers and on servers.
+        self.local_values = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
+        self.handed_out = SharedByName()
         self.warm_up: WarmUp | None = None  # of scheduled functions, in the modes that have one
         self.data_plane = connections.routes(
             job_id=self.job_id, servers=self.servers, lines=self.worker_lines, transport=transport
@@ -311,7 +315,7 @@ class Runtime(Storage):
             return
         self._leave(reason, with_guests=True)
         self.collect()
-        local = [self.local_slots, self.local_times, self.residuals]
+        local = [self.local_slots, self.local_times, self.residuals, self.local_values]
         local += [] if self.warm_up is None else [self.warm_up.local_slots]
         if any(each.has_names for each in local):
             lines = enumerate(self.worker_lines)

@@ -140,8 +140,8 @@ class FitHalf(ServerHalf):
         known = WorkerAt(worker, version)
         record_pull(self.updates, self.held, known, self.server, counts=accepted, is_first=True)
         status = self.plan.status(header, alive=accepted)
-        writes = self._other_writes()
-        return ReplyHeader(version, status, grant=grant, clock=clock, other_writes=writes)
+        number = self.number_of_still()
+        return ReplyHeader(version, status, grant=grant, clock=clock, other_writes=number)
 
     def _pull_still(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """What no step changes, for a worker that has heard of another write."""
@@ -152,10 +152,10 @@ class FitHalf(ServerHalf):
         ledger.count_traffic(received_bytes=0, sent_bytes=self.still_layout.size_bytes)
         server_ledger.post(ledger)
         version, status = ledger.read(ledger.layout.VERSION), self.plan.status(header, alive=alive)
-        return ReplyHeader(version, status, other_writes=self._other_writes())
+        return ReplyHeader(version, status, other_writes=self.number_of_still())
 
-    def _other_writes(self) -> tf.Tensor | int:
-        """How many there were; 0 where nothing here is still."""
+    def number_of_still(self) -> tf.Tensor | int:
+        """How many writes of others there were."""
         ledger = self.server.ledger
         return ledger.read(ledger.layout.OTHER_WRITES) if self.still.variables else 0
 

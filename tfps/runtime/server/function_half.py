@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
+from tfps.bridge.shards import all_shards, size_bytes_of
 from tfps.consistency.applied_window import cell_of_function
 from tfps.consistency.ledger import Ledger
 from tfps.optimizers.worker_memory import WorkerAt
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
+from tfps.runtime.message.request_header import STILL
 from tfps.runtime.message.wire import (
     CallWire,
     function_wire,
     name_of,
     parameter_layout,
+    server_shards,
     shards_on,
 )
+from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Anyone, ByFunction, ByMember
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
+from tfps.runtime.server.handed_out import HandedOut
 from tfps.runtime.server.requests import enter_if_new, record_pull
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 from tfps.transport.layout import Layout
 from tfps.transport.message import COORDINATOR, Kind, Request
 from tfps.transport.packing import unpack
+
+# What is still travels with the rest where it is less: an exchange of its own costs more.
+LEAST_STILL_BYTES = 16 << 10
 
 
 class FunctionHalf(ServerHalf):
@@ -40,6 +52,45 @@ class FunctionHalf(ServerHalf):
     """
 
     ends_with_each_call = True
+
+    def __init__(
+        self, program: Program, *, runtime: Runtime, server: Server, **options: Any
+    ) -> None:
+        still = self._still_variables(program, runtime)
+        known = {id(variable) for variable in still}
+        self._moving = [v for v in program.variables if id(v) not in known]
+        self.still = server_shards(shards_on(still, server.device))
+        self.still_layout = self.still.layout
+        if self.still.variables:
+            self._handed_out = runtime.handed_out.of(
+                f"{self.still_name} on {server.index}",
+                lambda: HandedOut(self.still, runtime=runtime, server=server),
+            )
+        super().__init__(program, runtime=runtime, server=server, **options)
+
+    def _still_variables(self, program: Program, runtime: Runtime) -> list[Any]:
+        """What the function only reads, if it is worth requests of its own.
+
+        Where a worker may be late for a round it gets all parameters of another one.
+        """
+        moving = {id(variable) for variable in program.moving}
+        still = [v for v in program.variables if id(v) not in moving]
+        size_bytes = sum(size_bytes_of(shard._value) for shard in all_shards(still))
+        apart = program.schedule.in_rounds and runtime.mode.backup_workers
+        return [] if apart or size_bytes < LEAST_STILL_BYTES else still
+
+    @functools.cached_property
+    def still_name(self) -> str:
+        """The same for all functions that read the same and do not change it."""
+        text = repr((self.still_layout, self.still.server_layout)).encode()
+        return f"still_{hashlib.blake2b(text, digest_size=8).hexdigest()}"
+
+    @property
+    def begins_with(self) -> Sequence[Any]:
+        return self._moving
+
+    def number_of_still(self) -> tf.Tensor | int:
+        return self._handed_out.number() if self.still.variables else 0
 
     @functools.cached_property
     def state(self) -> tuple[Any, ...]:
@@ -62,6 +113,10 @@ class FunctionHalf(ServerHalf):
     def offer_all(self) -> None:
         pull = self.locked(self._pull, held=self.held)
         self.offer(Kind.PULL, pull, reply_bytes=self.parameter_layout.size_bytes)
+        if self.still.variables:
+            pull = self.locked(self._pull_still, held=self.still)
+            size = self.still_layout.size_bytes
+            self.offer(Kind.PULL, pull, call_number=STILL, reply_bytes=size)
         self.offer_pushes()
         self.offer_look_ups()
         if self.state:
@@ -107,9 +162,19 @@ class FunctionHalf(ServerHalf):
             reply = ReplyHeader(version, self.plan.status(header, alive=counts), clock=clock)
         else:
             counts, reply = header[Request.TICKET] != COORDINATOR, ReplyHeader(version)
+        reply = replace(reply, other_writes=self.number_of_still())
         known = WorkerAt(worker, version)
         record_pull(self.updates, self.held, known, self.server, counts=counts, is_first=True)
         return reply
+
+    def _pull_still(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
+        """What the function does not change, for a worker that has other values."""
+        ledger = self.server.ledger.open()
+        ledger.count(ledger.layout.EXCHANGES)
+        ledger.count_traffic(received_bytes=0, sent_bytes=self.still_layout.size_bytes)
+        self.server.ledger.post(ledger)
+        version = ledger.read(ledger.layout.VERSION)
+        return ReplyHeader(version, other_writes=self.number_of_still())
 
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """What a scheduled function has assigned: changes add up, moving averages mix."""

@@ -76,7 +76,7 @@ class ServerHalf(PlanFunctions):
             calls = program.optimizer_calls if program.schedule.local is None else ()
             updates = [update_of(optimizer) for optimizer in optimizers_of(calls)]
         self.updates, self._uses_replies = updates, uses_replies
-        self.held = server_shards(shards_on(program.variables, server.device))
+        self.held = server_shards(shards_on(self.begins_with, server.device))
         self.parameter_layout = self.held.layout
         self.slots = self.slot_shards()
         self.slot_layout = self.slots.layout
@@ -98,9 +98,18 @@ class ServerHalf(PlanFunctions):
         return any(update.asks_who for update in self.updates)
 
     @property
+    def begins_with(self) -> Sequence[Any]:
+        """The variables whose values a worker gets before its first step."""
+        return self.program.variables
+
+    @property
     def awaited(self) -> ServerShards:
         """What a worker gets that waits for a round."""
         return self.held
+
+    def number_of_still(self) -> tf.Tensor | int:
+        """Trace what the values of `still` are known by; 0 where nothing is. Under the mutex."""
+        raise NotImplementedError
 
     def slot_shards(self) -> ServerShards:
         """What optimizers keep on workers, of this server's variables."""
@@ -204,7 +213,7 @@ class ServerHalf(PlanFunctions):
         """
         if self.rounds is None:
             return
-        where = (self.server, self.rounds, self.plan)
+        where = (self.server, self.rounds, self.plan, self.number_of_still)
         enter = RoundPull(*where, self.held, enters=True, joins=joins)
         size = self.parameter_layout.size_bytes
         self.offer(Kind.ENTER_ROUND, enter.trace, reply_bytes=size)

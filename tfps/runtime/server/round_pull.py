@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -26,6 +26,7 @@ class RoundPull:
     server: Server
     rounds: RoundGate
     plan: PlanHeader
+    number_of_still: Callable[[], tf.Tensor | int]  # see `ServerHalf`
     held: ServerShards
     enters: bool  # the worker takes part from that round on; else it does so already
     joins: bool  # a new incarnation of the worker is let in by the same request
@@ -62,6 +63,5 @@ class RoundPull:
         return [reply.tensor(), ids, payload_of(self.held, values)]
 
     def _read(self) -> list[tf.Tensor]:
-        server_ledger = self.server.ledger
-        other_writes = server_ledger.read(server_ledger.layout.OTHER_WRITES)
-        return [self.rounds.position(), other_writes, *values_of(self.held)]
+        number = tf.cast(self.number_of_still(), tf.int64)
+        return [self.rounds.position(), number, *values_of(self.held)]

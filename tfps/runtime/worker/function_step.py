@@ -11,7 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.applied_window import WRITE_BACK
 from tfps.runtime.coordinator.function_run import run_of_call
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import Fields
+from tfps.runtime.message.request_header import STILL, Fields
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.program.devices import Meeting
 from tfps.runtime.server.function_half import FunctionHalf
@@ -24,6 +24,7 @@ from tfps.runtime.worker.exchange import (
 )
 from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.step import Step
+from tfps.runtime.worker.still_values import StillValues
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.runtime.worker.worker_index import caller_of_call
 from tfps.transport.carrier import Message
@@ -54,6 +55,7 @@ class FunctionStep(Step):
         self._before: dict[int, tf.Tensor] = {}
         self._followed = {id(variable): variable for variable in self._weights_to_follow()}
         self._at_home = WorkerCopies([*self._followed.values()], devices=[None])
+        self._still = StillValues(servers)
         self._times = ExchangeTimes(self.runtime)
         changes = self.program.calls or self.program.state
         self.run = run_of_call(self.runtime) if changes else None
@@ -136,17 +138,24 @@ class FunctionStep(Step):
         return tf.constant(1, tf.int64)
 
     def pull(self) -> None:
-        """Load all variables: one request per server."""
+        """Load all variables: one request per server, and one for what is still if that is new."""
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
             answer = self._pull_parameters()
         self._times.has_pulled(microseconds(begin, until=[*answer.versions, *answer.payloads]))
         self._load(answer, self.begin_with)
+        self._still.refresh(answer.other_writes, self._ask_for_still)
+        for variable, value in self._still.values(self.program.variables):
+            self.begin_with(variable, value)
         self.residuals.prepare()
         self.calls_done.assign(tf.constant(0, tf.int64), read_value=False)
         for variable in self.program.metrics:
             self.copies.load(variable, tf.identity(variable._value.read_value()))
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
+
+    def _ask_for_still(self, servers: Sequence[int]) -> dict[int, Message]:
+        bodies = {server: Body(tf.zeros([0], tf.uint8)) for server in servers}
+        return self.ask(Kind.PULL, bodies, call_number=STILL)
 
     def _pull_parameters(self) -> Answer:
         return Answer.of(self.ask(Kind.PULL))

@@ -1,0 +1,75 @@
+"""What a server has handed out last of values that scheduled functions read and do not change."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.server_variable import ServerVariable
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
+from tfps.runtime.message.wire import ServerShards
+
+_WHOLE_NUMBERS = {1: tf.uint8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
+
+
+class HandedOut:
+    """Numbers what variables of a server are, as often as that changes.
+
+    Whoever has changed them: optimizers of other functions, `fit`, the coordinator, a restored
+    checkpoint. The values of the last number are kept beside the variables, and compared with them
+    bit by bit. As long as nothing changes, TensorFlow has both in the same memory.
+
+    Args:
+        held: the variables.
+        runtime: of the job.
+        server: where they lie.
+    """
+
+    def __init__(self, held: ServerShards, *, runtime: Runtime, server: Server) -> None:
+        def variable(value: Any, of: str, **options: Any) -> ServerVariable:
+            return runtime.create_variable(
+                value,
+                device=server.device,
+                planned=False,
+                trainable=False,
+                name=f"handed_out/{of}",
+                **options,
+            )
+
+        self._natives = held.natives
+        self._latest = [
+            variable(functools.partial(tf.zeros, n.shape, n.dtype), n.shared_name, dtype=n.dtype)
+            for n in held.natives
+        ]
+        self._number = variable(np.zeros([], np.int64), "number", dtype=tf.int64)
+
+    def number(self) -> tf.Tensor:
+        """Trace which number the values of now have, int64; under the server's mutex.
+
+        It is that of a moment, so that a server that was started anew gives none twice.
+        """
+        values = [native.read_value() for native in self._natives]
+        known = self._number.read_value()
+        pairs = zip(values, self._latest, strict=True)
+        is_same = tf.reduce_all([_is_same(value, kept.read_value()) for value, kept in pairs])
+
+        def keep() -> tf.Tensor:
+            for value, kept in zip(values, self._latest, strict=True):
+                kept.assign(value, read_value=False)
+            number = tf.maximum(known + 1, tf.cast(tf.timestamp() * 1e6, tf.int64))
+            self._number.assign(number, read_value=False)
+            return number
+
+        return tf.cond(tf.logical_and(is_same, known > 0), lambda: known, keep)
+
+
+def _is_same(value: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Whether two tensors are equal in every bit, NaN too."""
+    if value.dtype.is_floating:
+        whole = _WHOLE_NUMBERS[value.dtype.size]
+        value, other = tf.bitcast(value, whole), tf.bitcast(other, whole)
+    return tf.reduce_all(tf.equal(value, other))

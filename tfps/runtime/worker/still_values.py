@@ -1,0 +1,87 @@
+"""What scheduled functions read and do not change, as a worker keeps it between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge.worker_local_variable import WorkerLocalTensor
+from tfps.runtime.message.payload import decode
+from tfps.runtime.server.function_half import FunctionHalf
+from tfps.transport.carrier import Message
+from tfps.transport.message import Reply
+
+
+class _Kept(NamedTuple):
+    """Of one server."""
+
+    payload: WorkerLocalTensor  # of its reply
+    number: WorkerLocalTensor  # by which the server knows these values
+
+
+class StillValues:
+    """Values that a worker asks for when a server says that they are others.
+
+    Functions that read the same variables share them. They lie on the worker until the job ends.
+
+    Args:
+        servers: a function's halves on the servers.
+    """
+
+    def __init__(self, servers: Sequence[FunctionHalf]) -> None:
+        self._servers = servers
+        self._kept: dict[int, _Kept] = {}
+        for number, server in enumerate(servers):
+            if server.still.variables:
+                name, size = server.still_name, server.still_layout.size_bytes
+                self._kept[number] = _Kept(
+                    self._on_worker(name, [size], tf.uint8),
+                    self._on_worker(f"{name}_number", [], tf.int64),
+                )
+
+    def _on_worker(self, name: str, shape: Sequence[int], dtype: tf.DType) -> WorkerLocalTensor:
+        runtime = self._servers[0].runtime
+        runtime.local_values.note_name(name)
+        return WorkerLocalTensor(name, container=runtime.container, shape=shape, dtype=dtype)
+
+    def refresh(
+        self,
+        numbers: Sequence[tf.Tensor],
+        ask: Callable[[Sequence[int]], Mapping[int, Message]],
+    ) -> None:
+        """Trace asking for what is kept by another number than servers have said.
+
+        Args:
+            numbers: by server.
+            ask: asks some servers for what is still.
+        """
+        if not self._kept:
+            return
+        known = [_known(kept.number) for kept in self._kept.values()]
+        is_new = tf.reduce_any(tf.stack([numbers[p] for p in self._kept]) != tf.stack(known))
+
+        def renew() -> tf.Tensor:
+            replies = ask(list(self._kept))
+            for server, kept in self._kept.items():
+                reply = replies[server]
+                # Where a worker is stopped in between, it has to ask again.
+                unknown = kept.number.load(tf.zeros([], tf.int64))
+                with tf.control_dependencies([unknown]):
+                    loaded = kept.payload.load(reply.payload)
+                with tf.control_dependencies([loaded]):
+                    kept.number.load(reply.header[Reply.OTHER_WRITES])
+            return tf.constant(0)
+
+        tf.cond(is_new, renew, lambda: tf.constant(0))
+
+    def values(self, variables: Sequence[Any]) -> list[tuple[Any, tf.Tensor]]:
+        """Those of the variables that are still, and their values."""
+        layouts = [self._servers[p].still_layout for p in self._kept]
+        payloads = [kept.payload.read_value() for kept in self._kept.values()]
+        return decode(layouts, payloads, variables)
+
+
+def _known(number: WorkerLocalTensor) -> tf.Tensor:
+    return tf.cond(number.is_kept, number.read_value, lambda: tf.zeros([], tf.int64))
