@@ -4,6 +4,7 @@ from tfps.compression.by_rule import ByRule
 from tfps.compression.cast import Cast
 from tfps.compression.codec import Codec
 from tfps.compression.deep_gradient_compression import DeepGradientCompression
+from tfps.compression.difference import Difference
 from tfps.compression.directions import Both
 from tfps.compression.identity import Identity
 from tfps.compression.power_sgd import PowerSGD
@@ -16,6 +17,7 @@ __all__ = [
     "Cast",
     "Codec",
     "DeepGradientCompression",
+    "Difference",
     "Identity",
     "PowerSGD",
     "Quantize",

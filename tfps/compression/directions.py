@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from tfps.compression.by_rule import EXPECTED, ByRule, CodecChoice
 from tfps.compression.codec import Codec, is_codec
+from tfps.compression.difference import is_difference
 from tfps.compression.identity import Identity
 from tfps.compression.memory import keeps_something
 from tfps.errors import ConfigError
@@ -75,6 +76,28 @@ def all_codecs(codecs: Codecs) -> tuple[Codec, ...]:
     if isinstance(codecs, ByRule):
         return (*codecs.rules.values(), codecs.otherwise)
     return (codecs,)
+
+
+def without_differences(compression: Both) -> Both:
+    """The same where nobody keeps what workers hold: what would travel as a difference goes whole.
+
+    Example:
+
+    >>> from tfps.compression.difference import Difference
+    >>> from tfps.compression.top_k import TopK
+    >>> without_differences(Both(up=TopK(0.1), down=Difference(TopK(0.1))))
+    Both(up=TopK(fraction=0.1), down=Identity())
+    """
+    down = compression.down
+    if isinstance(down, ByRule):
+        rules = {rule: _whole(codec) for rule, codec in down.rules.items()}
+        whole = replace(down, rules=rules, otherwise=_whole(down.otherwise))
+        return replace(compression, down=whole)
+    return replace(compression, down=_whole(down))
+
+
+def _whole(codec: Codec) -> Codec:
+    return Identity() if is_difference(codec) else codec
 
 
 def any_keeps_something(codecs: Codecs) -> bool:

@@ -43,6 +43,7 @@ class PowerSGD:
     rank: int = 2
 
     is_unbiased: ClassVar[bool] = False
+    is_reproducible: ClassVar[bool] = False  # machines round products of matrices differently
 
     def __post_init__(self) -> None:
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:

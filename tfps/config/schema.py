@@ -189,7 +189,9 @@ class CompressionSection(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     rank: Count = 2  # of power_sgd
-    down: Literal["identity", "cast", "quantize"] = "identity"  # for parameters
+    # For parameters, or for what has changed of them.
+    down: Literal["identity", "cast", "quantize", "top_k"] = "identity"
+    differences: bool = False
     minimum_bytes: Annotated[int, Field(ge=0)] = 0  # smaller variables go as they are
     # A pattern that is found in a variable's path, and the name of its codec.
     rules: dict[Text, Literal[CODECS]] = {}  # type: ignore[valid-type]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from tfps.compression import Both
-from tfps.compression.codec import ITEM_BYTES, for_shape
+from tfps.compression.codec import ITEM_BYTES, Codec, for_shape
+from tfps.compression.difference import is_difference
 from tfps.compression.directions import Codecs, choice_for
 from tfps.placement.forecast import Forecast, Wanted
 
@@ -29,20 +30,51 @@ def bytes_left_out(forecast: Forecast, compression: Both) -> int:
     >>> bytes_left_out(forecast, Both(up=Quantize(8)))
     299488
     """
-    coded = [
-        variable
-        for variable in forecast.wanted
-        if variable.is_trained and variable.rows_per_step is None and variable.dtype == "float32"
-    ]
     return sum(
         _left_out(variable, codecs)
-        for variable in coded
+        for variable in forecast.wanted
+        if _is_coded(variable)
         for codecs in (compression.up, compression.down)
     )
 
 
-def _left_out(variable: Wanted, codecs: Codecs) -> int:
+def kept_bytes_per_server(
+    forecast: Forecast, compression: Both, *, workers: int
+) -> tuple[int, ...]:
+    """What each server keeps of what workers hold, where parameters travel as differences.
+
+    Args:
+        forecast: the variables.
+        compression: the codecs of both directions.
+        workers: that hold something.
+
+    Example:
+
+    >>> from tfps.compression import Difference, TopK
+    >>> from tfps.placement import LeastLoaded
+    >>> kernel = Wanted("dense/kernel", (784, 128), "float32", is_pulled=True, is_trained=True)
+    >>> forecast = Forecast.of([kernel], servers=2, placement=LeastLoaded())
+    >>> kept_bytes_per_server(forecast, Both(down=Difference(TopK(0.01))), workers=4)
+    (1605632, 0)
+    """
+    kept = [0] * forecast.servers
+    for variable, server in zip(forecast.wanted, forecast.places, strict=True):
+        if _is_coded(variable) and is_difference(_codec_of(variable, compression.down)):
+            kept[server] += workers * variable.size_bytes
+    return tuple(kept)
+
+
+def _is_coded(variable: Wanted) -> bool:
+    is_whole = variable.is_trained and variable.rows_per_step is None
+    return is_whole and variable.dtype == "float32"
+
+
+def _codec_of(variable: Wanted, codecs: Codecs) -> Codec:
     codec = choice_for(codecs, variable.path, size_bytes=variable.size_bytes).codec
-    sent = for_shape(codec, variable.shape).size_bytes(math.prod(variable.shape))
+    return for_shape(codec, variable.shape)
+
+
+def _left_out(variable: Wanted, codecs: Codecs) -> int:
+    sent = _codec_of(variable, codecs).size_bytes(math.prod(variable.shape))
     assert variable.size_bytes == ITEM_BYTES * math.prod(variable.shape)
     return max(0, variable.size_bytes - sent)

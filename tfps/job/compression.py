@@ -10,6 +10,7 @@ from tfps.compression import (
     Cast,
     Codec,
     DeepGradientCompression,
+    Difference,
     Identity,
     PowerSGD,
     Quantize,
@@ -44,6 +45,8 @@ def compression_of(section: CompressionSection) -> Both:
     least = section.minimum_bytes
     rules = {rule: CODEC_MAKERS[name](section) for rule, name in section.rules.items()}
     up, down = (CODEC_MAKERS[name](section) for name in (section.codec, section.down))
+    if section.differences and section.down != "identity":
+        down = Difference(down)
     return Both(
         up=ByRule(rules, otherwise=up, minimum_bytes=least) if rules or least else up,
         down=ByRule({}, otherwise=down, minimum_bytes=least) if least else down,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfps.config import JobConfig
 from tfps.job.check import check_job
-from tfps.job.coded_bytes import bytes_left_out
+from tfps.job.coded_bytes import bytes_left_out, kept_bytes_per_server
 from tfps.job.compression import compression_of
 from tfps.job.consistency import keeps_tables_whole, mode_of
 from tfps.placement.forecast import Forecast
@@ -40,9 +40,12 @@ class JobPlan:
     def memory_bytes_per_server(self) -> tuple[int, ...]:
         """What each server's process will need at least."""
         mode = mode_of(self.config.consistency)
-        return self.forecast.memory_bytes_per_server(
+        needed = self.forecast.memory_bytes_per_server(
             workers=self.workers, has_rounds=mode.backup_workers is not None
         )
+        compression = compression_of(self.config.compression)
+        kept = kept_bytes_per_server(self.forecast, compression, workers=self.workers)
+        return tuple(map(sum, zip(needed, kept, strict=True)))
 
     def memory_problems(self, *, ps_memory_gib: float) -> list[str]:
         """Say which servers would run out of memory.
@@ -50,9 +53,12 @@ class JobPlan:
         Args:
             ps_memory_gib: of each server.
         """
+        ways = "take more servers, or an optimizer with fewer slots"
+        if self.config.compression.differences:
+            ways += ", or leave compression.differences out"
         return [
             f"parameter server {server} needs {needed / GIB:.2f} GiB at least and has "
-            f"{ps_memory_gib:g}: take more servers, or an optimizer with fewer slots"
+            f"{ps_memory_gib:g}: {ways}"
             for server, needed in enumerate(self.memory_bytes_per_server)
             if needed > ps_memory_gib * GIB
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tfps.compression.codec import corrects_momentum
+from tfps.compression.difference import is_difference
 from tfps.compression.directions import Both, all_codecs, any_keeps_something
 from tfps.compression.identity import Identity
 from tfps.consistency.local_steps import LocalSteps
@@ -15,7 +16,14 @@ def codec_problems(compression: Both, mode: Mode) -> list[str]:
     if any_keeps_something(compression.down):
         problems.append(
             f"compression: received down={compression.down!r}; expected codecs without a residual, "
-            "such as tfps.compression.Cast() or Quantize(8): parameters are coded anew each time"
+            "such as tfps.compression.Cast() or Quantize(8), since parameters are coded anew each "
+            "time; or code what has changed, with tfps.compression.Difference"
+        )
+    if any(map(is_difference, all_codecs(compression.up))):
+        problems.append(
+            f"compression: received up={compression.up!r}; expected a codec of gradients, such as "
+            "tfps.compression.TopK(0.01), which keeps what it leaves out on the worker: only a "
+            "server knows what each worker holds, so Difference is for down"
         )
     waits = mode.pipeline_steps or mode.backup_workers
     if waits and any(not isinstance(codec, Identity) for codec in all_codecs(compression.down)):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.counting_job import CountingJob
 from tests.cluster.kill_worker import KillWorker
-from tfps.compression import Codec, DeepGradientCompression, TopK
+from tfps.compression import Both, Codec, DeepGradientCompression, Difference, TopK
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -44,4 +44,25 @@ def test_what_is_left_out_goes_with_the_worker(
     # After each push of a worker 1 is left: of two workers, and of one that has died.
     moved = sum(float(weight) for weight in job.model.get_weights())
     assert 1 <= 2 * stats.updates_applied - moved <= 3
+    job.strategy.close()
+
+
+@pytest.mark.slow
+@pytest.mark.conformance
+def test_a_worker_that_comes_back_holds_nothing(
+    cluster: Callable[..., LocalCluster], carrier: str
+) -> None:
+    """It gets all parameters, and differences to these from then on; each gradient counts once."""
+    compression = Both(down=Difference(TopK(0.01)))
+    job = CountingJob(cluster(workers=2, ps=1), compression=compression)
+    assert job.strategy.stats().carriers == ("grpc" if carrier == "grpc" else "direct",)
+    killer = KillWorker(job, restart=True)
+    epochs = job.fit(killer, epochs=MOST_EPOCHS)
+    stats = job.strategy.stats()
+    assert killer.wrong_epochs == {}
+    assert killer.works_again
+    assert stats.updates_applied == epochs * job.epoch_steps
+    assert sum(float(weight) for weight in job.model.get_weights()) == 2 * stats.updates_applied
+    (coded,) = [codec for each in stats.traffic for codec in each.codecs if "Diff" in codec.codec]
+    assert coded.sent_bytes > 0
     job.strategy.close()

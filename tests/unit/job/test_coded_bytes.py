@@ -5,8 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.compression import Both, ByRule, Cast, Codec, Identity, PowerSGD, Quantize, TopK
-from tfps.job.coded_bytes import bytes_left_out
+from tfps.compression import (
+    Both,
+    ByRule,
+    Cast,
+    Codec,
+    Difference,
+    Identity,
+    PowerSGD,
+    Quantize,
+    TopK,
+)
+from tfps.job.coded_bytes import bytes_left_out, kept_bytes_per_server
 from tfps.job.plan import plan_job
 from tfps.placement import LeastLoaded
 from tfps.placement.advice import sizes_of_strategies
@@ -38,6 +48,28 @@ def test_rules_and_what_goes_as_it_is() -> None:
     codecs = Both(up=ByRule({"embedding": Identity()}, otherwise=Cast()))
     assert bytes_left_out(_forecast(table, rows, frozen), codecs) == 0
     assert bytes_left_out(_forecast(table, _dense(8, 8)), codecs) == 2 * 64
+
+
+def test_servers_keep_what_each_worker_holds() -> None:
+    rows = Wanted("rows", (1000, 16), "float32", is_trained=True, is_pulled=True, rows_per_step=9)
+    forecast = _forecast(_dense(8, 8), _dense(8, path="bias"), rows)
+    differences = Both(down=ByRule({"bias": Cast()}, otherwise=Difference(Quantize(8))))
+    assert kept_bytes_per_server(forecast, differences, workers=3) == (3 * 4 * 64,)
+    for other in (Both(), Both(up=TopK(), down=Quantize(8))):
+        assert kept_bytes_per_server(forecast, other, workers=3) == (0,)
+
+
+def test_a_plan_counts_it() -> None:
+    options = ["compression.down=top_k", "compression.differences=true"]
+    (plain, *_), (more, *_) = (
+        plan_job(None, overrides).memory_bytes_per_server for overrides in ([], options)
+    )
+    plan = plan_job(None, options)
+    trained = [v for v in plan.forecast.wanted if v.is_trained]
+    homes = zip(plan.forecast.wanted, plan.forecast.places, strict=True)
+    here = sum(v.size_bytes for v, server in homes if server == 0 and v in trained)
+    assert more - plain == plan.workers * here
+    assert "leave compression.differences out" in plan.memory_problems(ps_memory_gib=0.01)[0]
 
 
 def test_strategies_of_tfps_move_what_codecs_leave() -> None:

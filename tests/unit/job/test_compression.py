@@ -11,6 +11,7 @@ from tfps.compression import (
     ByRule,
     Cast,
     DeepGradientCompression,
+    Difference,
     Identity,
     PowerSGD,
     Quantize,
@@ -38,6 +39,8 @@ def test_every_name_has_a_codec() -> None:
         ({"codec": "top_k", "fraction": 0.1}, Both(up=TopK(0.1))),
         ({"codec": "power_sgd", "rank": 3}, Both(up=PowerSGD(3))),
         ({"codec": "top_k", "down": "cast"}, Both(up=TopK(0.01), down=Cast())),
+        ({"down": "top_k", "differences": True}, Both(down=Difference(TopK(0.01)))),
+        ({"differences": True}, Both()),
         (
             {"codec": DEEP, "fraction": 0.001, "warm_up_steps": 9, "clip_norm": 2.0},
             Both(up=DeepGradientCompression(0.001, 9, clip_norm=2.0)),
@@ -62,7 +65,8 @@ def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: Both
     [
         (["compression.codec=zip"], "compression.codec"),
         (["compression.bits=3"], "compression.bits"),
-        (["compression.down=top_k"], "compression.down"),
+        (["compression.down=zip"], "compression.down"),
+        (["compression.down=top_k"], "expected codecs without a residual"),
         (["compression.fraction=0"], "compression.fraction"),
         (["compression.fraction=1.5"], "compression.fraction"),
         (['compression.rules={"(" = "top_k"}'], "compression.rules: '(': received no regular"),

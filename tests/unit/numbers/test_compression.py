@@ -163,6 +163,29 @@ def test_rows_of_tables_are_coded_both_ways(cluster: Clusters, mode: Any) -> Non
     assert ratios[repr(down)] == 2
 
 
+@pytest.mark.slow
+def test_tables_of_local_steps_are_coded_as_a_whole(cluster: Clusters) -> None:
+    """Their rows do not travel by themselves; what a period has changed of them goes up."""
+    found = []
+    for compression in (None, Both(up=Quantize(8), down=Quantize(8))):
+        strategy = tfps.ParameterServerStrategy(
+            cluster(workers=1, ps=2).cluster_resolver,
+            consistency=tfps.LocalSteps(2),
+            compression=compression,
+        )
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = tables_model(lambda: keras.optimizers.SGD(0.5))
+        model.fit(IDS, LABELS, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+        found.append((model.get_weights(), strategy.stats()))
+        strategy.close()
+    (weights, plain), (others, coded) = found
+    for one, other in zip(weights, others, strict=True):
+        assert 0 < np.abs(one - other).max() < 0.1
+    assert 3 * coded.bytes_pushed < plain.bytes_pushed
+    assert 1.5 * coded.bytes_pulled < plain.bytes_pulled
+
+
 @pytest.mark.parametrize(
     "codec",
     [

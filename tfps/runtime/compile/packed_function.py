@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
+from tfps.compression.directions import without_differences
 from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
@@ -121,7 +122,8 @@ def _scheduled(program: Program, strategy: Any) -> Program:
             "it cannot be given more batches or fewer. Train with model.fit(), or leave "
             "adaptive_batches out."
         )
-    program = keep_to(program, mode, compression=strategy.runtime.compression)
+    compression = without_differences(strategy.runtime.compression)
+    program = keep_to(program, mode, compression=compression)
     if program.schedule.local is not None:
         refuse_strangers(program.variables)
     if program.schedule.regime in ROW_REGIMES:

@@ -86,14 +86,23 @@ class CodedVector:
         """What the codec is given of tensors, by name: float32."""
         return tf.cast(joined_block(self._block, tensors), tf.float32)
 
+    def received_vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """The same from the tensors of the other side."""
+        (block,) = self.received.blocks
+        return tf.cast(joined_block(block, tensors), tf.float32)
+
     def decoded(self, data: tf.Tensor) -> tf.Tensor:
         """The vector as it arrives."""
         return self.codec.decode(data, self.items)
 
     def tensors(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
         """What the other side finds in a codec's bytes, by name."""
+        return self.tensors_of(self.decoded(data))
+
+    def tensors_of(self, vector: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What the other side has of a vector, by name."""
         (block,) = self.received.blocks
-        return split_block(tf.cast(self.decoded(data), block.dtype), block)
+        return split_block(tf.cast(vector, block.dtype), block)
 
     @property
     def _block(self) -> Block:

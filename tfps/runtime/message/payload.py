@@ -118,13 +118,34 @@ def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[s
     return found
 
 
-def encode_values(wire: CallWire, values: Sequence[tf.Tensor], *, seed: tf.Tensor) -> tf.Tensor:
-    """The payload of a reply to a push, from the values of what it brings."""
+def named_values(wire: CallWire, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    """What a reply to a push brings, by name, and the vectors of those values that are coded."""
     names = [native.shared_name for native in wire.values.natives]
     tensors = dict(zip(names, values, strict=True))
-    for each in wire.coded_values:
-        tensors[each.name] = each.codec.encode(each.vector(tensors), seed=seed)
-    return pack(wire.server_reply, tensors)
+    return {**tensors, **{each.name: each.vector(tensors) for each in wire.coded_values}}
+
+
+def encode_values(
+    wire: CallWire,
+    values: Mapping[str, tf.Tensor],
+    *,
+    seed: tf.Tensor,
+    sent: Mapping[str, tf.Tensor],
+) -> tf.Tensor:
+    """The payload of a reply to a push.
+
+    Args:
+        wire: of the push.
+        values: as `named_values` answers them.
+        seed: that codecs draw from.
+        sent: bytes of vectors that are not coded anew, by name.
+    """
+    data = {
+        each.name: each.codec.encode(values[each.name], seed=seed)
+        for each in wire.coded_values
+        if each.name not in sent
+    }
+    return pack(wire.server_reply, {**values, **data, **sent})
 
 
 def decode(
@@ -132,6 +153,8 @@ def decode(
     payloads: Sequence[tf.Tensor],
     variables: Iterable[Any],
     coded: Iterable[CodedVector] = (),
+    *,
+    arrived: Callable[[CodedVector, tf.Tensor], Mapping[str, tf.Tensor]] = CodedVector.tensors,
 ) -> list[tuple[Any, tf.Tensor]]:
     """Variables and their values, from what servers have sent; without those that did not come.
 
@@ -140,12 +163,13 @@ def decode(
         payloads: of the servers.
         variables: whole ones.
         coded: what codecs have made of some of them.
+        arrived: the values, by name, that bytes of these stand for.
     """
     values: dict[str, tf.Tensor] = {}
     for layout, payload in zip(layouts, payloads, strict=True):
         values.update(unpack(layout, payload))
     for each in coded:
-        values.update(each.tensors(values.pop(each.name)))
+        values.update(arrived(each, values.pop(each.name)))
     found = []
     for variable in variables:
         names = [name_of(shard) for shard in shards_of(variable)]

@@ -33,6 +33,7 @@ from tfps.runtime.server.push import Push
 from tfps.runtime.server.push_gate import ClockGate, PushGate, RoundBarrier
 from tfps.runtime.server.reports import Reports
 from tfps.runtime.server.round_pull import RoundPull
+from tfps.runtime.server.sent_values import SentValues
 from tfps.runtime.server.server_optimizer_call import (
     Application,
     DeltaCall,
@@ -83,6 +84,7 @@ class ServerHalf(PlanFunctions):
         self.wires = [self.wire(number) for number in range(len(program.calls))]
         if any(wire.coded_values for wire in self.wires) or self._codes_look_ups:
             refuse_remembering(self.updates)
+        self.sent = SentValues(self.wires, runtime=runtime, server=server)
         for call, wire in zip(program.calls, self.wires, strict=True):
             refuse_momentum(call.optimizer, wire.coded)
         messages = [(wire.request, wire.reply) for wire in self.wires]
@@ -213,7 +215,7 @@ class ServerHalf(PlanFunctions):
         """
         if self.rounds is None:
             return
-        where = (self.server, self.rounds, self.plan, self.number_of_still)
+        where = (self.server, self.rounds, self.plan, self.number_of_still, self.sent)
         enter = RoundPull(*where, self.held, enters=True, joins=joins)
         size = self.parameter_layout.size_bytes
         self.offer(Kind.ENTER_ROUND, enter.trace, reply_bytes=size)
@@ -285,4 +287,5 @@ class ServerHalf(PlanFunctions):
             reports=self.reports if call.is_last else None,
             quotas=self.quotas if call.is_last else None,
             tells_of_writes=call.is_last and bool(self.still.variables),
+            sent=self.sent,
         )

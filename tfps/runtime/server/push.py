@@ -15,12 +15,13 @@ from tfps.consistency.server_ledger import GraphLedger
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.worker_memory import WorkerAt
-from tfps.runtime.message.payload import coded_up, encode_values
+from tfps.runtime.message.payload import coded_up, encode_values, named_values
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, with_fields
 from tfps.runtime.server.admission import Arrival, PushVerdict, Terms, judge
 from tfps.runtime.server.push_gate import PushGate
 from tfps.runtime.server.reports import Reports
 from tfps.runtime.server.requests import record_pull, values_of
+from tfps.runtime.server.sent_values import SentValues
 from tfps.runtime.server.server_optimizer_call import (
     UPDATE,
     Application,
@@ -61,6 +62,7 @@ class Push:
     application: Application  # what becomes of an admitted one
     gate: PushGate  # when it is answered
     updates: Sequence[ServerUpdate]  # of optimizers that may ask what workers were answered
+    sent: SentValues  # what workers hold of the values of replies
     reports: Reports | None = None  # where the step before is counted; None: not with this push
     # How many tickets a worker gets next; None: one, or none with this push.
     quotas: Quotas | None = None
@@ -93,9 +95,14 @@ class Push:
         fields = {} if version is verdict.version else {Reply.VERSION: version}
         if self.tells_of_writes:
             fields[Reply.OTHER_WRITES] = values.pop()
-        reply = with_fields(outcome.reply, fields)
         seed = tf.stack([tf.constant(self.call.server.index, tf.int64), version])
-        return [reply, reply_ids(wire, ids), encode_values(wire, values, seed=seed)]
+        named = named_values(wire, values)
+        sent = self.sent.encode(
+            self.call.number, header, named, version=version, reply=outcome.reply, seed=seed
+        )
+        reply = with_fields(outcome.reply, {**fields, **sent.fields})
+        payload = encode_values(wire, named, seed=seed, sent=sent.data)
+        return [reply, reply_ids(wire, ids), payload]
 
     @property
     def _is_compiled(self) -> bool:

@@ -13,6 +13,7 @@ from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader
 from tfps.runtime.message.wire import ServerShards
 from tfps.runtime.server.requests import enter_if_new, payload_of, values_of
+from tfps.runtime.server.sent_values import SentValues
 from tfps.transport.message import Request
 
 
@@ -27,6 +28,7 @@ class RoundPull:
     rounds: RoundGate
     plan: PlanHeader
     number_of_still: Callable[[], tf.Tensor | int]  # see `ServerHalf`
+    sent: SentValues  # what workers hold
     held: ServerShards
     enters: bool  # the worker takes part from that round on; else it does so already
     joins: bool  # a new incarnation of the worker is let in by the same request
@@ -48,20 +50,21 @@ class RoundPull:
             ledger.count_traffic(received_bytes=0, sent_bytes=self.held.layout.size_bytes)
             server_ledger.post(ledger)
             has_to_wait = ask(worker, alive, header[Request.BASE_VERSION])
-            found = self._read()
+            found = self._read(header, alive)
         nothing = tf.constant(NOTHING, tf.int64)
         waiting = Contribution(worker, incarnation, alive, nothing, nothing)
 
         def wait() -> list[tf.Tensor]:
             end = self.rounds.wait(waiting, lambda _: tf.constant(0), for_all=self.enters)
             with tf.control_dependencies([end]), server_ledger.locked():
-                return self._read()
+                return self._read(header, alive)
 
         position, other_writes, *values = tf.cond(has_to_wait, wait, lambda: found)
         status = self.plan.status(header, alive=alive)
         reply = ReplyHeader(position, status, other_writes=other_writes)
         return [reply.tensor(), ids, payload_of(self.held, values)]
 
-    def _read(self) -> list[tf.Tensor]:
-        number = tf.cast(self.number_of_still(), tf.int64)
-        return [self.rounds.position(), number, *values_of(self.held)]
+    def _read(self, header: Sequence[tf.Tensor], alive: tf.Tensor) -> list[tf.Tensor]:
+        number, position = tf.cast(self.number_of_still(), tf.int64), self.rounds.position()
+        self.sent.begin(header, position, counts=alive)
+        return [position, number, *values_of(self.held)]

@@ -9,13 +9,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.compression.difference import is_difference
 from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.metrics.additivity import updates_watched
+from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.payload import Body, decode
 from tfps.runtime.message.request_header import NOTHING_TOLD, STILL, Fields
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange import Answer, column_of, requests, timed_exchange
+from tfps.runtime.worker.held_values import HeldValues
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import StepReport
 from tfps.runtime.worker.visit import State, Visit
@@ -48,6 +51,7 @@ class FitStep(Step):
         # worker's copies of these have seen.
         self._still = [p for p, server in enumerate(servers) if server.still.variables]
         self._seen_writes: Any = None
+        self._held = HeldValues(servers)
 
     @property
     def position(self) -> tf.Tensor:
@@ -87,6 +91,7 @@ class FitStep(Step):
         replies = self.ask(Kind.JOIN)
         header, answer = replies[0].header, self.rounds.enter(Answer.of(replies))
         self.load(answer.payloads, self.begin_with)
+        self._held.begin(answer.payloads)
         self.residuals.prepare()
         if self._still:
             self._seen_writes = private.anonymous_variable(shape=[len(self._still)], dtype=tf.int64)
@@ -172,6 +177,13 @@ class FitStep(Step):
             self._nested_versions.assign(tf.stack(answer.versions), read_value=False)
         if not is_nested:  # its tensors end with the branch; the step's last exchange is outside
             self.answer, self.versions = answer, answer.versions
+
+    def arrived(
+        self, call_number: int | None, coded: CodedVector, data: tf.Tensor
+    ) -> Mapping[str, tf.Tensor]:
+        if call_number is None or not is_difference(coded.codec):
+            return super().arrived(call_number, coded, data)
+        return self._held.arrived(call_number, coded, data)
 
     def see_writes(self, answer: Answer) -> None:
         """Ask for what no step changes, if others have written since the worker has got it."""

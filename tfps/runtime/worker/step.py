@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.whole_model import for_whole_model, loss_scale_of
+from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.payload import Body, decode, encode
 from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
 from tfps.runtime.message.wire import gradient_name, in_shards
@@ -228,8 +229,17 @@ class Step:
         ]
         wires = () if call_number is None else [each.wires[call_number] for each in self.servers]
         coded = [each for wire in wires for each in wire.coded_values]
-        for variable, value in decode(layouts, payloads, self.program.variables, coded):
+        arrived = functools.partial(self.arrived, call_number)
+        for variable, value in decode(
+            layouts, payloads, self.program.variables, coded, arrived=arrived
+        ):
             take(variable, value)
+
+    def arrived(
+        self, call_number: int | None, coded: CodedVector, data: tf.Tensor
+    ) -> Mapping[str, tf.Tensor]:
+        """The values, by name, that coded bytes in the reply to an optimizer call stand for."""
+        return coded.tensors(data)
 
     def begin_with(self, variable: Any, value: tf.Tensor) -> None:
         """Let a variable have a value of the servers, whatever has become of it here."""

@@ -1,0 +1,88 @@
+"""What may travel as a difference, and where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tfps
+from tfps.compression import (
+    Both,
+    ByRule,
+    Cast,
+    DeepGradientCompression,
+    Difference,
+    Identity,
+    PowerSGD,
+    Quantize,
+    TopK,
+)
+from tfps.compression.codec import for_shape, takes_one
+from tfps.compression.directions import without_differences
+from tfps.compression.row_codec import row_codec_of
+from tfps.errors import ConfigError
+from tfps.strategy.codec_limits import codec_problems
+
+DOWN = Both(down=Difference(TopK(0.1)))
+
+
+@pytest.mark.parametrize(
+    "codec", [3, TopK, DeepGradientCompression(0.1), Difference(TopK(0.1))], ids=repr
+)
+def test_only_codecs_of_values_are_taken(codec: Any) -> None:
+    with pytest.raises(ConfigError, match=r"codec: received .*, expected a codec of values"):
+        Difference(codec)
+
+
+def test_both_sides_have_to_read_the_same_numbers() -> None:
+    with pytest.raises(ConfigError, match="rounded as each machine does it"):
+        Difference(PowerSGD(2))
+
+
+class OfOne(TopK):
+    """Has another fraction for each shape."""
+
+    takes_one = True
+
+    def for_shape(self, shape: tuple[int, ...]) -> Any:
+        return OfOne(1 / shape[0]) if len(shape) > 1 else Identity()
+
+
+def test_a_variable_has_the_codec_of_its_shape() -> None:
+    found = for_shape(Difference(OfOne()), (10, 20))
+    assert found == Difference(OfOne(0.1))
+    assert takes_one(found)
+    assert for_shape(Difference(OfOne()), (30,)) == Identity()
+    assert for_shape(Difference(Identity()), (30,)) == Identity()
+
+
+def test_rows_go_as_they_are() -> None:
+    assert row_codec_of(Difference(Quantize(8)), 64) is None
+
+
+def test_functions_get_all_that_would_be_a_difference() -> None:
+    rules = ByRule({"bias": Difference(TopK(0.1))}, otherwise=Cast(), minimum_bytes=64)
+    assert without_differences(Both(up=TopK(0.2), down=rules)) == Both(
+        up=TopK(0.2), down=ByRule({"bias": Identity()}, otherwise=Cast(), minimum_bytes=64)
+    )
+
+
+@pytest.mark.parametrize(
+    ("compression", "mode", "message"),
+    [
+        (DOWN, tfps.Asynchronous(), None),
+        (DOWN, tfps.Synchronous(), None),
+        (DOWN, tfps.LocalSteps(4), None),
+        (Both(up=Difference(TopK(0.1))), tfps.Asynchronous(), "so Difference is for down"),
+        (DOWN, tfps.Asynchronous(pipeline_steps=1), r"expected Identity\(\)"),
+        (DOWN, tfps.Synchronous(backup_workers=1), r"expected Identity\(\)"),
+        (Both(down=TopK(0.1)), tfps.Asynchronous(), "tfps.compression.Difference"),
+    ],
+)
+def test_what_it_goes_with(compression: Both, mode: Any, message: str | None) -> None:
+    problems = codec_problems(compression, mode)
+    assert bool(problems) == (message is not None)
+    if message is not None:
+        with pytest.raises(ConfigError, match=message):
+            raise ConfigError(problems, source="test")

@@ -1,0 +1,190 @@
+"""Parameters that come down as coded differences: both sides hold the same, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled
+from tfps.compression import Both, ByRule, Difference, Identity, Quantize, TopK
+from tfps.errors import ConfigError, UnsupportedError
+from tfps.runtime.server import sent_values
+from tfps.runtime.server.sent_values import SentValues
+from tfps.runtime.worker.held_values import HeldValues
+from tfps.testing import OneProcess
+
+pytestmark = pytest.mark.timeout(240)
+EPOCHS = 3
+
+
+@pytest.fixture
+def strategies(
+    cluster: Callable[..., OneProcess],
+) -> Iterator[Callable[..., tfps.ParameterServerStrategy]]:
+    made = []
+
+    def make(compression: Any, *, workers: int = 1, **options: Any) -> Any:
+        resolver = cluster(workers=workers, ps=2).cluster_resolver
+        made.append(
+            tfps.ParameterServerStrategy(
+                resolver, placement="round_robin", compression=compression, **options
+            )
+        )
+        return made[-1]
+
+    yield make
+    for strategy in made:
+        strategy.close()
+
+
+def fitted(strategy: tfps.ParameterServerStrategy, epochs: int = EPOCHS) -> tuple[Any, list[float]]:
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = compiled(keras.optimizers.Adam(0.02))
+    losses = model.fit(X, LABELS, batch_size=BATCH, epochs=epochs, verbose=0).history["loss"]
+    return model, losses
+
+
+class Ledger:
+    """What the servers keep for workers, and what workers hold, after every reply of a run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.servers: list[SentValues] = []
+        self.held: dict[tuple[int, str], np.ndarray] = {}
+        begin, arrived, made = HeldValues.begin, HeldValues.arrived, SentValues.__init__
+
+        def note(held: HeldValues) -> None:
+            for key, variable in held._held.items():
+                (value,) = [variable.read_value()]
+                tf.numpy_function(lambda v, key=key: self.held.__setitem__(key, v), [value], [])
+
+        def begin_and_note(held: HeldValues, *arguments: Any) -> None:
+            begin(held, *arguments)
+            note(held)
+
+        def arrive_and_note(held: HeldValues, *arguments: Any) -> Any:
+            found = arrived(held, *arguments)
+            note(held)
+            return found
+
+        def make(sent: SentValues, *arguments: Any, **options: Any) -> None:
+            made(sent, *arguments, **options)
+            self.servers.append(sent)
+
+        monkeypatch.setattr(HeldValues, "begin", begin_and_note)
+        monkeypatch.setattr(HeldValues, "arrived", arrive_and_note)
+        monkeypatch.setattr(SentValues, "__init__", make)
+
+    def kept(self, worker: int = 0) -> dict[tuple[int, str], np.ndarray]:
+        rows = {key: row for sent in self.servers for key, row in sent._rows.items()}
+        return {key: row.numpy()[worker] for key, row in rows.items()}
+
+
+@pytest.mark.quick("*TopK*-Asynchronous*", "*Quantize*-Synchronous*")
+@pytest.mark.parametrize(
+    "mode",
+    [tfps.Asynchronous(), tfps.BoundedStaleness(1), tfps.Synchronous(), tfps.LocalSteps(2)],
+    ids=str,
+)
+@pytest.mark.parametrize("codec", [TopK(0.1), Quantize(2)], ids=repr)
+def test_a_worker_holds_what_its_servers_keep(
+    strategies: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, codec: Any, mode: Any
+) -> None:
+    ledger = Ledger(monkeypatch)
+    strategy = strategies(Both(down=Difference(codec)), consistency=mode)
+    fitted(strategy)
+    kept = ledger.kept()
+    assert set(kept) == set(ledger.held)
+    assert kept
+    for key, value in kept.items():
+        assert value.tobytes() == ledger.held[key].tobytes()
+        assert np.any(value)
+
+
+def test_what_a_codec_leaves_out_comes_later(strategies: Callable[..., Any]) -> None:
+    """A model learns, though of an update one number in ten comes down at once."""
+    _, expected = fitted(strategies(None), 15)
+    plain = strategies(None)
+    fitted(plain, 1)
+    coded = strategies(Both(down=Difference(TopK(0.1))))
+    fitted(coded, 1)
+    _, losses = fitted(strategies(Both(down=Difference(TopK(0.1)))), 15)
+    assert losses[-1] < 0.5 * losses[0]
+    assert losses[-1] < expected[-1] + 0.15 * expected[0]
+    assert 1.5 * coded.stats().bytes_pulled < plain.stats().bytes_pulled
+
+
+def test_a_rule_leaves_vectors_as_they_are(strategies: Callable[..., Any]) -> None:
+    """All of them here, so no bit is another one."""
+    down = ByRule({".": Identity()}, otherwise=Difference(TopK()))
+    model, _ = fitted(strategies(Both(down=down)))
+    other, _ = fitted(strategies(None))
+    for one, expected in zip(model.get_weights(), other.get_weights(), strict=True):
+        assert one.tobytes() == expected.tobytes()
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_let_out_gets_everything(
+    strategies: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It joins anew, in the middle of an epoch of two workers."""
+    ledger = Ledger(monkeypatch)
+    strategy = strategies(Both(down=Difference(TopK(0.1))), workers=2)
+    incarnations = []
+
+    class Loss(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            incarnations.append(strategy.runtime.latest_incarnation(0))
+            if batch == 1:
+                strategy.runtime.evict(0, incarnations[-1])
+
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = compiled(keras.optimizers.Adam(0.02))
+    long = np.repeat(X, 50, 0), np.repeat(LABELS, 50)
+    model.fit(*long, batch_size=BATCH, epochs=1, verbose=0, callbacks=[Loss()])
+    assert strategy.stats().updates_applied >= len(long[0]) // BATCH
+    assert np.isfinite(model.get_weights()[0]).all()
+    assert ledger.held
+
+
+def test_functions_get_parameters_as_they_are(strategies: Callable[..., Any]) -> None:
+    strategy = strategies(Both(down=Difference(TopK(0.1))))
+    with strategy.scope():
+        weight, optimizer = keras.Variable(np.ones([64], "float32")), keras.optimizers.SGD(0.5)
+        optimizer.build([weight])
+
+    @tf.function
+    def step() -> tf.Tensor:
+        optimizer.apply([tf.ones([64])], [weight])
+        return tf.reduce_sum(weight)
+
+    answer = strategy.coordinator.schedule(step)
+    strategy.coordinator.join()
+    assert float(answer.fetch()) == 32.0
+
+
+@pytest.mark.parametrize("wrapper", [tfps.optimizers.DelayCompensated, tfps.optimizers.GapAware])
+def test_optimizers_that_remember_what_was_sent_are_refused(
+    strategies: Callable[..., Any], wrapper: Any
+) -> None:
+    strategy = strategies(Both(down=Difference(TopK(0.1))))
+    with strategy.scope():
+        model = compiled(wrapper(keras.optimizers.SGD(0.1)))
+    with pytest.raises(UnsupportedError, match="remembers for each worker what it was sent"):
+        model.fit(X, LABELS, batch_size=BATCH, verbose=0)
+
+
+def test_more_than_a_servers_memory_is_refused(
+    strategies: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sent_values, "free_memory_bytes", lambda device: 100)
+    strategy = strategies(Both(down=Difference(TopK(0.1))))
+    with pytest.raises(ConfigError, match="ps 0 would keep .* for 1 workers"):
+        fitted(strategy)

@@ -1,0 +1,185 @@
+"""What each worker holds of a server's parameters, where these travel as differences."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge.free_memory import free_memory_bytes
+from tfps.bridge.server_variable import ServerVariable
+from tfps.compression.codec import ITEM_BYTES
+from tfps.compression.difference import is_difference
+from tfps.consistency.ledger import Status
+from tfps.errors import ConfigError
+from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.coordinator.server import Server
+from tfps.runtime.message.coding import CodedVector
+from tfps.runtime.message.wire import CallWire
+from tfps.transport.message import Reply, Request
+from tfps.units import format_bytes
+
+_INCARNATION, _VERSION = range(2)  # of a worker, and of the values that it holds
+_NOBODY = -1
+
+
+class Sent(NamedTuple):
+    """What a reply brings of coded values.
+
+    Attributes:
+        data: bytes, by the names of coded vectors.
+        fields: of the reply's header: where a server does not know what a worker holds, the worker
+            joins anew.
+    """
+
+    data: Mapping[str, tf.Tensor] = {}
+    fields: Mapping[Reply, tf.Tensor] = {}
+
+
+class SentValues:
+    """Keeps what it has made each worker hold, bit by bit, and sends what is left to that.
+
+    It keeps nothing where no values travel as differences.
+
+    A worker gets everything when it enters. Each push names the incarnation and the version that
+    the worker was answered with; where the server has noted another one, the worker is let out and
+    joins anew.
+
+    Args:
+        wires: of the optimizer calls.
+        runtime: of the job.
+        server: whose values travel.
+    """
+
+    def __init__(self, wires: Sequence[CallWire], *, runtime: Runtime, server: Server) -> None:
+        self._wires, self._ledger = wires, server.ledger
+        workers = runtime.max_workers
+        vectors = [each for wire in wires for each in differences(wire)]
+        needed_bytes = workers * sum(ITEM_BYTES * each.items for each in vectors)
+        if vectors:
+            refuse_without_memory(needed_bytes, workers=workers, server=server)
+
+        def variable(value: Any, of: str, dtype: tf.DType) -> ServerVariable:
+            return runtime.create_variable(
+                value,
+                device=server.device,
+                planned=False,
+                trainable=False,
+                name=f"sent/{of}",
+                dtype=dtype,
+            )
+
+        self._rows = {
+            (number, each.name): variable(
+                functools.partial(tf.zeros, [workers, each.items]), each.digest, tf.float32
+            )
+            for number, wire in enumerate(wires)
+            for each in differences(wire)
+        }
+        if self._rows:
+            nobody = np.full([workers, 2], _NOBODY, np.int64)
+            self._known = variable(nobody, f"server_{server.index}", tf.int64)
+
+    def begin(self, header: Sequence[tf.Tensor], version: tf.Tensor, *, counts: tf.Tensor) -> None:
+        """Trace that a worker gets everything; under the server's mutex.
+
+        Args:
+            header: of its request.
+            version: that goes with the values.
+            counts: whether it takes part.
+        """
+        if not self._rows:
+            return
+        worker, incarnation = header[Request.WORKER], header[Request.INCARNATION]
+        is_newest = incarnation >= self._known_of(worker)[_INCARNATION]
+
+        def begin() -> tf.Tensor:
+            for number, wire in enumerate(self._wires):
+                natives = {native.shared_name: native for native in wire.values.natives}
+                for each in differences(wire):
+                    names = each.layout.names
+                    tensors = {name: natives[name].read_value() for name in names}
+                    _write(self._rows[number, each.name], worker, each.vector(tensors))
+            _write(self._known, worker, tf.stack([incarnation, version]))
+            return tf.constant(0)
+
+        tf.cond(tf.logical_and(counts, is_newest), begin, lambda: tf.constant(0))
+
+    def encode(
+        self,
+        number: int,
+        header: Sequence[tf.Tensor],
+        vectors: Mapping[str, tf.Tensor],
+        *,
+        version: tf.Tensor,
+        reply: tf.Tensor,
+        seed: tf.Tensor,
+    ) -> Sent:
+        """Trace what a reply brings; outside of the mutex, as it goes through all values.
+
+        Args:
+            number: of the optimizer call.
+            header: of the push.
+            vectors: the newest values, by the names of coded vectors.
+            version: that goes with them.
+            reply: the header so far.
+            seed: that codecs draw from.
+        """
+        if not self._rows:
+            return Sent()
+        worker, data, held = header[Request.WORKER], {}, {}
+        for each in differences(self._wires[number]):
+            before = _read(self._rows[number, each.name], worker)
+            data[each.name] = each.codec.encode(vectors[each.name] - before, seed=seed)
+            held[each.name] = before + each.decoded(data[each.name])
+        expected = [header[Request.INCARNATION], header[Request.BASE_VERSION]]
+
+        def keep() -> tf.Tensor:
+            for name, value in held.items():
+                _write(self._rows[number, name], worker, value)
+            _write(self._known, worker, tf.stack([header[Request.INCARNATION], version]))
+            return reply[Reply.STATUS]
+
+        with tf.control_dependencies([*held.values(), version]), self._ledger.locked():
+            is_known = tf.reduce_all(self._known_of(worker) == tf.stack(expected))
+            unknown = tf.maximum(reply[Reply.STATUS], int(Status.EVICTED))
+            return Sent(data, {Reply.STATUS: tf.cond(is_known, keep, lambda: unknown)})
+
+    def _known_of(self, worker: tf.Tensor) -> tf.Tensor:
+        return _read(self._known, worker)
+
+
+def refuse_without_memory(needed_bytes: int, *, workers: int, server: Server) -> None:
+    """Raise a `ConfigError` where a server cannot keep what workers hold.
+
+    Args:
+        needed_bytes: on that server.
+        workers: how many.
+        server: that would keep it.
+    """
+    free_bytes = free_memory_bytes(server.device)
+    if free_bytes is not None and needed_bytes > free_bytes:
+        raise ConfigError(
+            f"compression: received Difference(...) for down; ps {server.index} would keep "
+            f"{format_bytes(needed_bytes)} for {workers} workers, what each of them holds, and has "
+            f"{format_bytes(free_bytes)} left. Take more servers, fewer workers, or a codec that "
+            "codes parameters anew, such as tfps.compression.Quantize(8)"
+        )
+
+
+def differences(wire: CallWire) -> Iterator[CodedVector]:
+    """Those of the values of a call that travel as differences."""
+    return (each for each in wire.coded_values if is_difference(each.codec))
+
+
+def _read(variable: ServerVariable, worker: tf.Tensor) -> tf.Tensor:
+    return tf.raw_ops.ResourceGather(resource=variable.handle, indices=worker, dtype=variable.dtype)
+
+
+def _write(variable: ServerVariable, worker: tf.Tensor, value: tf.Tensor) -> None:
+    tf.raw_ops.ResourceScatterUpdate(
+        resource=variable.handle, indices=worker[None], updates=value[None]
+    )
