@@ -16,6 +16,7 @@ from tfps.compression import (
     Both,
     Cast,
     DeepGradientCompression,
+    Difference,
     PowerSGD,
     Quantize,
     TopK,
@@ -132,7 +133,7 @@ class NetworkWay:
 
 
 _ALL = (*SMALL_MODELS, LARGE)
-BOTH, SMALL = "both_8", "top_k_4"  # those that have aims
+BOTH, SMALL = "both_8", "top_k_difference_2"  # those that have aims
 WAYS: Mapping[str, NetworkWay] = {
     "whole": NetworkWay(title="no codec", models=_ALL, is_everywhere=True),
     "cast": NetworkWay(title="bfloat16 up", compression=Cast("bfloat16"), models=_ALL),
@@ -156,14 +157,17 @@ WAYS: Mapping[str, NetworkWay] = {
         compression=Both(up=Quantize(8), down=Quantize(8)),
         is_everywhere=True,
     ),
-    "top_k_8": NetworkWay(
-        title="1 % up, 8 bits down", compression=Both(up=TopK(0.01), down=Quantize(8))
+    "top_k_4": NetworkWay(
+        title="1 % up, 4 bits down", compression=Both(up=TopK(0.01), down=Quantize(4))
     ),
-    SMALL: NetworkWay(
-        title="1 % up, 4 bits down",
-        compression=Both(up=TopK(0.01), down=Quantize(4)),
-        is_everywhere=True,
-    ),
+    **{
+        f"top_k_difference_{bits}": NetworkWay(
+            title=f"1 % up, {bits} bits of change",
+            compression=Both(up=TopK(0.01), down=Difference(Quantize(bits))),
+            is_everywhere=True,
+        )
+        for bits in (4, 2)
+    },
     "local_steps": NetworkWay(
         title=f"local steps {PERIOD_STEPS}", period_steps=PERIOD_STEPS, is_everywhere=True
     ),
