@@ -37,7 +37,24 @@ class ClosureNumbers:
         self._cells = cells
         self._lock = threading.Lock()
         self._next = itertools.count(1)
+        self._renewed = 0  # numbers up to here count no more
         self._under_way: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def renew(self) -> int:
+        """Give closures other numbers from now on; answers one that is as large as any before.
+
+        Example:
+
+        >>> class Closure:
+        ...     pass
+        >>> numbers, closure = ClosureNumbers(cells=2), Closure()
+        >>> numbers.of(closure), numbers.renew(), numbers.of(closure)
+        (1, 2, 3)
+        """
+        with self._lock:
+            self._renewed = next(self._next)
+            self._under_way.clear()
+            return self._renewed
 
     def begin_after(self, number: int) -> None:
         """Hand out larger numbers only."""
@@ -52,7 +69,7 @@ class ClosureNumbers:
         """
         with self._lock:
             known: int | None = getattr(closure, "_tfps_number", None)
-            if known is not None:
+            if known is not None and known > self._renewed:
                 return known
             for number in itertools.islice(self._next, self._cells):
                 if number % self._cells not in self._under_way:

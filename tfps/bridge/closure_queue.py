@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.closure_journal import ClosureJournal
 from tfps.bridge.closure_membership import ClosureMembership
 from tfps.bridge.lives import Lives
 
@@ -17,6 +19,8 @@ LINGER_S = 0.1
 # Cancelled calls end at once; what cannot be cancelled, such as a tensor on its way to a stopped
 # worker, is left behind after this.
 CANCEL_TIMEOUT_S = 5.0
+
+_NO_JOURNAL = ClosureJournal()
 
 
 @dataclass
@@ -40,8 +44,8 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     Likewise `fail` lets an error reach whoever waits although no closure has raised one.
 
     `on_failure` is called with the index of a worker on which a closure failed. `membership` is
-    told who works. A member that finds the queue empty leaves: at once if somebody waits in `join`,
-    so that nothing more will come, and else after `LINGER_S`.
+    told who works, and `journal` what was done. A member that finds the queue empty leaves: at once
+    if somebody waits in `join`, so that nothing more will come, and else after `LINGER_S`.
     """
 
     def __init__(self) -> None:
@@ -53,6 +57,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._own = threading.local()  # `worker`: the index of the worker whose thread this is
         self._standing_error: Callable[[], Exception] | None = None
         self.membership = ClosureMembership()
+        self._journal: Callable[[], ClosureJournal | None] = lambda: None
         self._asking: set[Any] = set()  # the workers whose threads are in `get`
         self._joining = 0  # how many threads wait for all closures
         self._is_held = False
@@ -67,13 +72,33 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         for worker in asking:
             membership.on_idle(worker)
 
+    @property
+    def journal(self) -> ClosureJournal:
+        """Is told what was done; threads that outlive its owner do not keep it."""
+        return self._journal() or _NO_JOURNAL
+
+    @journal.setter
+    def journal(self, journal: ClosureJournal) -> None:
+        self._journal = weakref.ref(journal)
+
     def put(self, closure: Any, tag: Any = None) -> None:
         if tag is None:
+            self.journal.scheduled(closure)
             with self._queue_lock:
                 is_idle = self._is_idle()
             if self.membership.scheduled(closure, is_idle=is_idle):
                 self.look_again()  # who is a member now lingers
         super().put(closure, tag)
+
+    def put_first(self, closures: Sequence[Any]) -> None:
+        """Let workers run closures, in their order, before those that wait, however many these are.
+
+        Args:
+            closures: that nobody runs.
+        """
+        with self._queue_lock:
+            self._queue.queue.extendleft(reversed(closures))
+        self.look_again()
 
     def look_again(self) -> None:
         """Let idle workers find out whether they are members now."""
@@ -128,12 +153,17 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         return closure
 
     def mark_finished(self) -> None:
+        with self._queue_lock:
+            run = self._runs.get(self._own.worker)
         if not self._was_recalled():
+            if run is not None:
+                self.journal.finished(run.closure)
             super().mark_finished()
 
     def mark_failed(self, e: Exception) -> None:
         self.membership.on_error(self._own.worker)  # first: another one may wait for this worker
         if not self._was_recalled():
+            self.journal.failed()
             super().mark_failed(e)
 
     def put_back(self, closure: Any) -> None:
@@ -161,6 +191,12 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             self._stop_waiting_condition.wait_for(
                 lambda: self._error is not None or self._is_idle(), timeout_s
             )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no closure is queued or runs."""
+        with self._queue_lock:
+            return self._is_idle()
 
     def _is_idle(self) -> bool:
         return bool(self._queue.empty() and self._inflight_closure_count == 0)
@@ -204,6 +240,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         super()._raise_if_error()
 
     def _cancel_all_closures(self) -> None:
+        self.journal.failed()
         self._cancellation_mgr.start_cancel()
         self._no_inflight_closure_condition.wait_for(
             lambda: self._inflight_closure_count <= 0, timeout=CANCEL_TIMEOUT_S

@@ -92,8 +92,8 @@ class CheckpointManager:
         self._folder = _check(model, directory, keep=keep, shared=shared)
         self.model, self.is_shared = model, shared
         self.outlives_servers = False  # a server that is lost while it saves ends that save only
-        # Called with the number of a checkpoint while nobody changes what it has.
-        self.taken: Callable[[int], None] = lambda _: None
+        # Called with what is known of a checkpoint while nobody changes what it has.
+        self.taken: Callable[[Manifest], None] = lambda _: None
         self._of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: Retention = KeepLatest() if keep is None else keep
         self._saving: Saving | None = None
@@ -216,7 +216,7 @@ class CheckpointManager:
             tensors=contents.tensors,
         )
         self._of_this_job.add(manifest.number)
-        self.taken(manifest.number)
+        self.taken(manifest)
         self._saving = Saving(snapshot, manifest, folder=self._folder, keep=self._keep)
         if not background:
             self.wait()

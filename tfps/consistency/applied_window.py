@@ -31,6 +31,13 @@ def blank_window() -> Window:
     return np.full([TICKET_CELLS + FUNCTION_CELLS], NOT_APPLIED, np.int64)
 
 
+def window_after(number: int) -> Window:
+    """No ticket has been applied, and whatever comes of functions up to a number is late."""
+    window = blank_window()
+    window[TICKET_CELLS:] = key_of_function(number, WRITE_BACK)
+    return window
+
+
 def cell_of_ticket(ticket: Any) -> Any:
     """Where it is remembered which optimizer calls of a ticket of `fit` were applied."""
     return ticket % TICKET_CELLS

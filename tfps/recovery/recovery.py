@@ -19,13 +19,16 @@ class Recovery:
     It may be somewhere else then, where the cluster resolver or ``TFPS_CLUSTER_FILE`` says.
     The server's own variables come from the newest checkpoint that this job has saved or restored,
     the count of updates and of tickets from the servers that lived: no example is repeated or
-    skipped. What the restored rows lack is counted, in `stats().updates_lost`.
+    skipped. What the restored rows lack is counted, in `stats().updates_lost`. Under
+    `tfps.Synchronous` all servers go back together instead, steps of `fit` and scheduled functions
+    since then are repeated, and nothing is lost.
 
     Args:
         checkpoints: a `CheckpointManager` of the model that is trained, or a folder: the strategy
             then keeps checkpoints of the model that `fit` trains there.
-        every_steps: save a checkpoint when `fit` begins and after so many steps; None: your own
-            `tfps.callbacks.Checkpoint`, or calls of ``save``, do.
+        every_steps: save a checkpoint when `fit` begins and after so many steps, and, under
+            `tfps.Synchronous` with a `CheckpointManager`, before the first scheduled function and
+            after so many; None: your own `tfps.callbacks.Checkpoint`, or calls of ``save``, do.
         on_lost_server: ``"wait"`` until it is started again, or ``"stop"`` with an error.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tfps.checkpoint.commit import Folder
 from tfps.checkpoint.lost_rows import check_held, contents_in, restore_rows
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.parallel import in_parallel
-from tfps.consistency.applied_window import blank_window, cell_of_ticket
+from tfps.consistency.applied_window import cell_of_ticket, window_after
 from tfps.consistency.round_point import (
     RoundPoint,
     ledger_at,
@@ -26,11 +26,18 @@ from tfps.runtime.coordinator.control_plane import bringing_back
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 
+OWN_PUSHES = "variables by strategy.push or an optimizer"
 GOES_BACK = "all servers go back to a checkpoint, since one of them was lost"
 
 
 class RepeatableRun(Protocol):
-    """Training whose steps can be repeated from some points on."""
+    """Training whose steps can be repeated from some points on.
+
+    Attributes:
+        steps_name: what its steps are called, several of them.
+    """
+
+    steps_name: ClassVar[str]
 
     @property
     def points(self) -> Sequence[RoundPoint]:
@@ -53,6 +60,8 @@ def written_by_chief(runtime: Runtime) -> dict[str, int]:
             variable = contents.variables.get(resource.shared_name)
             if variable is not None and record is not None and record.initial_value is None:
                 counts[resource.shared_name] = variable.writes
+    if runtime.own_pushes:
+        counts[OWN_PUSHES] = runtime.own_pushes
     return counts
 
 
@@ -138,6 +147,7 @@ class RoundRestoration:
                 restored_updates=version,
                 updates=max(version, reached),
                 repeated_steps=repeated,
+                steps_name=run.steps_name,
                 seconds=time.monotonic() - began_s,
             )
             for server in anew
@@ -153,8 +163,8 @@ class RoundRestoration:
         there = sorted(points.keys() & set(Folder(manager.directory).numbers()))
         if not there:
             raise CheckpointError(
-                f"no checkpoint of this epoch is complete in {manager.directory}, so its rounds "
-                "cannot be repeated"
+                f"no checkpoint of this epoch, or before these functions, is complete in "
+                f"{manager.directory}, so rounds cannot be repeated"
             )
         return points[manager.newest_of(there).number]
 
@@ -162,10 +172,11 @@ class RoundRestoration:
         written = point.written_since(written_by_chief(self._runtime))
         if written:
             raise CheckpointError(
-                f"this process has written {', '.join(written)} in the middle of an epoch, after "
-                f"checkpoint {point.checkpoint}, and what a callback has done is not done again. "
-                "Assign such values when an epoch begins or ends, or have them computed by the "
-                "step (a keras.optimizers.schedules.LearningRateSchedule)"
+                f"this process has written {', '.join(written)} in the middle of an epoch, or "
+                f"between scheduled functions, after checkpoint {point.checkpoint}, and what a "
+                "callback or a script has done is not done again. Assign such values when an epoch "
+                "begins or ends, save a checkpoint after it where functions are scheduled, or have "
+                "them computed by the step (a keras.optimizers.schedules.LearningRateSchedule)"
             )
 
     def _versions(self, anew: Sequence[Server]) -> list[int]:
@@ -190,6 +201,7 @@ class RoundRestoration:
         now = [server.cells() for server in runtime.servers]
         position = next_position(layout, [*(cells.tolist() for cells in now), *point.ledgers])
         incarnations = {w: runtime.latest_incarnation(w) or 0 for w in range(runtime.workers)}
+        number = runtime.closure_numbers.renew()
         for server, cells, then, keys in zip(
             runtime.servers, now, point.ledgers, point.applied, strict=True
         ):
@@ -201,7 +213,7 @@ class RoundRestoration:
                 fence=int(cells[layout.FENCE]),
             )
             back[layout.TERM] = server.term
-            applied = blank_window()
+            applied = window_after(number)
             for ticket, key in keys.items():
                 applied[cell_of_ticket(ticket)] = key
             server.ledger.assign_values(np.array(back, np.int64), applied)

@@ -102,6 +102,8 @@ class ServerReturn:
         self._queue: ClosureQueue | None = None
         self._failures: FailureHandler | None = None
         self.losses: list[ServerLoss] = []
+        # Waits until what all servers repeat is done, before somebody looks.
+        self.catch_up: Callable[[], None] = lambda: None
         for server in runtime.servers:
             server.wait_with(self.wait)
         watch_accesses(runtime.container, self)
@@ -179,6 +181,7 @@ class ServerReturn:
             return access()
         while self._failed is None and not self._runtime.closed:
             self._settle()
+            self.catch_up()
             losses = self._losses_known
             try:
                 result = access()

@@ -92,6 +92,7 @@ class Primitives:
                 self._programs.of_names(chosen, optimizer), list(g), v, on_worker=False
             ),
         )
+        self._runtime.own_pushes += 1
         with lost_servers_as_unavailable():
             new, staleness = call(version, *tensors)
         return new.numpy(), int(staleness)
@@ -119,6 +120,7 @@ class Primitives:
             lambda version, *g: self._push(servers(), list(g), version, on_worker=False),
         )
         versions = [server.cells()[server.layout.VERSION] for server in self._runtime.servers]
+        self._runtime.own_pushes += 1
         with lost_servers_as_unavailable():
             call(tf.constant(versions, tf.int64), *tensors)
 

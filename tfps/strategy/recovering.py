@@ -24,6 +24,7 @@ from tfps.recovery.server_loss import ServerLoss
 from tfps.recovery.server_return import ServerReturn
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
+from tfps.strategy.weak_method import weak_method
 from tfps.training.recovery_checkpoints import RecoveryCheckpoints, RoundCheckpoints
 from tfps.training.round_points import RoundPoints
 from tfps.training.ticket_run import TicketRun
@@ -44,7 +45,9 @@ class Recovering:
         self._manager: CheckpointManager | None = None
         # Where the runs of `fit` can go back to; None: the mode has no rounds that are repeated.
         in_rounds = isinstance(strategy.consistency, Synchronous)
-        self.points = RoundPoints(strategy.runtime) if in_rounds else None
+        self.points = (
+            RoundPoints(strategy.runtime, every_steps=recovery.every_steps) if in_rounds else None
+        )
         if isinstance(recovery.checkpoints, CheckpointManager):
             self._adopt(recovery.checkpoints)
         runtime = strategy.runtime
@@ -80,6 +83,7 @@ class Recovering:
             waits=recovery.on_lost_server == "wait",
         )
         guard.servers = self.servers
+        self.servers.catch_up = weak_method(self, "_catch_up")
         self._begun = 0  # closures, when the latest run had ended
         self._kept: KeptTasks | None = None
         if recovery.on_lost_server == "wait":
@@ -102,6 +106,11 @@ class Recovering:
         with points.lock:
             if points.run is not None:
                 return self._rounds.go_back(points.run, manager=self._manager, anew=anew)
+            functions = points.functions
+            if functions.points:
+                for server in self._runtime.servers:  # raw variables do not go back
+                    self._restoration.refuse_strangers(server)
+                return self._rounds.go_back(functions, manager=self._manager, anew=anew)
             seen = self._seen()
             cells = seen.cells.tolist() if seen is not None and seen.is_current else None
             number = points.unchanged(living, seen=cells)
@@ -118,6 +127,10 @@ class Recovering:
             if incarnation is not None:
                 with contextlib.suppress(tf.errors.OpError):  # one more may be lost: tried again
                     self._runtime.evict(worker, incarnation, patience_s=0.0)
+
+    def _catch_up(self) -> None:
+        if self.points is not None:
+            self.points.functions.catch_up()
 
     def _write_totals(self) -> None:
         if (seen := self._seen()) is not None:
@@ -155,9 +168,16 @@ class Recovering:
         """On rows of all servers that came back."""
         return self.servers.updates_lost
 
+    @property
+    def functions_repeated(self) -> int:
+        """By all servers that went back."""
+        return 0 if self.points is None else self.points.functions.repeated
+
     def attend(self, coordinator: Any) -> None:
         """Watch the closures of the strategy's coordinator."""
         queue, failures = private.closure_queue(coordinator), private.failure_handler(coordinator)
+        if self.points is not None and self._runtime.warm_up is None:
+            self.points.functions.attend(queue)
         self.servers.attend(queue, failures)
 
     def callbacks_for(self, model: Any) -> list[Any]:

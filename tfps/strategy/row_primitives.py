@@ -109,6 +109,7 @@ class RowPrimitives:
                 tf.TensorSpec(named.shape, tf.int64),
             ],
         )
+        self._runtime.own_pushes += 1
         with lost_servers_as_unavailable():
             new, staleness = call(ids, gradients, named)
         return self._reached.note(new.numpy()), int(staleness)

@@ -3,7 +3,7 @@
 While a run of `fit` trains, it can go back to the points that it has noted: one when it begins, and
 one with each checkpoint. Where no run trains, a checkpoint has all variables as they are, so that
 nothing has to be repeated: one is saved, and waited for, before a run begins and when it has ended,
-unless there is one already.
+unless there is one already. Scheduled functions are kept in a journal since the newest checkpoints.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from collections.abc import Sequence
 
 from tfps.checkpoint.commit import Folder
 from tfps.checkpoint.manager import CheckpointManager
+from tfps.checkpoint.manifest import Manifest
 from tfps.consistency.round_point import RoundPoint
 from tfps.errors import CheckpointError
+from tfps.recovery.function_journal import FunctionJournal
 from tfps.recovery.round_restoration import point_now, starts_of, written_by_chief
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
+from tfps.training.function_checkpoints import FunctionCheckpoints
 from tfps.training.recovery_checkpoints import RoundCheckpoints
 from tfps.training.ticket_run import TicketRun
 
@@ -27,13 +30,20 @@ logger = logging.getLogger(__name__)
 
 NOTHING_KEPT = (
     "there is no checkpoint of what was trained: under tfps.Synchronous, fit of the model that "
-    "tfps.Recovery has checkpoints of saves them where it has to, and nothing else does"
+    "tfps.Recovery has checkpoints of saves them where it has to, every_steps does so between "
+    "scheduled functions, and nothing else does"
 )
 CHANGED = (
     "variables have changed since checkpoint %d in a way that cannot be repeated: only steps of "
-    "fit can, other than with a dataset function without tfps.Shards, and neither train_on_batch, "
-    "scheduled functions, nor what this script writes itself. Start the job again from its newest "
-    "checkpoint"
+    "fit can, other than with a dataset function without tfps.Shards, and scheduled functions of "
+    "which none has failed; neither train_on_batch nor what this script writes itself. Start the "
+    "job again from its newest checkpoint"
+)
+FUNCTIONS_NOT_REPEATABLE = (
+    "scheduled functions under tfps.Synchronous: no checkpoint has what they begin from, so a "
+    "parameter server that is lost ends this job. Save one before they are scheduled, and after "
+    "whatever else changes variables: tfps.Recovery(checkpoints=<a tfps.CheckpointManager of the "
+    "model>, every_steps=...) does, and so does manager.save()"
 )
 NOT_REPEATABLE = (
     "fit with a dataset function under tfps.Synchronous: workers draw their own data, which cannot "
@@ -47,14 +57,19 @@ class RoundPoints:
 
     Args:
         runtime: the job.
+        every_steps: after how many scheduled functions a checkpoint is saved; None: never.
 
     Attributes:
         run: the one that trains and can go back; None: there is none.
+        functions: the scheduled functions that can be repeated.
         lock: who goes back holds it, and who decides that a run need not any more.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, every_steps: int | None = None) -> None:
         self._runtime = runtime
+        self.functions = FunctionJournal(runtime, before=self._before_function)
+        self._function_checkpoints = FunctionCheckpoints(every_steps=every_steps)
+        self._is_changed = True  # by something that is neither logged nor known to be kept
         self._manager: CheckpointManager | None = None
         self._savers: list[RoundCheckpoints] = []  # of a `fit`, and of those within its hooks
         self._newest: RoundPoint | None = None
@@ -65,6 +80,7 @@ class RoundPoints:
         """Go by the checkpoints of a manager from now on."""
         self._manager, self._newest = manager, None
         manager.taken = self._on_checkpoint
+        self._changed_otherwise()
 
     def save_with(self, saver: RoundCheckpoints) -> None:
         """Have checkpoints saved by a callback while its `fit` goes on."""
@@ -74,7 +90,11 @@ class RoundPoints:
         """A run is about to hand out its first tickets."""
         self.run = None
         run.resumed = functools.partial(self._let_go_back, run)
+        self.functions.catch_up()
+        if not self.functions.is_at_rest:
+            self._save_after_functions()
         self._let_go_back(run)
+        self._changed_otherwise()
 
     def end(self, run: TicketRun) -> None:
         """A run has ended and is drained; what it has made is kept."""
@@ -92,6 +112,34 @@ class RoundPoints:
         """A run has ended with an error, and with it what saves for it."""
         self._savers.clear()
         self.run = None
+        self._changed_otherwise()
+
+    def _changed_otherwise(self) -> None:
+        """Something else than scheduled functions trains."""
+        self._is_changed = True
+        self.functions.break_off()
+
+    def _before_function(self) -> None:
+        """A scheduled function will change variables: let there be a point to go back to."""
+        saves, manager = self._function_checkpoints, self._manager
+        if self.run is not None:
+            return
+        is_missing = not self.functions.points
+        if is_missing and self._is_changed and self._newest is not None and self.is_kept():
+            point = point_now(self._runtime, checkpoint=self._newest.checkpoint)
+            self.functions.note(point, committed=self._there())
+            is_missing = not self.functions.points
+        if manager is not None and saves.is_due(is_missing=is_missing):
+            saves.save(manager)
+        elif is_missing and self._is_changed:
+            _warn(FUNCTIONS_NOT_REPEATABLE)
+        self._is_changed = False
+        saves.count()
+
+    def _save_after_functions(self) -> None:
+        """A run begins, which is not repeated together with them."""
+        if self._manager is not None and self._function_checkpoints.is_due(is_missing=True):
+            self._function_checkpoints.save(self._manager)
 
     def unchanged(self, living: Sequence[Server], *, seen: Sequence[int] | None) -> int:
         """The number of the checkpoint that has all variables as they are now; no run trains.
@@ -153,14 +201,22 @@ class RoundPoints:
             if starts_of(self._runtime) == starts:
                 return  # it is there, or it was said why it cannot be saved
 
-    def _on_checkpoint(self, number: int) -> None:
+    def _on_checkpoint(self, manifest: Manifest) -> None:
         """Workers are drained, and the servers have noted all values."""
-        starts = starts_of(self._runtime)
-        point = point_now(self._runtime, checkpoint=number)
-        if starts_of(self._runtime) == starts:
+        layout, starts = self._runtime.ticket_server.layout, starts_of(self._runtime)
+        point = point_now(self._runtime, checkpoint=manifest.number)
+        counters = manifest.counters
+        if counters is None or tuple(counters.versions) != point.versions(layout):
+            return  # another thread of the program goes on scheduling functions
+        with self.lock:
+            if starts_of(self._runtime) != starts:
+                return
             self._newest = point
             if self.run is not None:
                 self.run.note(point, committed=self._there())
+            else:
+                self.functions.note(point, committed=self._there())
+                self._function_checkpoints.taken()
 
     def _there(self) -> list[int]:
         """The numbers of the checkpoints that are complete."""

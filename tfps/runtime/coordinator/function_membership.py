@@ -153,8 +153,17 @@ def running(job: weakref.ref[Runtime]) -> Runtime:
 
 def trains(closure: Any) -> bool:
     """Whether a closure is a function that takes part in what its strategy's mode orders."""
+    return any(getattr(server, "takes_part", False) for server in _halves(closure))
+
+
+def changes_variables(closure: Any) -> bool:
+    """Whether a closure is a function that calls an optimizer, or assigns variables on servers."""
+    programs = [getattr(server, "program", None) for server in _halves(closure)]
+    return any(program.calls or program.state for program in programs if program is not None)
+
+
+def _halves(closure: Any) -> list[Any]:
+    """What servers have of a closure."""
     traced = getattr(closure, "_concrete_function", None)
-    if traced is None:
-        return False
-    kept = private.kept_with_graph(traced.graph)
-    return any(getattr(server, "takes_part", False) for servers in kept for server in servers)
+    kept = [] if traced is None else private.kept_with_graph(traced.graph)
+    return [server for servers in kept for server in servers]

@@ -124,6 +124,7 @@ class Runtime(Storage):
         # Called with the index of a lost server: exchanges that wait for it shall end.
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
+        self.own_pushes = 0  # of the chief itself
         self.closed_because = ""  # the reason, once it is closed
         self.membership = FunctionMembership(self)
         self.call_ids = OptimizerCallIds()

@@ -41,7 +41,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
         """Where it is noted what the worker keeps."""
         return self.runtime.local_slots
 
-    def _weights_to_follow(self) -> Sequence[Any]:
+    def _variables_to_follow(self) -> Sequence[Any]:
         (end,) = self.program.calls
         return end.variables
 

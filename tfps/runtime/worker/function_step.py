@@ -53,7 +53,7 @@ class FunctionStep(Step):
         self.meeting = Meeting(self, shares=self.shares)
         self._written = (*self.program.state, *self.program.metrics)
         self._before: dict[int, tf.Tensor] = {}
-        self._followed = {id(variable): variable for variable in self._weights_to_follow()}
+        self._followed = {id(variable): variable for variable in self._variables_to_follow()}
         self._at_home = WorkerCopies([*self._followed.values()], devices=[None])
         self._still = StillValues(servers)
         self._times = ExchangeTimes(self.runtime)
@@ -64,10 +64,18 @@ class FunctionStep(Step):
         # Optimizer calls of which pushes were answered.
         self.calls_done = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
 
-    def _weights_to_follow(self) -> Sequence[Any]:
-        """Those that the function trains and assigns as well: only the latter is written back."""
+    def _variables_to_follow(self) -> Sequence[Any]:
+        """Those assigned that come again from home meanwhile; what is assigned is written back.
+
+        They are trained as well, or the worker may be late for a round, and gets all of another.
+        """
         trained = {id(v) for call in self.program.calls for v in call.variables}
-        return [variable for variable in self.program.state if id(variable) in trained]
+        gets_all = self.servers[0].offers(Kind.AWAIT_ROUND)
+        return [
+            variable
+            for variable in self.program.state
+            if id(variable) in trained or (gets_all and variable.dtype != "bool")
+        ]
 
     def _who_calls(self) -> Fields:
         """Header fields of all requests of the run."""
@@ -192,7 +200,10 @@ class FunctionStep(Step):
                 tf.debugging.assert_equal(status, tf.constant(0, tf.int64))
         for variable in self.program.metrics:
             if self.copies.is_assigned(variable):
-                variable._value.assign_add(self._change(variable))
+                change = self._change(variable)
+                if self.run is not None:
+                    change = tf.where(self.run.counts > 0, change, tf.zeros_like(change))
+                variable._value.assign_add(change)
 
     def _change(self, variable: Any) -> tf.Tensor:
         now = self.copies.read(variable)

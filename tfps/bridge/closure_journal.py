@@ -1,0 +1,45 @@
+"""What a coordinator's queue says of closures that have ended, for whoever repeats them one day."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import tensorflow as tf
+
+
+class ClosureJournal:
+    """Keeps nothing: for coordinators whose closures are not repeated.
+
+    All are called without the queue's lock but `failed`, which must not ask the queue anything.
+    """
+
+    def scheduled(self, closure: Any) -> None:
+        """A closure is about to be queued, on the thread of the program."""
+
+    def finished(self, closure: Any) -> None:
+        """A closure has ended, well; the queue counts it as under way still."""
+
+    def failed(self) -> None:
+        """Closures have ended that may be half done, and do not run again."""
+
+
+def afresh(closure: Any) -> Any:
+    """Return the same function with the same arguments, of which nobody gets the result."""
+    again = copy.copy(closure)
+    again._output_remote_value_ref = None
+    again._tfps_repeats = True
+    again.__dict__.pop("_tfps_number", None)
+    return again
+
+
+def is_repeat(closure: Any) -> bool:
+    """Whether a closure is one that has ended before."""
+    return getattr(closure, "_tfps_repeats", False)
+
+
+def is_with_iterators(closure: Any) -> bool:
+    """Whether a closure's arguments differ from worker to worker, as iterators do."""
+    kind = tf.distribute.experimental.coordinator.PerWorkerValues
+    arguments = tf.nest.flatten((closure._args, closure._kwargs))
+    return any(isinstance(argument, kind) for argument in arguments)
