@@ -148,11 +148,11 @@ def _origin(report: Mapping[str, Any]) -> str:
     packages = {"TensorFlow": "tensorflow", "Keras": "keras", "Python": "python"}
     named = ", ".join(f"{title} {versions[name]}" for title, name in packages.items())
     repetitions = report["settings"]["repetitions"]
-    busy = max((case.get("other_cores", 0.0) for case in report["cases"]), default=0.0)
+    busy = [case["other_cores"] for case in report["cases"] if "other_cores" in case]
+    others = f" Other processes kept up to {max(busy):.2g} cores busy meanwhile." if busy else ""
     return (
         f"`tfps bench {report['benchmark']}` on {machine['processor']} with {machine['cores']} "
-        f"cores and {machine['memory_gib']:g} GiB; {named}; repetitions: {repetitions}. Other "
-        f"processes kept up to {busy:.2g} cores busy meanwhile."
+        f"cores and {machine['memory_gib']:g} GiB; {named}; repetitions: {repetitions}.{others}"
     )
 
 

@@ -35,6 +35,8 @@ from tfps.testing import NoNamespacesError, namespaces
 from tfps.transport.direct import RATE_VARIABLE
 
 TURN_TIMEOUT_S = 600.0  # a turn takes half a minute; one that hangs must not keep the others
+# How items of a case end that say where files lie: elsewhere in each run.
+PLACES = ("_path", "folder")
 
 
 @dataclass(frozen=True)
@@ -296,8 +298,9 @@ class Bench:
     ) -> dict[str, Any]:
         settings = self.benchmark.order({}, case)["settings"]
         kept = {key: of for key, of in settings.items() if key not in self.benchmark.chooses}
+        told = {key: of for key, of in case.items() if not key.endswith(PLACES)}
         given = dict(environment or {})
-        return {"name": name, "case": dict(case), "settings": kept, "environment": given}
+        return {"name": name, "case": told, "settings": kept, "environment": given}
 
     def _ask_chief(
         self,

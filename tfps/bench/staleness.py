@@ -20,7 +20,7 @@ not: without tuning the plain optimizer too it would look better than it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -76,6 +76,7 @@ class Staleness(Benchmark):
     """
 
     name = "staleness"
+    chooses = ("contestants",)
 
     contestants: tuple[str, ...] = option(
         tuple(CONTESTANTS),
@@ -300,16 +301,17 @@ class Staleness(Benchmark):
                 _draw_staleness(counts, staleness_in(results, scenario))
 
 
-def by_base(names: Sequence[str]) -> dict[str, list[str]]:
-    """Some contestants by the plain optimizer that each is compared with."""
-    groups = {base: [n for n in names if CONTESTANTS[n].base == base] for base in BASES}
+def by_base(names: Collection[str]) -> dict[str, list[str]]:
+    """Some contestants, in their order, by the plain optimizer that each is compared with."""
+    chosen = [name for name in CONTESTANTS if name in names]
+    groups = {base: [n for n in chosen if CONTESTANTS[n].base == base] for base in BASES}
     return {base: group for base, group in groups.items() if group}
 
 
 def compared(results: Results, scenario: str) -> dict[str, list[str]]:
     """What was trained in a scenario, by the plain optimizer."""
     found = {case["optimizer"] for case in results.of(scenario=scenario)}
-    return by_base([name for name in CONTESTANTS if name in found])
+    return by_base(found)
 
 
 def _names(results: Results, scenario: str) -> list[str]:

@@ -54,10 +54,10 @@ def spread_text(spread: Spread) -> str:
 def number_text(value: float) -> str:
     """Three digits, and all those before the decimal point.
 
-    >>> number_text(0.01234), number_text(1234.5)
-    ('0.0123', '1234')
+    >>> number_text(0.01234), number_text(1234.5), number_text(-1.157)
+    ('0.0123', '1234', '-1.16')
     """
-    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
 
 
 def ratio_text(value: float | None) -> str:
