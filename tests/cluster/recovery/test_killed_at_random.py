@@ -62,6 +62,12 @@ def _lost(strategy: tfps.ParameterServerStrategy, server: int) -> int:
     return updates_lost(loss for loss in losses if loss.server == server)
 
 
+def _pushes_taken(server: Any) -> int:
+    """As the ledger of a server has them in the histogram of their staleness."""
+    layout = server.layout
+    return int(server.cells()[layout.histograms : layout.duration(0, 0)].sum())
+
+
 @pytest.mark.parametrize("transport", ["direct", "grpc"])
 @pytest.mark.parametrize("mode", MODES)
 def test_fit(mode: str, transport: str, tasks: LocalCluster, tmp_path: Path) -> None:
@@ -103,12 +109,21 @@ def test_fit(mode: str, transport: str, tasks: LocalCluster, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize(
-    ("mode", "transport"), [("asynchronous", "direct"), ("bounded", "direct"), ("bounded", "grpc")]
+    ("mode", "transport"),
+    [
+        ("asynchronous", "direct"),
+        ("bounded", "direct"),
+        ("bounded", "grpc"),
+        ("synchronous", "direct"),
+    ],
 )
 def test_scheduled_functions(
     mode: str, transport: str, index: int, tasks: LocalCluster, tmp_path: Path
 ) -> None:
-    """Each counts once on each server; one server lives, and knows what was applied."""
+    """Each counts once on each server; one server lives, and knows what was applied.
+
+    In rounds all go back instead, and those since a checkpoint run once more.
+    """
     strategy = tfps.ParameterServerStrategy(
         tasks.cluster_resolver,
         placement="round_robin",
@@ -142,10 +157,17 @@ def test_scheduled_functions(
         coordinator.join()
     killer.check()
     manager.wait()
-    stats = strategy.stats()
-    assert set(stats.versions) == {scheduled}
-    for weight in model.trainable_variables:
+    counted = [int(np.asarray(weight.numpy())) for weight in model.trainable_variables]
+    stats, servers = strategy.stats(), strategy.runtime.servers
+    if mode == "synchronous":
+        assert stats.updates_lost == 0
+        assert {_pushes_taken(server) for server in servers} == {scheduled}
+        apart = [int(server.cells()[server.layout.APART]) for server in servers]
+    else:
+        assert set(stats.versions) == {scheduled}
+        apart = [0 for _ in servers]
+    for weight, count in zip(model.trainable_variables, counted, strict=True):
         server = strategy.runtime.index_of(weight._value.device)
-        found = int(np.asarray(weight.numpy()))
+        found = count + apart[server]
         assert found == stats.versions[server] - _lost(strategy, server)
     strategy.close()

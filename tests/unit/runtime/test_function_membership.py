@@ -175,6 +175,24 @@ def test_a_lost_server_cannot_be_told(
     assert not membership.is_member(0)
 
 
+def test_work_may_be_scheduled_while_a_server_is_lost(
+    runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that have heard of the workers do not wait for them; all begin when it is back."""
+
+    def lost(there: list[bool]) -> None:
+        raise tf.errors.UnavailableError(None, None, "lost")
+
+    membership = _membership(runtime, range(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "expect", lost)
+        assert not membership.scheduled(_closure(), is_idle=True)
+    assert runtime.told == [("evict", 0, 1), ("evict", 1, 2)]
+    assert not membership.is_member(0)
+    membership.all_begin(without=())
+    assert runtime.told[2:] == [("expect", [True, True, False])]
+
+
 def test_nobody_waits_for_a_lost_server_with_what_ends_of_functions_need(
     runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

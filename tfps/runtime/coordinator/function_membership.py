@@ -65,9 +65,14 @@ class FunctionMembership(ClosureMembership):
             expected = self._there - self._members.keys() - set(without)
             for worker in expected:
                 self._members[worker] = runtime.next_incarnation(worker)
-            if expected:
-                with let_lost_servers_go():
-                    runtime.expect([worker in expected for worker in range(runtime.workers)])
+            try:
+                if expected:
+                    with let_lost_servers_go():
+                        runtime.expect([worker in expected for worker in range(runtime.workers)])
+            except tf.errors.OpError:  # who brings a lost server back lets all begin, or ends it
+                for worker in expected:
+                    self._evict(worker)
+                return False
         return bool(expected)
 
     def on_idle(self, worker: int) -> None:
