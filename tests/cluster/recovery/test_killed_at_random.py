@@ -115,6 +115,7 @@ def test_fit(mode: str, transport: str, tasks: LocalCluster, tmp_path: Path) -> 
         ("bounded", "direct"),
         ("bounded", "grpc"),
         ("synchronous", "direct"),
+        ("synchronous", "grpc"),
     ],
 )
 def test_scheduled_functions(
