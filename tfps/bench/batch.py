@@ -47,7 +47,7 @@ class Batch(Benchmark):
 
     Trains a Fashion-MNIST classifier on two workers with each batch, whose workers exchange after
     1, 4 and 16 steps, each by itself or all at once, or elastically, and says which pair to take:
-    35 minutes on two cores.
+    20 minutes on two cores.
     """
 
     name = "batch"
