@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,6 @@ from tfps.cluster.waiting import connection_problem
 from tfps.errors import ConfigError, ConnectTimeout
 from tfps.recovery.data_port_reader import DataPortReader
 from tfps.recovery.line_reader import LineReader
-from tfps.recovery.server_reader import ServerReader
 from tfps.runtime.coordinator.connections import ControlLine
 from tfps.runtime.coordinator.control_plane import ControlPlane, NoSuchFunction
 from tfps.runtime.coordinator.runtime import container_of, number_of
@@ -104,18 +104,21 @@ def attach(
             for index, device in enumerate(devices)
         ]
     try:
-        _check_secret(_as_given(secret), lines, job=job, timeout_s=timeout_s)
-        readers = [LineReader(line, container=container_of(job)) for line in lines]
-        return _attached(job, readers, timeout_s=timeout_s)
+        with _explained(job):
+            _check_secret(_as_given(secret), lines, job=job, timeout_s=timeout_s)
+            readers = [LineReader(line, container=container_of(job)) for line in lines]
+            return Attachment(job, readers, timeout_s=timeout_s)
     except BaseException as error:
         for line in lines:
             line.close(answering=not isinstance(error, ConnectTimeout | tf.errors.OpError))
         raise
 
 
-def _attached(job: str, readers: Sequence[ServerReader], *, timeout_s: float) -> Attachment:
+@contextlib.contextmanager
+def _explained(job: str) -> Iterator[None]:
+    """Say of what goes wrong with servers what the user can do about it."""
     try:
-        return Attachment(job, readers, timeout_s=timeout_s)
+        yield
     except NoSuchJob as error:
         raise ConfigError(
             f"job: the servers hold no job {job!r}. Look whether the chief that names it so "
@@ -134,7 +137,8 @@ def _attach_by_tls(
         DataPortReader(end, job=job, number=number, secret=secret, encryption=tls) for end in ends
     ]
     try:
-        return _attached(job, readers, timeout_s=timeout_s)
+        with _explained(job):
+            return Attachment(job, readers, timeout_s=timeout_s)
     except BaseException as error:
         for reader in readers:
             reader.close()
