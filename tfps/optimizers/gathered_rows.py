@@ -110,8 +110,23 @@ def _kind_of(target: UpdateTarget) -> Hashable:
 
 
 def end_to_end(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Rows of several variables as those of one."""
-    return parts[0] if len(parts) == 1 else tf.concat(list(parts), 0)
+    """Rows of several variables as those of one; what was split is not copied together again."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = None if tf.executing_eagerly() else _split_into(parts)
+    if whole is not None:
+        return whole
+    return tf.concat(list(parts), 0)
+
+
+def _split_into(parts: Sequence[tf.Tensor]) -> tf.Tensor | None:
+    """The tensor of which these are all parts along its first axis, in order, if there is one."""
+    split = parts[0].op
+    if split.type != "SplitV" or tf.get_static_value(split.inputs[2]) != 0:
+        return None
+    found = [(part.op, part.value_index) for part in parts]
+    every = [(split, number) for number in range(len(split.outputs))]
+    return split.inputs[0] if found == every else None
 
 
 def _row_of(variable: Any) -> Hashable:

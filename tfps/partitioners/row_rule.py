@@ -87,10 +87,12 @@ class Contiguous:
     def begin_of(self, shards: Any) -> Any:
         """The first row of each shard."""
         least, longer = divmod(self.rows, self.shards)
-        return shards * least + _smaller(shards, longer)
+        return shards * least + _smaller(shards, longer) if longer else shards * least
 
     def shard_of(self, rows: Any) -> Any:
         least, longer = divmod(self.rows, self.shards)
+        if not longer:
+            return rows // max(1, least)
         # As if all were as long as the first ones, or as if those were as short as the others.
         return _larger(rows // (least + 1), (rows - longer) // max(1, least))
 

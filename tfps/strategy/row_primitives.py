@@ -18,6 +18,7 @@ from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import requests
 from tfps.runtime.worker.look_ups import LookUps, NoPushes
 from tfps.runtime.worker.row_gradients import RowValues, row_bodies
+from tfps.runtime.worker.shard_rows import DistinctRows
 from tfps.runtime.worker.worker_index import caller_of_call
 from tfps.strategy.descent import Descent
 from tfps.strategy.named_parameter import NamedParameters
@@ -162,8 +163,11 @@ class RowPrimitives:
         on_worker: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         (call,) = servers[0].program.calls
-        with tf.control_dependencies([check_ids([AskedIds.of(ids, call.variables[TABLE])])]):
-            rows = RowValues.of(tf.IndexedSlices(gradients, tf.identity(ids)))
+        table, devices = call.variables[TABLE], [server.server.device for server in servers]
+        with tf.control_dependencies([check_ids([AskedIds.of(ids, table)])]):
+            checked = tf.identity(ids)
+        distinct = DistinctRows.of(table, checked, devices=devices)
+        rows = RowValues.of(tf.IndexedSlices(gradients, checked), distinct)
         if not isinstance(call.optimizer, Descent):
             values = for_whole_model(
                 call.optimizer,
@@ -173,9 +177,8 @@ class RowPrimitives:
             )
             rows = rows._replace(values=values[0])
         bodies = row_bodies(
-            [(call.variables[TABLE], rows)],
+            [rows],
             optimizer=call.optimizer,
-            devices=[server.server.device for server in servers],
             wires=[server.wires[0] for server in servers],
         )
         every = {p: encode(s.wires[0], {}, bodies.get(p)) for p, s in enumerate(servers)}

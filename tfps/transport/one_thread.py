@@ -13,7 +13,8 @@ they compute: the executor of one thread does not say which operation has failed
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -25,60 +26,56 @@ GATES = {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
 CHECKS = {"Assert", "CheckNumerics", "CheckNumericsV2"}
 
 
-class GraphFunction:
-    """A function in the library of a graph.
+def suits_one_thread(function: Any) -> bool:
+    """Whether a concrete function never waits for what another request does, and checks nothing."""
+    with tf.Graph().as_default() as graph:
+        function.add_to_graph(graph)
+    library = {each.signature.name: each for each in graph.as_graph_def().library.function}
+    reached = _reached(library, function.function_def.signature.name)
+    return not {node.op for each in reached for node in each.node_def} & (GATES | CHECKS)
+
+
+def run_on_one_thread(graph: tf.compat.v1.GraphDef, name: str) -> None:
+    """Let every call of a function do so.
 
     Args:
-        graph: changed in place.
-        name: of the function.
+        graph: that calls it; changed in place.
+        name: of the function, in the graph's library.
 
     Raises:
         ValueError: the graph has no such function, or nothing calls it.
     """
+    library = {each.signature.name: each for each in graph.library.function}
+    if name not in library:
+        raise ValueError(f"received the function {name!r}, expected one of {sorted(library)}")
+    nodes = [*graph.node, *(node for each in library.values() for node in each.node_def)]
+    calls = [
+        node
+        for node in nodes
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall")
+        and node.attr["f"].func.name == name
+    ]
+    if not calls:
+        raise ValueError(f"received the function {name!r}, expected one that is called")
+    for call in calls:
+        call.attr["executor_type"].s = b"SINGLE_THREADED_EXECUTOR"
+    # Without a call there is no executor of its own.
+    library[name].attr["_noinline"].b = True
+    for function in _reached(library, name):
+        for node in function.node_def:
+            if node.op in CONTROL_FLOW:
+                node.attr["_lower_using_switch_merge"].b = False
 
-    def __init__(self, graph: tf.compat.v1.GraphDef, name: str) -> None:
-        self._functions = {each.signature.name: each for each in graph.library.function}
-        if name not in self._functions:
-            raise ValueError(
-                f"received the function {name!r}, expected one of {sorted(self._functions)}"
-            )
-        self._name = name
-        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
-        self._calls = [
-            node
-            for node in nodes
-            if node.op in ("PartitionedCall", "StatefulPartitionedCall")
-            and node.attr["f"].func.name == name
-        ]
-        if not self._calls:
-            raise ValueError(f"received the function {name!r}, expected one that is called")
 
-    @property
-    def suits_one_thread(self) -> bool:
-        """Whether it never waits for what another request does, and checks nothing."""
-        found = {node.op for each in self._reached() for node in each.node_def}
-        return not found & (GATES | CHECKS)
-
-    def run_on_one_thread(self) -> None:
-        """Let every call of it in the graph do so."""
-        for call in self._calls:
-            call.attr["executor_type"].s = b"SINGLE_THREADED_EXECUTOR"
-        # Without a call there is no executor of its own.
-        self._functions[self._name].attr["_noinline"].b = True
-        for function in self._reached():
-            for node in function.node_def:
-                if node.op in CONTROL_FLOW:
-                    node.attr["_lower_using_switch_merge"].b = False
-
-    def _reached(self) -> Iterator[FunctionDef]:
-        """It, and all that it calls, in whatever way."""
-        names, known = [self._name], {self._name}
-        while names:
-            function = self._functions[names.pop()]
-            yield function
-            for node in function.node_def:
-                for value in node.attr.values():
-                    below = {value.func.name, *(each.name for each in value.list.func)}
-                    found = (below & self._functions.keys()) - known
-                    names += found
-                    known |= found
+def _reached(library: Mapping[str, FunctionDef], name: str) -> Iterator[FunctionDef]:
+    """A function, and all that it calls, in whatever way."""
+    names, known = [name], {name}
+    while names:
+        function = library[names.pop()]
+        yield function
+        for node in function.node_def:
+            for value in node.attr.values():
+                below = {value.func.name, *(each.name for each in value.list.func)}
+                found = (below & library.keys()) - known
+                names += found
+                known |= found

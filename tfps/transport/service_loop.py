@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,16 +16,19 @@ from tfps.transport.tokens import TURN
 HUNG_UP = -1  # instead of a function's position: the connection has ended
 
 
-def service_loop(functions: Sequence[Any], *, hot: int, connection: tf.Tensor) -> list[tf.Tensor]:
+def service_loop(
+    functions: Sequence[Any], *, hot: Sequence[int], connection: tf.Tensor
+) -> list[tf.Tensor]:
     """Trace the loop; it ends when the connection does.
 
     Replying and receiving the next request is one operation, so a step crosses into Python once.
-    The function that nearly every request asks for has an inner loop of its own: a `Case` would
+    The functions that nearly all requests ask for have an inner loop of their own: a `Case` would
     visit the operations of all other functions each time.
 
     Args:
         functions: server functions, from a request to a reply.
-        hot: the position of the one that steps call.
+        hot: the positions of those that steps call. Where these are several, each of them has to be
+            one operation of the graph, see `one_thread`.
         connection: int64 scalar, the number of the connection in this process.
     """
 
@@ -38,10 +42,10 @@ def service_loop(functions: Sequence[Any], *, hot: int, connection: tf.Tensor) -
         return (position, *request)
 
     def is_hot(position: tf.Tensor, *_request: tf.Tensor) -> tf.Tensor:
-        return tf.equal(position, hot)
+        return functools.reduce(tf.logical_or, [tf.equal(position, each) for each in hot])
 
-    def answer_hot(_position: tf.Tensor, *request: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return turn(functions[hot](*request))
+    def answer_hot(position: tf.Tensor, *request: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return turn(_one_of([(each, functions[each]) for each in hot], position, request))
 
     def answer_other(position: tf.Tensor, *request: tf.Tensor) -> tuple[tf.Tensor, ...]:
         branches = [lambda f=function: list(f(*request)) for function in functions]
@@ -60,6 +64,22 @@ def service_loop(functions: Sequence[Any], *, hot: int, connection: tf.Tensor) -
 
     nothing = (tf.zeros([0], tf.int64), tf.zeros([0], tf.int64), tf.zeros([0], tf.uint8))
     return list(_loop(lambda position, *_: position >= 0, answer, turn(nothing)))
+
+
+def _one_of(
+    functions: Sequence[tuple[int, Any]], position: tf.Tensor, request: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """The reply of the function at a position."""
+    (first, function), *others = functions
+    if not others:
+        return list(function(*request))
+    return list(
+        tf.cond(
+            tf.equal(position, first),
+            lambda: list(function(*request)),
+            lambda: _one_of(others, position, request),
+        )
+    )
 
 
 def _loop(condition: Any, body: Any, state: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:

@@ -35,7 +35,7 @@ class Served:
 
     Args:
         functions: from a request to a reply, by the kind of request and the sizes of its messages;
-            the second is the one that steps call, as in a program.
+            all but the first are called by steps, as in a program.
         encryption: of connections that do not use the unix socket.
     """
 
@@ -64,8 +64,8 @@ class Served:
     def open(self) -> None:
         """Take part in the job, and serve the functions."""
         ask(tokens.OPEN, tf.string, tf.constant(JOB), tf.constant(b""))
-        hot = min(1, len(self.functions) - 1)
-        plan = ServedPlan(self.service, tuple(self.functions), hot)
+        hot = range(min(1, len(self.functions) - 1), len(self.functions))
+        plan = ServedPlan(self.service, tuple(self.functions), tuple(hot))
         graph = _service_graph(plan, device=DEVICE)
         ask(tokens.INSTALL, tf.int64, JOB, self.service.to_json().encode(), graph)
 

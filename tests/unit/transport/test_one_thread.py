@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfps.transport.one_thread import CONTROL_FLOW, GraphFunction
+from tfps.transport.one_thread import CONTROL_FLOW, run_on_one_thread, suits_one_thread
 
 NUMBER = [tf.TensorSpec([], tf.int64)]
 
@@ -43,9 +43,8 @@ def _gated(number: tf.Tensor) -> tf.Tensor:
 
 def test_it_and_what_it_calls_run_on_one_thread_and_nothing_else_does() -> None:
     graph, name = _graph(_conditional)
-    function = GraphFunction(graph, name)
-    assert function.suits_one_thread
-    function.run_on_one_thread()
+    assert suits_one_thread(_conditional.get_concrete_function())
+    run_on_one_thread(graph, name)
     executors = {
         node.attr["f"].func.name: node.attr["executor_type"].s
         for node in graph.node
@@ -79,15 +78,15 @@ def _checked(number: tf.Tensor) -> tf.Tensor:
 
 @pytest.mark.parametrize("function", [_gated, _checked])
 def test_a_gate_and_a_check_are_found_in_a_branch(function: Any) -> None:
-    assert not GraphFunction(*_graph(function)).suits_one_thread
+    assert not suits_one_thread(function.get_concrete_function())
 
 
 def test_a_function_that_is_not_there_is_named() -> None:
     graph, name = _graph(_conditional)
     with pytest.raises(ValueError, match=f"received the function 'push', expected one of .*{name}"):
-        GraphFunction(graph, "push")
+        run_on_one_thread(graph, "push")
     with pytest.raises(ValueError, match="expected one that is called"):
-        GraphFunction(graph, _branch_of(graph))
+        run_on_one_thread(graph, _branch_of(graph))
 
 
 def _branch_of(graph: tf.compat.v1.GraphDef) -> str:

@@ -88,6 +88,12 @@ def _release(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.T
         return [tf.identity(header[:REPLY_FIELDS]), ids, payload]
 
 
+def _look_up(header: tf.Tensor, ids: tf.Tensor, payload: tf.Tensor) -> list[tf.Tensor]:
+    """As a push that passes, and another answer."""
+    reply, ids, payload = _push(has_gate=False)(header, ids, payload)
+    return [reply, ids, payload + 1]
+
+
 def _work() -> np.int64:
     """Below the mutex, until the test says so."""
     _begun.set()
@@ -110,6 +116,7 @@ def _served(encryption: Encryption, *, has_gate: bool) -> Any:
     functions = {
         Entry(Kind.JOIN, 0, 8, 8): _release,
         Entry(Kind.PUSH, 0, 8, 8): _push(has_gate=has_gate),
+        Entry(Kind.LOOK_UP, 0, 8, 8): _look_up,
     }
     return served(functions, encryption, tcp=encryption != Plain())
 
@@ -155,6 +162,19 @@ def test_a_push_runs_on_the_thread_that_begins_it(server: Served) -> None:
     _end(server, [connection])
     for push in range(20):
         assert len(set(_threads[4 * push : 4 * push + 4])) == 1
+
+
+def test_each_request_of_a_step_has_its_own_answer_on_one_thread(server: Served) -> None:
+    connection = server.connect()
+    for number in range(12):
+        kind = Kind.LOOK_UP if number % 3 else Kind.PUSH
+        _send(server, connection, PASSES, kind=kind, ticket=number)
+        reply = connection.receive(LIMITS)
+        assert reply.header[Request.TICKET] == number
+        assert reply.payload.tolist() == [PASSES + (kind == Kind.LOOK_UP)] * 8
+    _end(server, [connection])
+    for request in range(12):
+        assert len(set(_threads[4 * request : 4 * request + 4])) == 1
 
 
 def test_pushes_wait_for_the_mutex_on_their_own_threads(server: Served) -> None:

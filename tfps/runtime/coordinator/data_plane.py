@@ -32,7 +32,7 @@ from tfps.transport.direct import (
 )
 from tfps.transport.direct_carrier import DirectCarrier, MixedCarrier
 from tfps.transport.links import Links, Peers
-from tfps.transport.one_thread import GraphFunction
+from tfps.transport.one_thread import run_on_one_thread, suits_one_thread
 from tfps.transport.service_loop import service_loop
 
 logger = logging.getLogger(__name__)
@@ -244,8 +244,11 @@ class DataPlane:
 
 def _service_graph(plan: ServedPlan, *, device: str) -> bytes:
     """A graph with the inputs and outputs that `transport.data_server` looks for."""
+    suited = [each for each in plan.hot if suits_one_thread(plan.functions[each])]
+    # Of the others TensorFlow would visit all operations when one is asked for.
+    hot = plan.hot if len(suited) == len(plan.hot) else plan.hot[:1]
     loop = server_function(
-        lambda connection: service_loop(plan.functions, hot=plan.hot, connection=connection),
+        lambda connection: service_loop(plan.functions, hot=hot, connection=connection),
         device=device,
         signature=[tf.TensorSpec([], tf.int64)],
     )
@@ -254,9 +257,8 @@ def _service_graph(plan: ServedPlan, *, device: str) -> bytes:
         connection = tf.compat.v1.placeholder(tf.int64, [], name="connection")
         tf.identity(loop(connection)[0], name="end")
     definition = graph.as_graph_def()
-    step = GraphFunction(definition, plan.functions[plan.hot].function_def.signature.name)
-    if step.suits_one_thread:
-        step.run_on_one_thread()
+    for each in suited:
+        run_on_one_thread(definition, plan.functions[each].function_def.signature.name)
     return bytes(definition.SerializeToString())
 
 

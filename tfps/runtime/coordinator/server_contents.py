@@ -31,7 +31,9 @@ class ServedPlan(NamedTuple):
 
     service: Service  # describes the functions
     functions: tuple[Any, ...]  # server functions, in the order of the service's entries
-    hot: int = 0  # the position of the one that steps call
+    hot: tuple[int, ...] = (
+        0,
+    )  # the positions of those that steps call, the first more than others
 
 
 class ServerContents:

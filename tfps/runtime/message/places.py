@@ -26,12 +26,12 @@ def encode_places(shards: Sequence[Any], places: Sequence[tf.Tensor | None]) -> 
         places: for each of them, int64; None: it is about none of its rows.
     """
     dtype = place_type(shards)
-    counts = [0 if each is None else tf.size(each, dtype) for each in places]
-    named = [tf.cast(each, dtype) for each in places if each is not None]
-    numbers = tf.concat([tf.convert_to_tensor(counts, dtype), *named], 0)
+    counts = [0 if each is None else tf.size(each, tf.int64) for each in places]
+    named = [each for each in places if each is not None]
+    numbers = tf.concat([tf.convert_to_tensor(counts, tf.int64), *named], 0)
     if dtype == tf.int64:
         return numbers
-    even = tf.pad(numbers, [[0, tf.size(numbers) % 2]])
+    even = tf.pad(tf.cast(numbers, dtype), [[0, tf.size(numbers) % 2]])
     return tf.bitcast(tf.reshape(even, [-1, 2]), tf.int64)
 
 

@@ -63,7 +63,9 @@ class PlanFunctions:
         """Let the server serve what is offered."""
         entries = tuple(offer.entry for offer in self._offers.values())
         service = Service(self.job_id, self.plan_id, self.runtime.max_workers, entries)
-        hot = min(1, len(entries) - 1)  # what every step asks for
+        first = min(1, len(entries) - 1)  # what every step asks for
+        reads = [k for k, each in enumerate(entries) if each.kind in (Kind.LOOK_UP, Kind.PULL)]
+        hot = tuple(dict.fromkeys([first, *reads]))
         self.runtime.install(
             self.server, ServedPlan(service, tuple(self.functions), hot), owner=self
         )

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.id_check import AskedIds, check_ids
 from tfps.bridge.shards import shards_of
+from tfps.optimizers.gathered_rows import end_to_end
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
 from tfps.runtime.message.row_format import RowFormat, rows_in_turn
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.graph_look_ups import GraphLookUps, LookUp
 from tfps.runtime.worker.row_limit import refuse_too_many, whole_bytes
-from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
+from tfps.runtime.worker.shard_rows import DistinctRows, ShardRows
 from tfps.transport.carrier import Message
-
-
-class DistinctRows(NamedTuple):
-    """Rows of a table that were asked for, each once."""
-
-    asked: tf.Tensor  # the ids as they were given
-    ids: tf.Tensor  # each once
-    positions: tf.Tensor  # of the given ones among these
-    parts: Sequence[ShardRows]  # by shard
 
 
 class PushOrder(Protocol):
@@ -121,10 +113,12 @@ class LookUps:
         (found,) = self._found([LookUp(number, ids)])
         return found
 
-    def distinct(self, number: int, ids: tf.Tensor) -> DistinctRows | None:
-        """What a table was asked for, if that was last done by these very ids, else None."""
+    def distinct(self, number: int, ids: tf.Tensor) -> DistinctRows:
+        """The rows of a table that ids name; those of its last look-up, if these were its ids."""
         known = self._distinct.get(number)
-        return known if known is not None and known.asked is ids else None
+        if known is not None and known.asked is ids:
+            return known
+        return self._each_once(number, tf.cast(ids, tf.int64))
 
     def graph_ends(self, graph: Any) -> None:
         """All is traced of a graph."""
@@ -177,7 +171,7 @@ class LookUps:
         for place, look_up in enumerate(look_ups):
             by_table[look_up.number].append(place)
         numbers = sorted(by_table)
-        ids = {n: _end_to_end([look_ups[place].ids for place in by_table[n]]) for n in numbers}
+        ids = {n: end_to_end([look_ups[place].ids for place in by_table[n]]) for n in numbers}
         distinct = {n: self._each_once(n, ids[n]) for n in numbers}
         self._distinct.update(distinct)
         parts = {n: distinct[n].parts for n in numbers}
@@ -202,16 +196,15 @@ class LookUps:
         }
         found: dict[int, tf.Tensor] = {}
         for n in numbers:
-            rows = tf.gather(_stitched(parts[n], brought), distinct[n].positions)
+            rows = end_to_end([brought[id(part.shard)] for part in parts[n]])
+            rows = tf.gather(rows, distinct[n].positions)
             sizes = [tf.size(look_ups[place].ids) for place in by_table[n]]
             each = [rows] if len(sizes) == 1 else tf.split(rows, sizes)
             found.update(zip(by_table[n], each, strict=True))
         return [found[place] for place in range(len(look_ups))]
 
-    def _each_once(self, number: int, asked: tf.Tensor) -> DistinctRows:
-        ids, positions = tf.unique(asked)
-        parts = rows_by_shard(self._tables[number], ids, devices=self._devices)
-        return DistinctRows(asked, ids, positions, parts)
+    def _each_once(self, number: int, ids: tf.Tensor) -> DistinctRows:
+        return DistinctRows.of(self._tables[number], ids, devices=self._devices)
 
     def _bodies(
         self, asked: Mapping[int, Sequence[ShardRows]], *, after: Sequence[Any]
@@ -259,14 +252,3 @@ class LookUps:
             lambda: tf.zeros(whole[None], tf.uint8),
         )
         return rows_in_turn(payload, formats, counts)
-
-
-def _end_to_end(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
-    return vectors[0] if len(vectors) == 1 else tf.concat(vectors, 0)
-
-
-def _stitched(parts: Sequence[ShardRows], brought: Mapping[int, tf.Tensor]) -> tf.Tensor:
-    """The rows of a table in the order of their ids."""
-    rows = [brought[id(part.shard)] for part in parts]
-    positions = [part.positions for part in parts]
-    return rows[0] if len(rows) == 1 else tf.dynamic_stitch(positions, rows)

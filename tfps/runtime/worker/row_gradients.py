@@ -12,42 +12,40 @@ from tfps.optimizers.wrapped import bare
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.places import encode_places
 from tfps.runtime.message.wire import CallWire
-from tfps.runtime.worker.look_ups import DistinctRows
-from tfps.runtime.worker.shard_rows import ShardRows, rows_by_shard
+from tfps.runtime.worker.shard_rows import DistinctRows, ShardRows
 
 
 class RowValues(NamedTuple):
-    """Some rows of a table, each once."""
+    """Rows of a table's gradient, each once, in the order of `DistinctRows`."""
 
-    ids: tf.Tensor  # int64, of the table
     values: tf.Tensor
-    parts: Sequence[ShardRows] | None = None  # by shard, where that is known already
+    parts: Sequence[ShardRows]
 
     @classmethod
-    def of(cls, gradient: Any, distinct: DistinctRows | None = None) -> RowValues:
-        """Those of a table's gradient, summed up where an id comes more than once.
+    def of(cls, gradient: tf.IndexedSlices, rows: DistinctRows) -> RowValues:
+        """Those of a gradient, summed up where an id comes more than once.
 
         Args:
             gradient: of the table.
-            distinct: of its ids, where they are those of a look-up.
+            rows: that its ids name.
         """
-        if not isinstance(gradient, tf.IndexedSlices):
-            dense = tf.convert_to_tensor(gradient)
-            return cls(tf.range(tf.shape(dense, tf.int64)[0]), dense)
-        if distinct is None:
-            ids, positions = tf.unique(tf.cast(gradient.indices, tf.int64))
-            parts = None
-        else:
-            _, ids, positions, parts = distinct
-        values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(ids))
-        return cls(ids, values, parts)
+        values = tf.math.unsorted_segment_sum(gradient.values, rows.positions, rows.count)
+        return cls(values, rows.parts)
+
+    @property
+    def by_part(self) -> list[tf.Tensor]:
+        """The values of the rows of each part."""
+        sizes = [tf.size(part.places) for part in self.parts]
+        if len(sizes) == 1:
+            return [self.values]
+        values: list[tf.Tensor] = tf.split(self.values, tf.stack(sizes), num=len(sizes))
+        return values
 
 
 def row_bodies(
-    gradients: Iterable[tuple[Any, RowValues]],
+    gradients: Iterable[RowValues],
     *,
     optimizer: Any,
-    devices: Sequence[str],
     wires: Sequence[CallWire],
     seed: tf.Tensor | None = None,
 ) -> dict[int, Body]:
@@ -56,8 +54,7 @@ def row_bodies(
     Args:
         gradients: of each of the call's tables, in its order.
         optimizer: of the call.
-        devices: of the servers, in their order.
-        wires: of the call, likewise.
+        wires: of the call, by server.
         seed: int64 [2], which codecs draw from; None: there are none.
     """
     formats = {
@@ -68,14 +65,13 @@ def row_bodies(
     pushed: dict[int, list[ShardRows]] = {}
     values: dict[int, list[tf.Tensor]] = {}
     skips_together = isinstance(bare(optimizer), LossScaleOptimizer)
-    for table, rows in gradients:
-        for part in rows.parts or rows_by_shard(table, rows.ids, devices=devices):
-            places = part.places
-            gathered = tf.cast(tf.gather(rows.values, part.positions), part.native.dtype)
+    for rows in gradients:
+        for part, own in zip(rows.parts, rows.by_part, strict=True):
+            places, found = part.places, tf.cast(own, part.native.dtype)
             if skips_together:
-                places, gathered = _finite_or_told(places, gathered, of_all=rows.values)
+                places, found = _finite_or_told(places, found, of_all=rows.values)
             pushed.setdefault(part.server, []).append(part._replace(places=places))
-            data = formats[id(part.shard)].encode(gathered, seed=seed)
+            data = formats[id(part.shard)].encode(found, seed=seed)
             values.setdefault(part.server, []).append(data)
     return {p: Body(tf.concat(values[p], 0), _ids(pushed[p])) for p in pushed}
 

@@ -1,4 +1,4 @@
-"""Rows of a table, as far as they lie in one shard."""
+"""Rows of a table by the shard that they lie in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ class ShardRows(NamedTuple):
 
     server: int
     shard: Any  # as a Keras variable
-    positions: tf.Tensor  # among the rows
     places: tf.Tensor  # in the shard
 
     @property
@@ -24,15 +23,36 @@ class ShardRows(NamedTuple):
         return self.shard._value
 
 
-def rows_by_shard(table: Any, ids: tf.Tensor, *, devices: Sequence[str]) -> list[ShardRows]:
-    """Divide rows by the shard that they lie in.
+class DistinctRows(NamedTuple):
+    """Rows of a table that were asked for, each once.
 
-    Args:
-        table: as a Keras variable.
-        ids: of the rows, an int64 vector.
-        devices: of the servers, in their order.
+    Those of a shard follow each other, one shard after the other: so they come from servers and go
+    there without being put in order.
     """
-    shards = shards_of(table)
-    servers = [devices.index(shard._value.device) for shard in shards]
-    divided = RowsByShard.by(rule_of(table), ids)
-    return list(map(ShardRows, servers, shards, divided.positions, divided.places))
+
+    asked: tf.Tensor  # the ids as they were given
+    positions: tf.Tensor  # of the given ids among these rows, int32
+    parts: Sequence[ShardRows]  # by shard
+
+    @classmethod
+    def of(cls, table: Any, ids: tf.Tensor, *, devices: Sequence[str]) -> DistinctRows:
+        """Find those that ids name.
+
+        Args:
+            table: as a Keras variable.
+            ids: an int64 vector.
+            devices: of the servers, in their order.
+        """
+        shards = shards_of(table)
+        servers = [devices.index(shard._value.device) for shard in shards]
+        distinct, positions = tf.unique(ids)
+        divided = RowsByShard.by(rule_of(table), distinct)
+        if len(shards) > 1:
+            order = tf.concat(divided.positions, 0)
+            positions = tf.gather(tf.math.invert_permutation(order), positions)
+        return cls(ids, positions, list(map(ShardRows, servers, shards, divided.places)))
+
+    @property
+    def count(self) -> tf.Tensor:
+        """How many rows there are, int32."""
+        return tf.add_n([tf.size(part.places) for part in self.parts])

@@ -52,9 +52,11 @@ class TableRows:
         """A gradient as it goes on in the step: dense, or of a table the rows that came."""
         if not self.has(variable):
             return gradient
-        distinct = None
-        if isinstance(gradient, tf.IndexedSlices):  # of the ids that were looked up, mostly
-            distinct = self._look_ups.distinct(self._numbers[id(variable)], gradient.indices)
+        if not isinstance(gradient, tf.IndexedSlices):
+            dense = tf.convert_to_tensor(gradient)
+            gradient = tf.IndexedSlices(dense, tf.range(tf.shape(dense, tf.int64)[0]))
+        # Of the ids that were looked up, mostly.
+        distinct = self._look_ups.distinct(self._numbers[id(variable)], gradient.indices)
         self._gradients[id(variable)] = rows = RowValues.of(gradient, distinct)
         return rows.values
 
@@ -74,9 +76,8 @@ class TableRows:
         call = self._servers[0].program.calls[call_number]
         tables = filter(self.has, call.variables)
         return row_bodies(
-            [(table, self._gradients[id(table)]) for table in tables],
+            [self._gradients[id(table)] for table in tables],
             optimizer=call.optimizer,
-            devices=[server.server.device for server in self._servers],
             wires=[server.wires[call_number] for server in self._servers],
             seed=seed,
         )

@@ -1,0 +1,72 @@
+"""Rows that ids name come and go once, shard by shard."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+
+from tfps.optimizers.gathered_rows import end_to_end
+from tfps.partitioners.row_rule import RULES, rows_of
+from tfps.runtime.worker.row_gradients import RowValues
+from tfps.runtime.worker.shard_rows import DistinctRows
+
+ROWS = 12
+
+
+def _table(rule: Any) -> Any:
+    """Divided among servers that go by the numbers of its shards, the last one first."""
+    shards = [
+        SimpleNamespace(_value=SimpleNamespace(device=str(rule.shards - 1 - k)))
+        for k in range(rule.shards)
+    ]
+    return SimpleNamespace(_value=SimpleNamespace(shards=shards, rule=rule))
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.integers(0, ROWS - 1), max_size=20),
+    st.sampled_from(sorted(RULES)),
+    st.integers(1, 5),
+)
+def test_each_id_finds_its_row_and_its_gradient_goes_there(
+    ids: list[int], rule_name: str, shards: int
+) -> None:
+    rule = RULES[rule_name](rows=ROWS, shards=shards)
+    devices = [str(k) for k in range(shards)]
+    asked = tf.constant(ids, tf.int64)
+    rows = DistinctRows.of(_table(rule), asked, devices=devices)
+    assert [part.server for part in rows.parts] == [shards - 1 - k for k in range(shards)]
+    brought = [rows_of(rule, k)[part.places.numpy()] for k, part in enumerate(rows.parts)]
+    ids_of_rows = np.concatenate(brought)
+    assert sorted(ids_of_rows) == sorted(set(ids))
+    assert int(rows.count) == len(ids_of_rows)
+    np.testing.assert_array_equal(ids_of_rows[rows.positions.numpy()], ids)
+
+    gradients = np.arange(1.0, 1 + 2 * len(ids)).reshape(-1, 2)
+    values = RowValues.of(tf.IndexedSlices(tf.constant(gradients), asked), rows)
+    pushed = np.zeros([ROWS, 2])
+    for own, part in zip(brought, values.by_part, strict=True):
+        pushed[own] += part.numpy()
+    expected = np.zeros([ROWS, 2])
+    np.add.at(expected, ids, gradients)
+    np.testing.assert_allclose(pushed, expected)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 1), (0, 0, 2)])
+def test_what_was_split_is_joined_without_a_copy_if_it_is_all_of_it(order: tuple[int, ...]) -> None:
+    """Another order, or not all of it, is joined as any other rows are."""
+    whole = np.arange(12.0).reshape(6, 2)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        rows = tf.constant(whole)
+        parts = tf.split(rows, tf.constant([1, 3, 2], tf.int64), num=3)
+        chosen = end_to_end([parts[k] for k in order])
+        assert (chosen is rows) == (order == (0, 1, 2))
+        found = session.run(chosen)
+    ranges = [whole[:1], whole[1:4], whole[4:]]
+    np.testing.assert_array_equal(found, np.concatenate([ranges[k] for k in order]))
