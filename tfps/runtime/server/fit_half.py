@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,11 +33,13 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import ByTicket, close_acked
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.server.reports import Reports
+from tfps.runtime.server.reports import NO_RESET, Reports
 from tfps.runtime.server.requests import enter_if_new, record_pull
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, count_durations
 from tfps.transport.message import Kind, Request
 from tfps.transport.packing import unpack
+
+RESET_BITS = 62  # of a random number that fits into int64
 
 
 class FitHalf(ServerHalf):
@@ -210,5 +213,6 @@ class FitHalf(ServerHalf):
 
     def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
         """The ledger, the metric totals and the newest outputs; optionally set back to zero."""
-        cells, metrics, outputs = self._report(int(reset))
+        number = secrets.randbits(RESET_BITS) | 1 if reset else NO_RESET
+        cells, metrics, outputs = self._report(number)
         return cells, metrics, outputs

@@ -14,6 +14,8 @@ from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.wire import METRICS, OUTPUTS
 from tfps.runtime.program.program import Program
 
+NO_RESET = 0  # in the place of the number of a reset
+
 
 class Reports:
     """The totals of one program on the ticket server."""
@@ -21,17 +23,18 @@ class Reports:
     def __init__(self, program: Program, *, runtime: Runtime, server: Server) -> None:
         self._program, self._server = program, server
 
-        def vector(name: str, items: int) -> ServerVariable:
+        def variable(name: str, initial: Any) -> ServerVariable:
             return runtime.create_variable(
-                np.zeros([items], np.float64),
+                initial,
                 device=server.device,
                 planned=False,
                 trainable=False,
                 name=f"reports/{name}",
             )
 
-        self._metrics = vector("metrics", program.metric_items)
-        self._outputs = vector("outputs", program.output_items)
+        self._metrics = variable("metrics", np.zeros([program.metric_items], np.float64))
+        self._outputs = variable("outputs", np.zeros([program.output_items], np.float64))
+        self._latest_reset = variable("latest_reset", np.int64(NO_RESET))
 
     @property
     def are_sums(self) -> bool:
@@ -54,12 +57,20 @@ class Reports:
         self._outputs.assign(outputs)
 
     def read(self, reset: tf.Tensor) -> list[tf.Tensor]:
-        """Trace reading the ledger, the totals and the outputs; optionally set back to nothing."""
+        """Trace reading the ledger, the totals and the outputs; optionally set back to nothing.
+
+        Args:
+            reset: a number of its own, or `NO_RESET`. A request may be sent again, and the first
+                one arrive when steps were counted since: the number sets back once.
+        """
         with self._server.ledger.locked():
             cells = self._server.ledger.cells()
             metrics = tf.identity(self._metrics.read_value())
             outputs = tf.identity(self._outputs.read_value())
-            with tf.control_dependencies([metrics]):
-                kept = tf.where(reset > 0, tf.constant(self._program.totals.empty), metrics)
+            known = tf.identity(self._latest_reset.read_value())
+            is_new = tf.logical_and(reset != NO_RESET, reset != known)
+            with tf.control_dependencies([metrics, known]):
+                kept = tf.where(is_new, tf.constant(self._program.totals.empty), metrics)
                 self._metrics.assign(kept, read_value=False)
+                self._latest_reset.assign(tf.where(is_new, reset, known), read_value=False)
         return [cells, metrics, outputs]

@@ -1,0 +1,30 @@
+"""The totals of metrics on the ticket server, as the chief sets them back and reads them."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+import tfps
+from tfps.testing import OneProcess
+
+EXAMPLES, BATCH = 8, 2
+
+
+def test_a_reset_that_arrives_late_takes_nothing_away(cluster: OneProcess) -> None:
+    """TensorFlow may send a request again that had arrived, and the server run it late."""
+    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    data = np.ones([EXAMPLES, 1], "float32")
+    model.fit(data, data, batch_size=BATCH, verbose=0)
+    server = strategy._last_run._compiled.servers[0]
+    reset = int(server.reports._latest_reset.numpy())
+    _, counted, _ = server.report()
+    assert counted.any()
+    server._report(reset)
+    assert np.array_equal(server.report()[1], counted)
+    server.report(reset=True)
+    assert not server.report()[1].any()
+    strategy.close()
