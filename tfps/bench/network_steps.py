@@ -89,8 +89,9 @@ class LinkedSteps:
             )
             up, down = ((b - a) / steps for a, b in zip(first, second, strict=True))
             found |= {"up_bytes_per_step": up, "down_bytes_per_step": down}
-            if has_links and sockets:
-                found["accounting"] = (sum(first) + sum(second)) / sum(sockets)
+            direct = [sum(counts) for counts in self.clock.direct_bytes[-2:] if counts]
+            if has_links and direct:
+                found["accounting"] = (sum(first) + sum(second)) / sum(direct)
         return found
 
     def _fit(self, strategy: Any) -> Epochs:

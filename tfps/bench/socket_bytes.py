@@ -23,7 +23,8 @@ INFO, ALL_STATES = 2, 0xFFFFFFFF
 HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, sender
 REQUEST = struct.Struct("=BBBBI48x")  # family, protocol, extensions, padding, states, whose
 ATTRIBUTE = struct.Struct("=HH")  # length, type
-INODE_AT, ATTRIBUTES_AT = 68, 72  # in `struct inet_diag_msg`
+PORTS = struct.Struct("!HH")  # of this side and of the other one
+PORTS_AT, INODE_AT, ATTRIBUTES_AT = 4, 68, 72  # in `struct inet_diag_msg`
 COUNTS = struct.Struct("=QQ")  # tcpi_bytes_acked and tcpi_bytes_received of `struct tcp_info`
 COUNTS_AT = 120
 ANSWER_BYTES = 1 << 18
@@ -40,14 +41,36 @@ class TcpBytes(NamedTuple):
         return TcpBytes(self.sent + other[0], self.received + other[1])
 
 
-def tcp_bytes(processes: Iterable[int]) -> dict[int, TcpBytes] | None:
-    """Of each of the processes that live; None where nobody counts them."""
+class Connection(NamedTuple):
+    """One end of a connection."""
+
+    inode: int
+    ports: tuple[int, int]
+    moved: TcpBytes
+
+
+def tcp_bytes(
+    processes: Iterable[int], *, but_ports: Iterable[int] = ()
+) -> dict[int, TcpBytes] | None:
+    """Of each of the processes that live; None where nobody counts them.
+
+    Args:
+        processes: their numbers.
+        but_ports: connections with one of these on either side are left out.
+    """
+    left_out = frozenset(but_ports)
     networks: dict[str, dict[int, TcpBytes]] = {}
     found: dict[int, TcpBytes] = {}
     for process in processes:
         try:
             network = os.readlink(f"/proc/{process}/ns/net")
-            counts = networks.get(network) or networks.setdefault(network, _counts_around(process))
+            if network not in networks:
+                networks[network] = {
+                    each.inode: each.moved
+                    for each in _connections_around(process)
+                    if left_out.isdisjoint(each.ports)
+                }
+            counts = networks[network]
             own = [counts[inode] for inode in _inodes(process) if inode in counts]
         except (FileNotFoundError, ProcessLookupError):  # it has ended
             continue
@@ -57,20 +80,26 @@ def tcp_bytes(processes: Iterable[int]) -> dict[int, TcpBytes] | None:
     return found
 
 
-def tcp_bytes_of(process: int) -> int | None:
-    """What a process's TCP connections have sent and received; None where nobody counts it."""
-    found = (tcp_bytes([process]) or {}).get(process)
+def tcp_bytes_of(process: int, *, but_ports: Iterable[int] = ()) -> int | None:
+    """What a process's TCP connections have sent and received; None where nobody counts it.
+
+    Args:
+        process: its number.
+        but_ports: connections with one of these on either side are left out.
+    """
+    found = (tcp_bytes([process], but_ports=but_ports) or {}).get(process)
     return None if found is None else sum(found)
 
 
-def _counts_around(process: int) -> dict[int, TcpBytes]:
-    """Of all connections in the network namespace of a process, by their inodes."""
+def _connections_around(process: int) -> list[Connection]:
+    """All ends in the network namespace of a process."""
+    families = (socket.AF_INET, socket.AF_INET6)
     own, others = (os.readlink(f"/proc/{who}/ns/net") for who in ("self", process))
     if own == others:
-        return {**dict(_counts(socket.AF_INET)), **dict(_counts(socket.AF_INET6))}
+        return [each for family in families for each in _connections(family)]
     with ThreadPoolExecutor(1, initializer=_enter_network, initargs=(process,)) as thread:
-        found = thread.map(lambda family: dict(_counts(family)), (socket.AF_INET, socket.AF_INET6))
-        return {inode: count for counts in found for inode, count in counts.items()}
+        found = thread.map(lambda family: list(_connections(family)), families)
+        return [each for connections in found for each in connections]
 
 
 def _enter_network(process: int) -> None:
@@ -91,8 +120,8 @@ def _inodes(process: int) -> Iterator[int]:
             yield int(found[1])
 
 
-def _counts(family: int) -> Iterator[tuple[int, TcpBytes]]:
-    """The inode of each connection of this machine, and its bytes each way."""
+def _connections(family: int) -> Iterator[Connection]:
+    """Of this machine."""
     request = REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INFO - 1), 0, ALL_STATES)
     header = HEADER.pack(HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, DUMP, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as asked:
@@ -105,18 +134,20 @@ def _counts(family: int) -> Iterator[tuple[int, TcpBytes]]:
                     return
                 if kind == FAILED:
                     raise OSError(f"the system does not count connections of family {family}")
-                yield from _count_of(answer[HEADER.size : length])
+                yield from _connection_of(answer[HEADER.size : length])
                 answer = answer[_aligned(length) :]
 
 
-def _count_of(message: bytes) -> Iterator[tuple[int, TcpBytes]]:
+def _connection_of(message: bytes) -> Iterator[Connection]:
     (inode,) = struct.unpack_from("=I", message, INODE_AT)
+    here, there = PORTS.unpack_from(message, PORTS_AT)
     attributes = message[ATTRIBUTES_AT:]
     while len(attributes) >= ATTRIBUTE.size:
         length, kind = ATTRIBUTE.unpack_from(attributes)
         value = attributes[ATTRIBUTE.size : length]
         if kind == INFO and len(value) >= COUNTS_AT + COUNTS.size:
-            yield inode, TcpBytes(*COUNTS.unpack_from(value, COUNTS_AT))
+            moved = TcpBytes(*COUNTS.unpack_from(value, COUNTS_AT))
+            yield Connection(inode, (here, there), moved)
         attributes = attributes[_aligned(length) :]
 
 

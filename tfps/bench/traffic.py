@@ -5,28 +5,42 @@ from __future__ import annotations
 from tfps.bench.runner import TaskNumbers
 from tfps.bench.socket_bytes import tcp_bytes_of
 from tfps.bench.usage import EpochClock
+from tfps.cluster import ClusterSpec
+
+Moved = list[int | None]  # of each server; None where nobody counts it
 
 
 class TrafficClock(EpochClock):
     """Measures epochs of a cluster's tasks, with what each server has sent and received by TCP.
 
     Args:
-        tasks: of the cluster.
+        tasks: of the cluster, which is that of TF_CONFIG.
     """
 
     def __init__(self, tasks: TaskNumbers) -> None:
         super().__init__([number for numbers in tasks.groups.values() for number in numbers])
         self._servers = tasks.groups.get("ps", ())
-        self._before: list[int | None] = []
-        self.server_bytes: list[list[int]] = []  # of each epoch; empty where nobody counts them
+        addresses = [each for of in ClusterSpec.from_environment().jobs.values() for each in of]
+        self._tensorflow_ports = [int(address.rpartition(":")[2]) for address in addresses]
+        self._before: tuple[Moved, Moved] = ([], [])
+        # Of each epoch; empty where nobody counts them.
+        self.server_bytes: list[list[int]] = []
+        self.direct_bytes: list[list[int]] = []  # without the connections of TensorFlow's servers
 
     def begin(self) -> None:
-        self._before = [tcp_bytes_of(server) for server in self._servers]
+        self._before = self._moved()
         super().begin()
 
     def end(self, steps: int) -> None:
         """End an epoch of so many steps."""
         super().end(steps)
-        after = [tcp_bytes_of(server) for server in self._servers]
-        pairs = zip(self._before, after, strict=True)
-        self.server_bytes.append([b - a for a, b in pairs if a is not None and b is not None])
+        for found, before, after in zip(
+            (self.server_bytes, self.direct_bytes), self._before, self._moved(), strict=True
+        ):
+            pairs = zip(before, after, strict=True)
+            found.append([b - a for a, b in pairs if a is not None and b is not None])
+
+    def _moved(self) -> tuple[Moved, Moved]:
+        """What each server has sent and received: by all connections, and by direct ones."""
+        direct = [tcp_bytes_of(each, but_ports=self._tensorflow_ports) for each in self._servers]
+        return [tcp_bytes_of(server) for server in self._servers], direct

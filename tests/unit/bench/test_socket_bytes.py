@@ -68,6 +68,7 @@ def test_each_way_counts_by_itself_and_who_has_ended_does_not() -> None:
                 far.sendall(b"done")
                 child.stdout.readline()
                 found = tcp_bytes([child.pid, os.getpid()])
+                without = tcp_bytes_of(child.pid, but_ports=[listener.getsockname()[1]])
                 child.stdin.close()
                 child.wait()
     assert found is not None
@@ -75,4 +76,5 @@ def test_each_way_counts_by_itself_and_who_has_ended_does_not() -> None:
     # connection was accepted counts as a byte.
     assert found[child.pid] in ((SENT, 4), (SENT + 1, 4))
     assert found[os.getpid()].received >= SENT
+    assert without == 0  # a connection of a port counts on both of its sides
     assert tcp_bytes([child.pid]) == {}
