@@ -173,12 +173,12 @@ class LedgerLayout:
         return self.histograms + updates
 
     def duration(self, kind: Any, bin_index: Any) -> Any:
-        """``kind``: 0 push, 1 pull, 2 wait for data, 3 update."""
+        """``kind``: 0 push, 1 pull, 2 wait for data, 3 update, 4 encode, 5 decode."""
         return self.histograms + STALENESS_BINS + kind * DURATION_BINS + bin_index
 
     def coded(self, group_number: Any, *, is_plain: Any) -> Any:
         """Bytes of what a codec has coded: as they were sent, or (1) as they were before."""
-        begin = self.histograms + STALENESS_BINS + 4 * DURATION_BINS
+        begin = self.histograms + STALENESS_BINS + 6 * DURATION_BINS
         return begin + 2 * group_number + is_plain
 
     @property

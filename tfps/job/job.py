@@ -95,6 +95,8 @@ def run_job(
         pull_seconds=_plain(stats.pull_seconds),
         push_seconds=_plain(stats.push_seconds),
         update_seconds=_plain(stats.update_seconds),
+        encode_seconds=_plain(stats.encode_seconds),
+        decode_seconds=_plain(stats.decode_seconds),
         gradient_staleness_updates=stats.gradient_staleness_updates,
         gradients_dropped=stats.gradients_dropped,
         traffic=stats.traffic,

@@ -42,9 +42,11 @@ class Result:
         steps_per_s: steps of all workers together per second, from each epoch's first step that was
             seen to its last: without start and validation.
         pull_seconds: quantiles of the round trips that only fetch parameters for training, as
-            `strategy.stats()` counts them; so are the next three.
+            `strategy.stats()` counts them; so are the next five, and the bytes.
         push_seconds: quantiles of the round trips that bring gradients.
         update_seconds: quantiles of the optimizer's time on a server.
+        encode_seconds: quantiles of what codecs take on the side that sends.
+        decode_seconds: quantiles of what they take on the other one.
         gradient_staleness_updates: staleness -> number of gradients that were applied.
         gradients_dropped: those that were refused.
         traffic: `strategy.stats().traffic` after training: bytes by server and direction.
@@ -68,6 +70,8 @@ class Result:
     pull_seconds: Any
     push_seconds: Any
     update_seconds: Any
+    encode_seconds: Any
+    decode_seconds: Any
     gradient_staleness_updates: Any
     gradients_dropped: int | None
     traffic: Sequence[Any]

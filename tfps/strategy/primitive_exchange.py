@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfps.consistency.ledger import Status
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body
+from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import column_of, requests, timed_exchange
 from tfps.runtime.worker.exchange_times import ExchangeTimes
@@ -44,6 +45,7 @@ class PrimitiveExchange:
         version: tf.Tensor,
         *,
         settle: Callable[[Sequence[tf.Tensor]], None] = lambda _: None,
+        coding: Fields = NOTHING_TOLD,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The new version, and the largest staleness that any server has found.
 
@@ -52,6 +54,7 @@ class PrimitiveExchange:
             bodies: of the requests, by server.
             version: that the gradients were computed from.
             settle: is told with which statuses servers have answered.
+            coding: what the requests say of codecs.
 
         Raises:
             tf.errors.InvalidArgumentError: when it runs, a server has not reached the version.
@@ -63,7 +66,7 @@ class PrimitiveExchange:
             Kind.PUSH,
             bodies,
             versions=[version[p] for p in range(len(servers))],
-            fields={**caller_of_call(servers), **told},
+            fields={**caller_of_call(servers), **told, **coding},
         )
         replies, duration = timed_exchange(self._carrier, calls)
         settle(column_of(replies, Reply.STATUS))

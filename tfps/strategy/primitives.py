@@ -160,4 +160,5 @@ class Primitives:
             p: encode(server.wires[0], cut, code=functools.partial(coding.code, p))
             for p, server in enumerate(servers)
         }
-        return exchange.push(servers, bodies, version, settle=coding.settle)
+        told = coding.told
+        return exchange.push(servers, bodies, version, settle=coding.settle, coding=told)

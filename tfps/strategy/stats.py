@@ -11,7 +11,7 @@ from tfps.consistency.histogram import DURATION_BINS, quantile_seconds
 from tfps.consistency.ledger import STALENESS_BINS, LedgerLayout
 from tfps.strategy.traffic import Traffic, take_traffic
 
-PUSH, PULL, WAIT, UPDATE = range(4)
+PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class JobStats:
         update_seconds: of the optimizer on a server, for each update.
         wait_seconds: of a worker in `fit` for its next batch; scheduled functions get their batches
             themselves.
+        encode_seconds: of codecs, for the gradients of a push on its worker, and for the parameters
+            of a reply on the server; without codecs there are none.
+        decode_seconds: of codecs on the other side: for the gradients of a push on each server, and
+            for the parameters of all replies on the worker, which tells of it with its next push.
     """
 
     updates_applied: int
@@ -69,6 +73,8 @@ class JobStats:
     push_seconds: Quantiles
     update_seconds: Quantiles
     wait_seconds: Quantiles
+    encode_seconds: Quantiles
+    decode_seconds: Quantiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +177,8 @@ def job_stats(
         push_seconds=_quantiles(layout, all_cells, PUSH),
         update_seconds=_quantiles(layout, all_cells, UPDATE),
         wait_seconds=_quantiles(layout, all_cells[:1], WAIT),
+        encode_seconds=_quantiles(layout, all_cells, ENCODE),
+        decode_seconds=_quantiles(layout, all_cells, DECODE),
     )
 
 

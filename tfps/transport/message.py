@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Raised when the meaning of a header field, or of ids, changes; a server refuses another version.
-PROTOCOL = 8
+PROTOCOL = 9
 # In the place of a worker's index, where the coordinator asks on its own behalf.
 COORDINATOR = -1
 
@@ -45,6 +45,8 @@ class Request(enum.IntEnum):
     CLOSED_STEPS = 15  # of the ticket that is closed: one, or those of a period of local steps
     CLOCK = 16  # steps that the worker had completed before the one that is pushed
     BATCH_MICROSECONDS = 17  # for each batch of the ticket that is pushed; -1: not measured
+    ENCODE_MICROSECONDS = 18  # that codecs took for what is pushed; -1: none
+    DECODE_MICROSECONDS = 19  # and for what the previous push was answered with; -1: none
 
 
 class Reply(enum.IntEnum):

@@ -58,6 +58,8 @@ def _result(**changes: Any) -> Result:
         pull_seconds={"p50": 0.001, "p99": None},
         push_seconds=None,
         update_seconds=None,
+        encode_seconds=None,
+        decode_seconds={"p50": 0.002, "p99": 0.004},
         gradient_staleness_updates={0: 3, 2: 1},
         gradients_dropped=0,
         traffic=(),
@@ -107,6 +109,7 @@ def test_result_has_the_fields_of_the_contract(tmp_path):
     assert written["test_accuracy"] == 0.912346
     assert written["gradient_staleness_updates"] == {"0": 3, "2": 1}
     assert written["pull_seconds"] == {"p50": 0.001, "p99": None}
+    assert written["decode_seconds"] == {"p50": 0.002, "p99": 0.004}
     assert set(written["package_versions"]) >= {"python", "tfps", "tensorflow", "keras"}
     assert datetime.datetime.fromisoformat(written["started_at"]).utcoffset() is not None
     assert written["history"] == [dataclasses.asdict(epoch) for epoch in EPOCHS]

@@ -18,6 +18,7 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.message.payload import coded_up, encode_values, named_values
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, with_fields
 from tfps.runtime.server.admission import Arrival, PushVerdict, Terms, judge
+from tfps.runtime.server.coding_durations import CodingDurations
 from tfps.runtime.server.push_gate import PushGate
 from tfps.runtime.server.reports import Reports
 from tfps.runtime.server.requests import record_pull, values_of
@@ -28,7 +29,7 @@ from tfps.runtime.server.server_optimizer_call import (
     ServerOptimizerCall,
     count_durations,
 )
-from tfps.runtime.server.server_tables import received_bytes, reply_ids, unpacked
+from tfps.runtime.server.server_tables import received_bytes, reply_ids
 from tfps.transport.message import COORDINATOR, Reply, Request
 
 
@@ -75,7 +76,8 @@ class Push:
         server_ledger, wire = self.call.server.ledger, self.call.wire
         admission = self.terms.admission
         cell = admission.cell(header[Request.TICKET]) if admission.has_keys else None
-        tensors, size = unpacked(wire, ids, payload), received_bytes(wire, ids, payload)
+        coding, size = CodingDurations(wire, server_ledger), received_bytes(wire, ids, payload)
+        tensors = coding.decoded(ids, payload)
         with server_ledger.locked():
             with tf.control_dependencies(self.gate.prepare()):
                 applied_key = None if cell is None else server_ledger.applied_key(cell)
@@ -85,6 +87,7 @@ class Push:
             if cell is not None:
                 remember = server_ledger.remember(cell=cell, key=verdict.remembered)
                 private.run_after(remember, done.op)
+            coding.count(header)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
             counts = arrival.is_worker if arrival.alive is True else arrival.alive
             found = self._read(header[Request.WORKER], version, counts=counts)
@@ -96,12 +99,16 @@ class Push:
         if self.tells_of_writes:
             fields[Reply.OTHER_WRITES] = values.pop()
         seed = tf.stack([tf.constant(self.call.server.index, tf.int64), version])
-        named = named_values(wire, values)
-        sent = self.sent.encode(
-            self.call.number, header, named, version=version, reply=outcome.reply, seed=seed
-        )
-        reply = with_fields(outcome.reply, {**fields, **sent.fields})
-        payload = encode_values(wire, named, seed=seed, sent=sent.data)
+
+        def encode(values: list[tf.Tensor]) -> tuple[Mapping[Reply, tf.Tensor], tf.Tensor]:
+            named = named_values(wire, values)
+            sent = self.sent.encode(
+                self.call.number, header, named, version=version, reply=outcome.reply, seed=seed
+            )
+            return sent.fields, encode_values(wire, named, seed=seed, sent=sent.data)
+
+        told, payload = coding.encoded(encode, values=values)
+        reply = with_fields(outcome.reply, {**fields, **told})
         return [reply, reply_ids(wire, ids), payload]
 
     @property

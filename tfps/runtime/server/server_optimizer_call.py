@@ -20,7 +20,7 @@ from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.transport.message import Request
 
 # The ledger's histograms of durations; the first three lie in a request's header in this order.
-PUSH, PULL, WAIT, UPDATE = range(4)
+PUSH, PULL, WAIT, UPDATE, ENCODE, DECODE = range(6)
 DURATIONS = (Request.PUSH_MICROSECONDS, Request.PULL_MICROSECONDS, Request.WAIT_MICROSECONDS)
 
 # What becomes of the tensors of an admitted push: they change variables at once, or go into a round

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET, Status
+from tfps.runtime.message.duration import microseconds, timestamp_after
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields, request_header
 from tfps.runtime.server.half import ServerHalf
@@ -25,6 +26,7 @@ class Answer(NamedTuple):
     next_ticket: Any = NO_TICKET  # of the ticket server
     next_batches: Any = 1  # how many tickets that one stands for
     microseconds: Any = NOT_MEASURED  # from the requests to the last reply
+    decode_microseconds: Any = NOT_MEASURED  # that codecs took for the payloads
 
     @classmethod
     def of(cls, replies: Mapping[int, Message], *, worst: Status = Status.OK) -> Answer:
@@ -79,17 +81,6 @@ def payloads_of(replies: Mapping[int, Message]) -> list[tf.Tensor]:
 def column_of(replies: Mapping[int, Message], field: Reply) -> list[tf.Tensor]:
     """A field of the replies' headers, in the order of the servers."""
     return [replies[p].header[field] for p in sorted(replies)]
-
-
-def timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The time when all of them are there."""
-    with tf.control_dependencies(list(tensors)):
-        return tf.timestamp()
-
-
-def microseconds(begin: tf.Tensor, *, until: Sequence[tf.Tensor]) -> tf.Tensor:
-    """From a timestamp until tensors are there, int64."""
-    return tf.cast((timestamp_after(until) - begin) * 1e6, tf.int64)
 
 
 def timed_exchange(

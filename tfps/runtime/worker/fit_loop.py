@@ -8,9 +8,10 @@ from typing import Any, Generic, TypeVar
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
+from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.runtime.server.fit_half import FitHalf
-from tfps.runtime.worker.exchange import Answer, microseconds
+from tfps.runtime.worker.exchange import Answer
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.step_report import empty_report
 from tfps.runtime.worker.visit import BatchSource, State, Visit
@@ -62,12 +63,21 @@ class FitLoop(Generic[S]):
                 Request.EXAMPLES: tf.constant(0, tf.int64),
                 Request.PUSH_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64),
                 Request.PULL_MICROSECONDS: pull_microseconds,
+                **self._not_decoded,
             },
             "steps": tf.constant(0, tf.int64),
         }
         state = self.take_steps(step, state)
         step.begin(tf.constant(NO_TICKET, tf.int64), state)
         return tf.stack([state["steps"], *step.leave()])
+
+    @property
+    def _not_decoded(self) -> Fields:
+        wires = [server.wires[-1] for server in self.servers if server.wires]
+        is_coded = self.program.trains and any(wire.coded_values for wire in wires)
+        return (
+            {Request.DECODE_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64)} if is_coded else {}
+        )
 
     def granted(self, step: S) -> State:
         """The part of the state that belongs to the ticket that the servers answered with."""
@@ -99,10 +109,13 @@ class FitLoop(Generic[S]):
 
 def fields_after(state: State, answer: Answer, *, ticket: tf.Tensor, examples: tf.Tensor) -> Fields:
     """What requests say about a push of some examples, once it is answered."""
+    fields = state["fields"]
+    coded = {Request.DECODE_MICROSECONDS: answer.decode_microseconds}
     return {
-        **state["fields"],
+        **fields,
         Request.ACKED_TICKET: tf.where(answer.accepted, ticket, NO_TICKET),
         Request.EXAMPLES: examples,
         Request.PUSH_MICROSECONDS: answer.microseconds,
         Request.PULL_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64),
+        **(coded if Request.DECODE_MICROSECONDS in fields else {}),
     }

@@ -9,12 +9,13 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import NO_TICKET
 from tfps.runtime.message.payload import Body
-from tfps.runtime.message.request_header import NOT_MEASURED
+from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields
 from tfps.runtime.message.wire import CallWire, in_shards
 from tfps.runtime.worker.exchange import Answer
 from tfps.runtime.worker.fit_loop import FitLoop, fields_after
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.visit import State
+from tfps.transport.message import Request
 from tfps.transport.packing import pack
 
 
@@ -27,6 +28,12 @@ class PipelinedStep(FitStep):
     """
 
     bodies: Sequence[Sequence[tf.Tensor]]  # of the step that was traced last, by server
+    pending_told: Fields = NOTHING_TOLD  # what the push that is sent next says of its codecs
+
+    @property
+    def coding_told(self) -> Fields:
+        """A push was coded in the turn before the one that sends it."""
+        return self.pending_told
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         encoded = [body.joined for body in self.encode(call_number, tensors).values()]
@@ -37,6 +44,7 @@ class PipelinedStep(FitStep):
 
         def send() -> Answer:
             self.begin(state["pending_ticket"], {**state, "versions": state["pending_versions"]})
+            self.pending_told = state["pending_told"]
             return self.send(0, {p: Body(*body) for p, body in enumerate(state["pending"])})
 
         def stay() -> Answer:
@@ -79,6 +87,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             "pending_ticket": tf.constant(NO_TICKET, tf.int64),
             "pending_versions": state["versions"],
             "pending_examples": tf.constant(0, tf.int64),
+            "pending_told": _nothing_coded([server.wires[0] for server in self.servers]),
             "ahead": step.ahead_ticket,
         }
 
@@ -87,6 +96,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             answer = step.send_pending(state)
             step.begin(ticket, state)
             report = step.run(batch)
+            told = NOTHING_TOLD if step.coding is None else step.coding.told
             step.push_after_look_ups(answer)
             bodies = [list(body) for body in step.bodies]
             # Only now: the step has been computed from the parameters before.
@@ -103,6 +113,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
                 "pending_ticket": ticket,
                 "pending_versions": state["versions"],
                 "pending_examples": visit.source.examples(batch),
+                "pending_told": told,
             }
 
         def run_dry(state: State) -> State:
@@ -129,6 +140,13 @@ def _unsent(wire: CallWire) -> list[tf.Tensor]:
         return [payload]
     ids = tf.zeros([0], tf.int64)
     return [tf.raw_ops.PlaceholderWithDefault(input=each, shape=[None]) for each in (payload, ids)]
+
+
+def _nothing_coded(wires: Sequence[CallWire]) -> Fields:
+    """What is told before the first push is coded."""
+    if not any(wire.coded for wire in wires):
+        return NOTHING_TOLD
+    return {Request.ENCODE_MICROSECONDS: tf.constant(NOT_MEASURED, tf.int64)}
 
 
 def _after(state: State, answer: Answer) -> State:

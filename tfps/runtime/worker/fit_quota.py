@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.consistency.ledger import NO_TICKET
+from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.wire import gradient_name
-from tfps.runtime.worker.exchange import microseconds
 from tfps.runtime.worker.fit_period import PeriodStep
 from tfps.runtime.worker.visit import State
 from tfps.transport.message import Request

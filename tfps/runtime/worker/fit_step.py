@@ -169,7 +169,8 @@ class FitStep(Step):
         if call_number == len(self.program.calls) - 1:
             # The parameters that the next step is computed from are of one round everywhere.
             answer = self.rounds.complete(answer)
-        self.load(answer.payloads, self.take_over, call_number=call_number)
+        took = self.load(answer.payloads, self.take_over, call_number=call_number)
+        answer = answer._replace(decode_microseconds=took)
         if call_number == len(self.program.calls) - 1:
             self.see_writes(answer)
         self.look_ups.go_on(after=answer.versions)
@@ -232,7 +233,8 @@ class FitStep(Step):
 
     def send(self, call_number: int, bodies: Mapping[int, Body]) -> Answer:
         """Push bodies; the answer brings the next ticket."""
-        calls = self.requests(Kind.PUSH, bodies, call_number=call_number)
+        told = self.coding_told
+        calls = self.requests(Kind.PUSH, bodies, call_number=call_number, told=told)
         replies, duration = timed_exchange(self.carrier, calls)
         self.settle(replies)
         # Worse: it was let out, and what it computes on counts nowhere.

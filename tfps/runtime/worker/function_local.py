@@ -89,9 +89,10 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
         tf.cond(self._calls.read_value() >= after, exchange, lambda: tf.constant(0))
 
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
-        super()._take_answers(call_number, replies)
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
+        took = super()._take_answers(call_number, replies)
         self._begin_period()
+        return took
 
 
 class LocalRounds(LocalCalls, RoundStep):
@@ -122,8 +123,8 @@ class WarmUpStep(LocalCalls):
             own = WorkerLocalVariable(variable, container=self.runtime.container, role=self.role)
         super().begin_with(variable, tf.cond(own.is_kept, own.read_value, lambda: value))
 
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
         with tf.control_dependencies([reply.header for reply in replies.values()]):
             for variable in self._followed.values():
                 self.worker_local[id(variable)].load(self.copies.read(variable))
-        super()._take_answers(call_number, replies)
+        return super()._take_answers(call_number, replies)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -72,9 +73,10 @@ class BoundedStep(MemberStep):
         self._clock.assign(clock, read_value=False)
         return Answer.of(replies)
 
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
-        super()._take_answers(call_number, replies)
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
+        took = super()._take_answers(call_number, replies)
         self._clock.assign_add(tf.constant(1, tf.int64), read_value=False)
+        return took
 
 
 class RoundStep(MemberStep):
@@ -84,10 +86,10 @@ class RoundStep(MemberStep):
         begin = [tf.constant(0, tf.int64)] * len(self.servers)
         return self.rounds.enter(Answer([], begin, tf.constant(True), []))
 
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
-        super()._take_answers(call_number, replies)
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
+        took = super()._take_answers(call_number, replies)
         if not self.servers[0].offers(Kind.AWAIT_ROUND):
-            return
+            return took
 
         def catch_up() -> tf.Tensor:
             self._load(self.rounds.catch_up(Answer.of(replies)), self.take_over)
@@ -95,3 +97,4 @@ class RoundStep(MemberStep):
 
         is_reached = RoundAgreement.is_reached(tf.stack(column_of(replies, Reply.VERSION)))
         tf.cond(is_reached, lambda: tf.constant(0), catch_up)
+        return took

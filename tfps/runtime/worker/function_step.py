@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.applied_window import WRITE_BACK
 from tfps.runtime.coordinator.function_run import run_of_call
+from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import STILL, Fields
 from tfps.runtime.message.wire import in_shards
@@ -18,7 +19,6 @@ from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import (
     Answer,
     column_of,
-    microseconds,
     payloads_of,
     timed_exchange,
 )
@@ -128,18 +128,20 @@ class FunctionStep(Step):
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         bodies = self.encode(call_number, tensors)
-        calls = self.requests(Kind.PUSH, bodies, call_number=call_number)
+        told = self.coding_told
+        calls = self.requests(Kind.PUSH, bodies, call_number=call_number, told=told)
         replies, duration = timed_exchange(self.carrier, calls)
         self.settle(replies)
-        self._times.has_pushed(duration)
-        self._take_answers(call_number, replies)
+        took = self._take_answers(call_number, replies)
+        self._times.has_pushed(duration, decoding=took)
         self.look_ups.go_on(after=column_of(replies, Reply.VERSION))
 
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> None:
-        """Go on with what a push was answered with."""
-        self.load(payloads_of(replies), self.take_over, call_number=call_number)
+    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
+        """Go on with what a push was answered with; says what `load` does."""
+        took = self.load(payloads_of(replies), self.take_over, call_number=call_number)
         self._versions.assign(tf.stack(column_of(replies, Reply.VERSION)), read_value=False)
         self.calls_done.assign_add(self.calls_of_push(), read_value=False)
+        return took
 
     def calls_of_push(self) -> tf.Tensor:
         """How many optimizer calls a push has brought."""

@@ -13,8 +13,11 @@ from tfps.compression.codec import most_bytes_of
 from tfps.compression.memory import memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
+from tfps.runtime.message.duration import begun, microseconds
+from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.worker_index import life_of_call
+from tfps.transport.message import Request
 
 
 class Residuals:
@@ -98,9 +101,26 @@ class PushCoding:
         self._residuals, self._seed, self._scale = residuals, seed, scale
         # By server: what is kept, and what it becomes.
         self._left: dict[int, list[tuple[WorkerLocalTensor, tf.Tensor]]] = {}
+        self._began: list[tf.Tensor] = []  # when each vector was there
+        self._coded: list[tf.Tensor] = []
 
     def code(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
         """The bytes of some gradients for a server."""
+        begin, [vector] = begun([vector])
+        data = self._code(server, coded, vector)
+        self._began.append(begin)
+        self._coded.append(data)
+        return data
+
+    @property
+    def told(self) -> Fields:
+        """How long it took, from the first vector on: header fields of the push."""
+        if not self._coded:
+            return NOTHING_TOLD
+        begin = tf.reduce_min(self._began)
+        return {Request.ENCODE_MICROSECONDS: microseconds(begin, until=self._coded)}
+
+    def _code(self, server: int, coded: CodedVector, vector: tf.Tensor) -> tf.Tensor:
         codec, seed = coded.codec, self._seed + tf.constant([server, 0], tf.int64)
         variables = self._residuals.of(coded)
         if not variables:

@@ -12,8 +12,9 @@ from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.whole_model import for_whole_model, loss_scale_of
 from tfps.runtime.message.coding import CodedVector
+from tfps.runtime.message.duration import begun, microseconds
 from tfps.runtime.message.payload import Body, decode, encode
-from tfps.runtime.message.request_header import NOTHING_TOLD, Fields
+from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields
 from tfps.runtime.message.wire import gradient_name, in_shards
 from tfps.runtime.program.examples import gradients_together
 from tfps.runtime.server.half import ServerHalf
@@ -206,6 +207,11 @@ class Step:
         """The number of the push of an optimizer call, int64, the same when it is made again."""
         raise NotImplementedError
 
+    @property
+    def coding_told(self) -> Fields:
+        """What the push that was encoded last says of its codecs."""
+        return NOTHING_TOLD if self.coding is None else self.coding.told
+
     def settle(self, replies: Mapping[int, Message]) -> None:
         """Keep what the push that was encoded last has left out, once it is answered."""
         if self.coding is not None:
@@ -221,19 +227,25 @@ class Step:
         take: Callable[[Any, tf.Tensor], None],
         *,
         call_number: int | None = None,
-    ) -> None:
-        """Take each variable and its value from what all servers have replied."""
+    ) -> Any:
+        """Take each variable and its value from what all servers have replied.
+
+        Answers the microseconds that codecs took for it.
+        """
         layouts = [
             server.parameter_layout if call_number is None else server.wires[call_number].reply
             for server in self.servers
         ]
         wires = () if call_number is None else [each.wires[call_number] for each in self.servers]
         coded = [each for wire in wires for each in wire.coded_values]
+        begin, payloads = begun(payloads) if coded else (None, payloads)
         arrived = functools.partial(self.arrived, call_number)
-        for variable, value in decode(
-            layouts, payloads, self.program.variables, coded, arrived=arrived
-        ):
+        values = decode(layouts, payloads, self.program.variables, coded, arrived=arrived)
+        for variable, value in values:
             take(variable, value)
+        if begin is None:
+            return NOT_MEASURED
+        return microseconds(begin, until=[value for _, value in values])
 
     def arrived(
         self, call_number: int | None, coded: CodedVector, data: tf.Tensor

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfps.bridge.chief_constant import chief_constant
 from tfps.consistency.shard_book import ShardBook
+from tfps.runtime.message.duration import microseconds
 from tfps.runtime.message.request_header import Fields
-from tfps.runtime.worker.exchange import microseconds
 from tfps.transport.message import Request
 
 State: TypeAlias = dict[str, Any]  # of a loop

@@ -1,0 +1,66 @@
+"""How long codecs take: on a server, and as workers tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from tfps.consistency.server_ledger import ServerLedger
+from tfps.runtime.message.duration import begun, seconds_since
+from tfps.runtime.message.wire import CallWire
+from tfps.runtime.server.server_optimizer_call import DECODE, ENCODE
+from tfps.runtime.server.server_tables import unpacked
+from tfps.transport.message import Request
+
+Made = TypeVar("Made")
+
+
+class CodingDurations:
+    """Times what decodes a push and encodes its reply; without codecs it does nothing.
+
+    Args:
+        wire: of the push.
+        ledger: of the server.
+    """
+
+    def __init__(self, wire: CallWire, ledger: ServerLedger) -> None:
+        self._wire, self._ledger = wire, ledger
+        self._decode_s: tf.Tensor | None = None
+
+    def decoded(self, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
+        """The tensors of a push, by name."""
+        if not self._wire.coded:
+            return unpacked(self._wire, ids, payload)
+        begin = tf.timestamp()  # when a server is called it has all of the request
+        with tf.control_dependencies([begin]):
+            payload = tf.identity(payload)
+        found = unpacked(self._wire, ids, payload)
+        self._decode_s = seconds_since(begin, until=found)
+        return found
+
+    def count(self, header: Sequence[tf.Tensor]) -> None:
+        """Count what was decoded, and what the worker tells of; under the server's mutex."""
+        if self._decode_s is not None:
+            self._ledger.count_seconds(DECODE, self._decode_s)
+            self._count_told(ENCODE, header[Request.ENCODE_MICROSECONDS])
+        if self._wire.coded_values:
+            self._count_told(DECODE, header[Request.DECODE_MICROSECONDS])
+
+    def encoded(
+        self, encode: Callable[[list[tf.Tensor]], Made], *, values: list[tf.Tensor]
+    ) -> Made:
+        """Trace what makes the payload of the reply of values; answers what it answers."""
+        if not self._wire.coded_values:
+            return encode(values)
+        begin, values = begun(values)
+        made = encode(values)
+        encode_s = seconds_since(begin, until=made)
+        with self._ledger.locked():
+            self._ledger.count_seconds(ENCODE, encode_s)
+        return made
+
+    def _count_told(self, kind: int, microseconds: tf.Tensor) -> None:
+        seconds = tf.cast(microseconds, tf.float64) / 1e6
+        self._ledger.count_seconds(kind, seconds, counts=microseconds >= 0)
