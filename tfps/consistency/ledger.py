@@ -83,7 +83,8 @@ class LedgerLayout:
     MESSAGES = 17  # requests answered, of every kind
     OTHER_WRITES = 18  # updates and assignments that no step of `fit` has made
     APART = 19  # of the updates: those that only other servers have made; see `count_up_to`
-    GLOBALS = 20
+    MOVE = 20  # of the limit, the newest; an older one, which may come late, does nothing
+    GLOBALS = 21
 
     def active(self, worker: Any) -> Any:
         return self.GLOBALS + worker
@@ -336,30 +337,49 @@ def finish(ledger: Ledger, *, alive: Any, worker: Any, ticket: Any) -> Any:
     return done
 
 
-def open_tickets(ledger: Ledger, *, count: Any, term: Any) -> Any:
+def open_tickets(ledger: Ledger, *, count: Any, term: Any, move: Any) -> Any:
     """Start a round of ``count`` tickets; answers the first, or `REPLACED`.
 
-    What an earlier round left is void.
-    """
-    layout, obeyed = ledger.layout, ledger.read(ledger.layout.TERM) == term
-    first = ledger.read(layout.NEXT)
-    ledger.write_if(obeyed, layout.LIMIT, first + count)
-    ledger.write_if(obeyed, layout.RETURNED, 0)
-    for worker in range(layout.workers):
-        for field in (layout.held, layout.unclosed, layout.ahead):
-            ledger.write_if(obeyed, field(worker), NO_TICKET)
-    return ledger.logic.choose(obeyed, first, REPLACED)
+    What an earlier round left is void. A request that is repeated finds the round of the first one,
+    which may also arrive when workers hold tickets of it: it must not take those away.
 
-
-def move_limit(ledger: Ledger, *, limit: Any, term: Any) -> Any:
-    """Hand out tickets below a number only, or none if it is negative.
-
-    Answers the ticket that would come next, or `REPLACED`.
+    Args:
+        ledger: of the ticket server.
+        count: how many.
+        term: of the chief that asks.
+        move: its number of the limit, larger each time.
     """
     layout, logic = ledger.layout, ledger.logic
     obeyed = ledger.read(layout.TERM) == term
+    is_new = logic.both(obeyed, move > ledger.read(layout.MOVE))
     upcoming = ledger.read(layout.NEXT)
-    ledger.write_if(obeyed, layout.LIMIT, logic.choose(limit >= 0, limit, upcoming))
+    first = logic.choose(is_new, upcoming, ledger.read(layout.LIMIT) - count)
+    ledger.write_if(is_new, layout.MOVE, move)
+    ledger.write_if(is_new, layout.LIMIT, upcoming + count)
+    ledger.write_if(is_new, layout.RETURNED, 0)
+    for worker in range(layout.workers):
+        for field in (layout.held, layout.unclosed, layout.ahead):
+            ledger.write_if(is_new, field(worker), NO_TICKET)
+    return logic.choose(obeyed, first, REPLACED)
+
+
+def move_limit(ledger: Ledger, *, limit: Any, term: Any, move: Any) -> Any:
+    """Hand out tickets below a number only, or none if it is negative.
+
+    Answers the ticket that would come next, or `REPLACED`.
+
+    Args:
+        ledger: of the ticket server.
+        limit: the number.
+        term: of the chief that asks.
+        move: its number of the limit, larger each time; see `open_tickets`.
+    """
+    layout, logic = ledger.layout, ledger.logic
+    obeyed = ledger.read(layout.TERM) == term
+    is_new = logic.both(obeyed, move > ledger.read(layout.MOVE))
+    upcoming = ledger.read(layout.NEXT)
+    ledger.write_if(is_new, layout.MOVE, move)
+    ledger.write_if(is_new, layout.LIMIT, logic.choose(limit >= 0, limit, upcoming))
     return logic.choose(obeyed, upcoming, REPLACED)
 
 
@@ -382,4 +402,5 @@ def take_over(ledger: Ledger, *, term: Any) -> Any:
     layout = ledger.layout
     newer = term > ledger.read(layout.TERM)
     ledger.write_if(newer, layout.TERM, term)
+    ledger.write_if(newer, layout.MOVE, 0)  # it counts its own
     return ledger.logic.choose(newer, term, REPLACED)

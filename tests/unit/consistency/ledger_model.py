@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -83,6 +84,7 @@ class ServerModel(PlainLedger):
         self.index, self.layout, self.calls = index, LedgerLayout(workers), calls
         self.pipelined, self.drop_above, self.several = pipelined, drop_above, several
         self.dropped: list[tuple[int, int]] = []  # (ticket, call)
+        self.moves = itertools.count(1)
         self.refused = 0  # pushes of workers that were let out
         self.cells = self.layout.blank()
         self.applied_keys: dict[int, int] = {}
@@ -264,15 +266,18 @@ class ServerModel(PlainLedger):
         self.post(ledger)
         return leaves
 
-    def open_tickets(self, count: int) -> int:
+    def open_tickets(self, count: int, *, move: int | None = None) -> int:
+        """Open some; with the number of an earlier move it is that request, which comes again."""
         ledger = self.open()
-        first: int = decide.open_tickets(ledger, count=count, term=0)
+        move = next(self.moves) if move is None else move
+        first: int = decide.open_tickets(ledger, count=count, term=0, move=move)
         self.post(ledger)
         return first
 
-    def set_limit(self, limit: int) -> None:
+    def set_limit(self, limit: int, *, move: int | None = None) -> None:
         ledger = self.open()
-        decide.move_limit(ledger, limit=limit, term=0)
+        move = next(self.moves) if move is None else move
+        decide.move_limit(ledger, limit=limit, term=0, move=move)
         self.post(ledger)
 
     def tickets(self) -> list[int]:

@@ -150,9 +150,9 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     "finish": (_with_alive(decide.finish), {"alive": TRUTH, "worker": WORKER, "ticket": NUMBER}),
     "open_tickets": (
         _plainly(decide.open_tickets),
-        {"count": st.integers(0, 1 << 60), "term": NUMBER},
+        {"count": st.integers(0, 1 << 60), "term": NUMBER, "move": NUMBER},
     ),
-    "move_limit": (_plainly(decide.move_limit), {"limit": NUMBER, "term": NUMBER}),
+    "move_limit": (_plainly(decide.move_limit), {"limit": NUMBER, "term": NUMBER, "move": NUMBER}),
     "count_up_to": (_plainly(decide.count_up_to), {"version": NUMBER}),
     "take_over": (_plainly(decide.take_over), {"term": NUMBER}),
 }

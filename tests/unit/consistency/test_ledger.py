@@ -8,10 +8,12 @@ from functools import partial
 from random import Random
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.unit.consistency.ledger_model import Input, ServerModel, WorkerModel
+from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, STALENESS_BINS, LedgerLayout
 
 UNLIMITED = 1 << 60
@@ -353,3 +355,46 @@ def test_tickets_that_came_back_together_are_repeated_together() -> None:
     other.deliver(0, [server])
     other.advance()
     assert (other.ticket, other.batches) == (3, 1)
+
+
+@pytest.mark.parametrize("late", ["open_tickets", "set_limit"])
+def test_a_request_of_the_chief_that_arrives_late_takes_no_ticket_away(late: str) -> None:
+    """It was sent again for want of an answer; the first one comes when workers hold tickets."""
+    server = ServerModel(index=0, workers=2, calls=(True,))
+    assert server.open_tickets(0, move=1) == 0
+    server.set_limit(0, move=2)
+    assert server.open_tickets(0, move=3) == server.open_tickets(0, move=3) == 0
+    server.set_limit(3, move=4)
+    data = Input(first=0, batches=3)
+    workers = [_joined(server, slot, slot + 1, data) for slot in (0, 1)]
+    if late == "open_tickets":
+        server.open_tickets(0, move=3)
+    else:
+        server.set_limit(0, move=2)
+    assert server[LedgerLayout.LIMIT] == 3
+    assert server.tickets() == [0, 1]
+    workers[0].deliver(0, [server])
+    workers[0].advance()
+    assert workers[0].ticket == 2
+    server.set_limit(-1, move=5)
+    assert server[LedgerLayout.LIMIT] == 3
+
+
+def test_the_round_that_is_opened_again_is_the_same() -> None:
+    server = ServerModel(index=0, workers=1, calls=(True,))
+    assert server.open_tickets(4, move=1) == 0
+    assert _joined(server, 0, 1, Input(first=0, batches=4)).ticket == 0
+    assert server.open_tickets(4, move=1) == 0
+    assert server.tickets() == [0]
+
+
+def test_a_newer_chief_counts_its_own_requests() -> None:
+    server = ServerModel(index=0, workers=1, calls=(True,))
+    server.open_tickets(4, move=7)
+    ledger = server.open()
+    decide.take_over(ledger, term=1)
+    server.post(ledger)
+    ledger = server.open()
+    decide.move_limit(ledger, limit=2, term=1, move=1)
+    server.post(ledger)
+    assert server[LedgerLayout.LIMIT] == 2

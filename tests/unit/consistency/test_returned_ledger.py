@@ -34,7 +34,7 @@ class Job:
         self.closed: list[int] = []
         self.incarnations = dict.fromkeys(range(WORKERS), 0)
         self.held = dict.fromkeys(range(WORKERS), -1)
-        self.ledger.do(decide.open_tickets, count=TICKETS, term=0)
+        self.ledger.do(decide.open_tickets, count=TICKETS, term=0, move=1)
 
     def step(self, worker: int) -> None:
         """A worker joins, or pushes the ticket that it holds and gets the next one."""

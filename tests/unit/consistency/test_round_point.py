@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,12 +62,13 @@ class Job:
 
     def __init__(self) -> None:
         self.servers = [RepeatedServer() for _ in range(SERVERS)]
+        self.moves = itertools.count(1)
         self.incarnations = dict.fromkeys(range(WORKERS), 0)
         self.held = dict.fromkeys(range(WORKERS), NO_TICKET)
         self.acked = dict.fromkeys(range(WORKERS), NO_TICKET)
         self.late: list[tuple[int, int, int]] = []  # pushes that may still arrive
         self.points: list[tuple[RoundPoint, list[Counter[int]]]] = []
-        self.servers[0].do(decide.open_tickets, count=TICKETS, term=0)
+        self.servers[0].do(decide.open_tickets, count=TICKETS, term=0, move=next(self.moves))
         self.note()
 
     def step(self, worker: int, *, dies_after: int = SERVERS) -> None:
@@ -150,7 +152,7 @@ class Job:
             )
             server.rows = copy.copy(values)
             server.applied = {ticket: key for ticket, key in keys.items() if key >= 0}
-        self.servers[0].do(decide.move_limit, limit=TICKETS, term=0)
+        self.servers[0].do(decide.move_limit, limit=TICKETS, term=0, move=next(self.moves))
 
     def deliver_late(self) -> None:
         for worker, incarnation, ticket in self.late:

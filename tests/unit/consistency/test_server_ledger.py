@@ -102,7 +102,7 @@ def _open(server_ledger: ServerLedger, count: int) -> None:
     def trace(tickets: tf.Tensor) -> list[tf.Tensor]:
         with server_ledger.locked():
             ledger = server_ledger.open()
-            first = decide.open_tickets(ledger, count=tickets, term=0)
+            first = decide.open_tickets(ledger, count=tickets, term=0, move=1)
             server_ledger.post(ledger)
         return [first]
 

@@ -30,7 +30,7 @@ def _decided(server: ServerModel, decision: Callable[..., Any], **arguments: int
 def test_the_newest_chief_alone_is_obeyed(acts: list[tuple[str, int, int]]) -> None:
     server = ServerModel(index=0, workers=2, calls=(True,))
     layout, obeyed = server.layout, 0
-    for act, term, number in acts:
+    for move, (act, term, number) in enumerate(acts, start=1):
         before = list(server.cells)
         if act == "take over":
             answer = _decided(server, decide.take_over, term=term)
@@ -38,9 +38,9 @@ def test_the_newest_chief_alone_is_obeyed(acts: list[tuple[str, int, int]]) -> N
             obeyed = max(obeyed, term)
             continue
         if act == "open":
-            answer = _decided(server, decide.open_tickets, term=term, count=number)
+            answer = _decided(server, decide.open_tickets, term=term, count=number, move=move)
         else:
-            answer = _decided(server, decide.move_limit, term=term, limit=number)
+            answer = _decided(server, decide.move_limit, term=term, limit=number, move=move)
         if term == obeyed:
             assert answer == before[layout.NEXT]
             expected = number if act == "limit" else answer + number

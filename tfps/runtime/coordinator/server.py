@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,6 +59,7 @@ class Server:
         self._returns: Callable[[], bool] = never
         self.starts = 1  # how often it was started
         self.limit = 0  # as it was set last; below 0: halted
+        self._moves = itertools.count(1)  # of the limit
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
         self.ledger = ServerLedger(contents, workers=max_workers)
         self.coded_groups = CodedGroups()  # whose bytes the ledger counts apart
@@ -76,8 +78,8 @@ class Server:
         self.control: ControlLine = self.open_line()
         self.term = 0  # of the chief, which is this process
         self._take_over = self._decides(decide.take_over, "term")
-        self._open = self._decides(decide.open_tickets, "count", "term")
-        self._limit = self._decides(decide.move_limit, "limit", "term")
+        self._open = self._decides(decide.open_tickets, "count", "term", "move")
+        self._limit = self._decides(decide.move_limit, "limit", "term", "move")
         self._withdraw = self._decides(issuing.withdraw, "ticket")
         self._count_up_to = self._decides(decide.count_up_to, "version")
         self._evict = self._decides(
@@ -128,13 +130,13 @@ class Server:
 
     def open_tickets(self, count: int) -> int:
         """Open the tickets of a run; answers the first."""
-        first = self.obeyed(self._open(count, self.term))
+        first = self.obeyed(self._open(count, self.term, next(self._moves)))
         self.limit = first + count
         return first
 
     def set_limit(self, limit: int) -> int:
         """Hand out tickets below a number only; answers the number that would come next."""
-        upcoming = self.obeyed(self._limit(limit, self.term))
+        upcoming = self.obeyed(self._limit(limit, self.term, next(self._moves)))
         self.limit = limit
         return upcoming
 
