@@ -15,8 +15,6 @@ from tfps.config.schema import (
     Fraction,
     JobConfig,
     ModelSection,
-    OptimizerName,
-    OptimizerSection,
     Section,
     Text,
     TrainingSection,
@@ -55,7 +53,7 @@ class ClickLogSection(Section):
     """
 
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
-    exponent: Annotated[float, Field(gt=1)] = 1.2
+    exponent: Annotated[float, Field(gt=1)] = 1.5
     examples_per_epoch: Count = 524_288
     validation_examples: Count = 65_536
     test_examples: Count = 131_072
@@ -85,23 +83,16 @@ class ClicksSection(DataSection):
         return tuple(rows if most is None else min(rows, most) for rows in self.table_rows)
 
 
-class AdagradSection(OptimizerSection):
-    """``[training.optimizer]``, whose updates of rows are exact."""
-
-    name: OptimizerName = "adagrad"
-
-
 class RecommenderTraining(TrainingSection):
     """``[training]``, with the defaults of this example."""
 
     loop: Literal["fit"] = "fit"
-    epochs: Count = 4
-    learning_rate: Annotated[float, Field(gt=0)] = 0.2
+    epochs: Count = 6
+    learning_rate: Annotated[float, Field(gt=0)] = 0.003
     learning_rate_schedule: Literal["constant", "cosine"] = "constant"
     row_updates: bool = True
     saved: Literal["keras", "checkpoint"] = "checkpoint"
     output: Text = "runs/recommender"
-    optimizer: AdagradSection = AdagradSection()
 
 
 class RecommenderJob(JobConfig):

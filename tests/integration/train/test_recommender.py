@@ -31,7 +31,7 @@ SMALL = {
     "data.click_log.test_examples": 16_384,
     "data.click_log.target_auc": 0.72,
     "training.epochs": 2,
-    "training.learning_rate": 0.4,
+    "training.learning_rate": 0.01,
 }
 RESULTS = {
     "config.toml",
