@@ -79,6 +79,9 @@ class ChiefWatch:
                 self.look_at_end(time.monotonic() - self.signals.first_at)
             time.sleep(LOOK_EVERY_S)
         received = self.signals.received
+        is_told = bool(received) or self._ends_at < math.inf
+        if status and not is_told and (end := self.cluster.keeper.ended):
+            self.take_end(end)  # the chief ended before this process looked
         return -received[0] if received and status < 0 else status
 
     def take_end(self, end: EndJob) -> float:
