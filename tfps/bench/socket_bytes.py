@@ -41,7 +41,7 @@ class TcpBytes(NamedTuple):
         return TcpBytes(self.sent + other[0], self.received + other[1])
 
 
-class Connection(NamedTuple):
+class TcpConnection(NamedTuple):
     """One end of a connection."""
 
     inode: int
@@ -91,7 +91,7 @@ def tcp_bytes_of(process: int, *, but_ports: Iterable[int] = ()) -> int | None:
     return None if found is None else sum(found)
 
 
-def _connections_around(process: int) -> list[Connection]:
+def _connections_around(process: int) -> list[TcpConnection]:
     """All ends in the network namespace of a process."""
     families = (socket.AF_INET, socket.AF_INET6)
     own, others = (os.readlink(f"/proc/{who}/ns/net") for who in ("self", process))
@@ -120,7 +120,7 @@ def _inodes(process: int) -> Iterator[int]:
             yield int(found[1])
 
 
-def _connections(family: int) -> Iterator[Connection]:
+def _connections(family: int) -> Iterator[TcpConnection]:
     """Of this machine."""
     request = REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INFO - 1), 0, ALL_STATES)
     header = HEADER.pack(HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, DUMP, 1, 0)
@@ -138,7 +138,7 @@ def _connections(family: int) -> Iterator[Connection]:
                 answer = answer[_aligned(length) :]
 
 
-def _connection_of(message: bytes) -> Iterator[Connection]:
+def _connection_of(message: bytes) -> Iterator[TcpConnection]:
     (inode,) = struct.unpack_from("=I", message, INODE_AT)
     here, there = PORTS.unpack_from(message, PORTS_AT)
     attributes = message[ATTRIBUTES_AT:]
@@ -147,7 +147,7 @@ def _connection_of(message: bytes) -> Iterator[Connection]:
         value = attributes[ATTRIBUTE.size : length]
         if kind == INFO and len(value) >= COUNTS_AT + COUNTS.size:
             moved = TcpBytes(*COUNTS.unpack_from(value, COUNTS_AT))
-            yield Connection(inode, (here, there), moved)
+            yield TcpConnection(inode, (here, there), moved)
         attributes = attributes[_aligned(length) :]
 
 

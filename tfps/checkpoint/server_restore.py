@@ -19,7 +19,7 @@ from tfps.checkpoint.file_error import file_error, reason_of
 from tfps.checkpoint.layout import Move, RowBlock, moves
 from tfps.checkpoint.line import PATIENCE_S, Line
 from tfps.checkpoint.manifest import Manifest, Tensor
-from tfps.consistency.ledger import REPLACED
+from tfps.consistency.chief_requests import REPLACED
 from tfps.errors import CheckpointDamaged
 from tfps.partitioners.row_rule import RowRule
 

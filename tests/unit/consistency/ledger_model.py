@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.unit.consistency.plain_ledger import PlainLedger
-from tfps.consistency import issuing
+from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import NO_TICKET, Ledger, LedgerLayout, Status
 from tfps.runtime.server.admission import Arrival, ByTicket, PushVerdict, Terms, judge
@@ -270,14 +270,14 @@ class ServerModel(PlainLedger):
         """Open some; with the number of an earlier move it is that request, which comes again."""
         ledger = self.open()
         move = next(self.moves) if move is None else move
-        first: int = decide.open_tickets(ledger, count=count, term=0, move=move)
+        first: int = chief_requests.open_tickets(ledger, count=count, term=0, move=move)
         self.post(ledger)
         return first
 
     def set_limit(self, limit: int, *, move: int | None = None) -> None:
         ledger = self.open()
         move = next(self.moves) if move is None else move
-        decide.move_limit(ledger, limit=limit, term=0, move=move)
+        chief_requests.move_limit(ledger, limit=limit, term=0, move=move)
         self.post(ledger)
 
     def tickets(self) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
-from tfps.consistency import issuing
+from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import MAX_CALLS, STALENESS_BINS, Ledger, LedgerLayout
 from tfps.consistency.logic import PlainLogic
@@ -149,12 +149,15 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
     "evict": (_plainly(decide.evict), {"worker": WORKER, "incarnation": NUMBER}),
     "finish": (_with_alive(decide.finish), {"alive": TRUTH, "worker": WORKER, "ticket": NUMBER}),
     "open_tickets": (
-        _plainly(decide.open_tickets),
+        _plainly(chief_requests.open_tickets),
         {"count": st.integers(0, 1 << 60), "term": NUMBER, "move": NUMBER},
     ),
-    "move_limit": (_plainly(decide.move_limit), {"limit": NUMBER, "term": NUMBER, "move": NUMBER}),
-    "count_up_to": (_plainly(decide.count_up_to), {"version": NUMBER}),
-    "take_over": (_plainly(decide.take_over), {"term": NUMBER}),
+    "move_limit": (
+        _plainly(chief_requests.move_limit),
+        {"limit": NUMBER, "term": NUMBER, "move": NUMBER},
+    ),
+    "count_up_to": (_plainly(chief_requests.count_up_to), {"version": NUMBER}),
+    "take_over": (_plainly(chief_requests.take_over), {"term": NUMBER}),
 }
 
 
@@ -224,7 +227,7 @@ def test_tensors_decide_as_integers(name: str, data: st.DataObject) -> None:
 
 
 def test_every_decision_is_compared() -> None:
-    decisions = {**vars(decide), **vars(issuing), "judge": judge}
+    decisions = {**vars(decide), **vars(chief_requests), **vars(issuing), "judge": judge}
     public = {name: value for name, value in decisions.items() if not name.startswith("_")}
     named = {name for name, value in public.items() if _decides(value)}
     assert named == (set(DECISIONS) - {*TERMS, *VERSION_TERMS, "issue_several"}) | {"judge"}

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.unit.consistency.ledger_model import Input, ServerModel, WorkerModel
-from tfps.consistency import ledger as decide
+from tfps.consistency import chief_requests
 from tfps.consistency.ledger import NO_TICKET, STALENESS_BINS, LedgerLayout
 
 UNLIMITED = 1 << 60
@@ -392,9 +392,9 @@ def test_a_newer_chief_counts_its_own_requests() -> None:
     server = ServerModel(index=0, workers=1, calls=(True,))
     server.open_tickets(4, move=7)
     ledger = server.open()
-    decide.take_over(ledger, term=1)
+    chief_requests.take_over(ledger, term=1)
     server.post(ledger)
     ledger = server.open()
-    decide.move_limit(ledger, limit=2, term=1, move=1)
+    chief_requests.move_limit(ledger, limit=2, term=1, move=1)
     server.post(ledger)
     assert server[LedgerLayout.LIMIT] == 2

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.consistency.plain_ledger import PlainLedger
-from tfps.consistency import issuing
+from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.applied_window import NOT_APPLIED, TICKET_CELLS
 from tfps.consistency.ledger import LedgerLayout
@@ -34,7 +34,7 @@ class Job:
         self.closed: list[int] = []
         self.incarnations = dict.fromkeys(range(WORKERS), 0)
         self.held = dict.fromkeys(range(WORKERS), -1)
-        self.ledger.do(decide.open_tickets, count=TICKETS, term=0, move=1)
+        self.ledger.do(chief_requests.open_tickets, count=TICKETS, term=0, move=1)
 
     def step(self, worker: int) -> None:
         """A worker joins, or pushes the ticket that it holds and gets the next one."""

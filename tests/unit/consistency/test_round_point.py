@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.consistency.plain_ledger import PlainLedger
-from tfps.consistency import issuing
+from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.ledger import MAX_CALLS, NEVER, NO_TICKET, LedgerLayout
 from tfps.consistency.round_point import (
@@ -68,7 +68,9 @@ class Job:
         self.acked = dict.fromkeys(range(WORKERS), NO_TICKET)
         self.late: list[tuple[int, int, int]] = []  # pushes that may still arrive
         self.points: list[tuple[RoundPoint, list[Counter[int]]]] = []
-        self.servers[0].do(decide.open_tickets, count=TICKETS, term=0, move=next(self.moves))
+        self.servers[0].do(
+            chief_requests.open_tickets, count=TICKETS, term=0, move=next(self.moves)
+        )
         self.note()
 
     def step(self, worker: int, *, dies_after: int = SERVERS) -> None:
@@ -152,7 +154,7 @@ class Job:
             )
             server.rows = copy.copy(values)
             server.applied = {ticket: key for ticket, key in keys.items() if key >= 0}
-        self.servers[0].do(decide.move_limit, limit=TICKETS, term=0, move=next(self.moves))
+        self.servers[0].do(chief_requests.move_limit, limit=TICKETS, term=0, move=next(self.moves))
 
     def deliver_late(self) -> None:
         for worker, incarnation, ticket in self.late:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.unit.consistency.ledger_model import ServerModel, Wire
 from tfps.bridge.server_function import server_function
-from tfps.consistency import issuing
+from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit
 from tfps.consistency.applied_window import TICKET_CELLS, cell_of_ticket
@@ -102,7 +102,7 @@ def _open(server_ledger: ServerLedger, count: int) -> None:
     def trace(tickets: tf.Tensor) -> list[tf.Tensor]:
         with server_ledger.locked():
             ledger = server_ledger.open()
-            first = decide.open_tickets(ledger, count=tickets, term=0, move=1)
+            first = chief_requests.open_tickets(ledger, count=tickets, term=0, move=1)
             server_ledger.post(ledger)
         return [first]
 

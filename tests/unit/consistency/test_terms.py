@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.consistency.ledger_model import ServerModel
+from tfps.consistency import chief_requests
 from tfps.consistency import ledger as decide
-from tfps.consistency.ledger import REPLACED, TERM_INCARNATIONS
+from tfps.consistency.chief_requests import REPLACED
+from tfps.consistency.ledger import TERM_INCARNATIONS
 
 CHIEFS = st.integers(1, 4)
 ACTS = st.lists(
@@ -33,14 +35,16 @@ def test_the_newest_chief_alone_is_obeyed(acts: list[tuple[str, int, int]]) -> N
     for move, (act, term, number) in enumerate(acts, start=1):
         before = list(server.cells)
         if act == "take over":
-            answer = _decided(server, decide.take_over, term=term)
+            answer = _decided(server, chief_requests.take_over, term=term)
             assert answer == (term if term > obeyed else REPLACED)
             obeyed = max(obeyed, term)
             continue
         if act == "open":
-            answer = _decided(server, decide.open_tickets, term=term, count=number, move=move)
+            answer = _decided(
+                server, chief_requests.open_tickets, term=term, count=number, move=move
+            )
         else:
-            answer = _decided(server, decide.move_limit, term=term, limit=number, move=move)
+            answer = _decided(server, chief_requests.move_limit, term=term, limit=number, move=move)
         if term == obeyed:
             assert answer == before[layout.NEXT]
             expected = number if act == "limit" else answer + number

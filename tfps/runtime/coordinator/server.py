@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.consistency import issuing
+from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.dynamic_gate import DynamicGate
 from tfps.consistency.extra_steps import Limits
@@ -77,11 +77,11 @@ class Server:
         self.membership: Membership = Memberships(gates)
         self.control: ControlLine = self.open_line()
         self.term = 0  # of the chief, which is this process
-        self._take_over = self._decides(decide.take_over, "term")
-        self._open = self._decides(decide.open_tickets, "count", "term", "move")
-        self._limit = self._decides(decide.move_limit, "limit", "term", "move")
+        self._take_over = self._decides(chief_requests.take_over, "term")
+        self._open = self._decides(chief_requests.open_tickets, "count", "term", "move")
+        self._limit = self._decides(chief_requests.move_limit, "limit", "term", "move")
         self._withdraw = self._decides(issuing.withdraw, "ticket")
-        self._count_up_to = self._decides(decide.count_up_to, "version")
+        self._count_up_to = self._decides(chief_requests.count_up_to, "version")
         self._evict = self._decides(
             self._let_out, "worker", "incarnation", then=self.membership.leave
         )
@@ -160,7 +160,7 @@ class Server:
     def obeyed(self, answer: list[np.ndarray[Any, Any]]) -> int:
         """A number that the server has answered; raises `ChiefReplaced` where it obeys another."""
         number = int(answer[0])
-        if number == decide.REPLACED:
+        if number == chief_requests.REPLACED:
             raise self._replaced()
         return number
 
