@@ -1,4 +1,4 @@
-"""What the chief asks of a server's ledger: tickets, their limit, and to be obeyed. Pure.
+"""What the chief asks of a ledger: tickets, their limit, whom to expect, to be obeyed. Pure.
 
 It repeats a request that is not answered in time, so each may arrive twice, and late.
 """
@@ -72,10 +72,27 @@ def count_up_to(ledger: Ledger, *, version: Any) -> Any:
     return is_more
 
 
+def expect(ledger: Ledger, *, number: Any) -> Any:
+    """Expect workers in rounds; answers whether the request does that, which a late one does not.
+
+    It would let a round wait for a worker that has joined meanwhile and waits for the next one, or
+    for one that has ended.
+
+    Args:
+        ledger: of any server.
+        number: of the request, larger each time.
+    """
+    layout = ledger.layout
+    is_new = number > ledger.read(layout.EXPECTATION)
+    ledger.write_if(is_new, layout.EXPECTATION, number)
+    return is_new
+
+
 def take_over(ledger: Ledger, *, term: Any) -> Any:
     """Obey a chief from now on, unless a newer one is known; answers the term, or `REPLACED`."""
     layout = ledger.layout
     newer = term > ledger.read(layout.TERM)
     ledger.write_if(newer, layout.TERM, term)
-    ledger.write_if(newer, layout.MOVE, 0)  # it counts its own
+    for count in (layout.MOVE, layout.EXPECTATION):
+        ledger.write_if(newer, count, 0)  # it counts its own
     return ledger.logic.choose(newer, term, REPLACED)

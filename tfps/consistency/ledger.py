@@ -83,7 +83,8 @@ class LedgerLayout:
     OTHER_WRITES = 18  # updates and assignments that no step of `fit` has made
     APART = 19  # of the updates: those that only other servers have made; see `count_up_to`
     MOVE = 20  # of the limit, the newest; an older one, which may come late, does nothing
-    GLOBALS = 21
+    EXPECTATION = 21  # of workers that will join, the newest; as `MOVE`
+    GLOBALS = 22
 
     def active(self, worker: Any) -> Any:
         return self.GLOBALS + worker

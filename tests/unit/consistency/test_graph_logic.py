@@ -157,6 +157,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
         {"limit": NUMBER, "term": NUMBER, "move": NUMBER},
     ),
     "count_up_to": (_plainly(chief_requests.count_up_to), {"version": NUMBER}),
+    "expect": (_plainly(chief_requests.expect), {"number": NUMBER}),
     "take_over": (_plainly(chief_requests.take_over), {"term": NUMBER}),
 }
 

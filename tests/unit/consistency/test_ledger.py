@@ -398,3 +398,27 @@ def test_a_newer_chief_counts_its_own_requests() -> None:
     chief_requests.move_limit(ledger, limit=2, term=1, move=1)
     server.post(ledger)
     assert server[LedgerLayout.LIMIT] == 2
+
+
+def test_workers_are_expected_once_by_a_request() -> None:
+    """One that was sent again for want of an answer may come when they have ended."""
+    server = ServerModel(index=1, workers=2, calls=(True,))
+
+    def expects(number: int) -> bool:
+        ledger = server.open()
+        answer = bool(chief_requests.expect(ledger, number=number))
+        server.post(ledger)
+        return answer
+
+    assert [expects(number) for number in (1, 1, 2, 1, 2, 3)] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
+    ledger = server.open()
+    chief_requests.take_over(ledger, term=1)
+    server.post(ledger)
+    assert expects(1)

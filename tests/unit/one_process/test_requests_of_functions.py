@@ -263,6 +263,23 @@ def test_who_is_expected_is_waited_for(function_jobs: Jobs[FunctionJob]) -> None
     job.end()
 
 
+def test_who_is_expected_late_is_not_waited_for(function_jobs: Jobs[FunctionJob]) -> None:
+    """The chief has sent its request again, and the first one comes when all have ended."""
+    job = function_jobs(tfps.Synchronous(), calls=2)
+    runtime = job.strategy.runtime
+    runtime.expect([True, True])
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(job.begin, 0)
+        job.begin(1)
+        first.result(DEADLINE_S)
+        job.end()
+        for server in runtime.servers:
+            number = int(server.cells()[server.layout.EXPECTATION])
+            server._expect(number, *[1] * server.layout.workers)
+        assert pool.submit(job.begin, 0).result(DEADLINE_S).status is Status.OK
+    job.end()
+
+
 def test_who_is_late_goes_on_with_fresh_parameters(function_jobs: Jobs[FunctionJob]) -> None:
     job = function_jobs(tfps.Synchronous(backup_workers=1))
     at, before = job.begin(0).version, job.weight(0)

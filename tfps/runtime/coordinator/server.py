@@ -60,6 +60,7 @@ class Server:
         self.starts = 1  # how often it was started
         self.limit = 0  # as it was set last; below 0: halted
         self._moves = itertools.count(1)  # of the limit
+        self._expectations = itertools.count(1)  # of workers that will join
         self._lines: weakref.WeakSet[ControlLine] = weakref.WeakSet()  # those that are open
         self.ledger = ServerLedger(contents, workers=max_workers)
         self.coded_groups = CodedGroups()  # whose bytes the ledger counts apart
@@ -86,7 +87,7 @@ class Server:
             self._let_out, "worker", "incarnation", then=self.membership.leave
         )
         if self.rounds is not None:
-            self._expect = self.control.function(self._trace_expect, arguments=max_workers)
+            self._expect = self.control.function(self._trace_expect, arguments=1 + max_workers)
             self._cancel_expected = self._decides(self._is_away, "worker", then=self.rounds.leave)
         self._sample = self.control.function(self._trace_sample, arguments=0)
 
@@ -190,7 +191,7 @@ class Server:
         """Let rounds wait for workers that are going to join; for each whether it will."""
         if self.rounds is not None:
             spare = [False] * (self.layout.workers - len(there))
-            self._expect(*map(int, [*there, *spare]))
+            self._expect(next(self._expectations), *map(int, [*there, *spare]))
 
     def cancel_expected(self, worker: int) -> None:
         """A worker that was expected will not join now."""
@@ -242,11 +243,14 @@ class Server:
         """Whether a worker has not joined meanwhile."""
         return ledger.read(self.layout.active(worker)) == 0
 
-    def _trace_expect(self, *there: tf.Tensor) -> Sequence[tf.Tensor]:
+    def _trace_expect(self, number: tf.Tensor, *there: tf.Tensor) -> Sequence[tf.Tensor]:
         assert self.rounds is not None
         with self.ledger.locked():
-            self.rounds.expect(tf.stack(there))
-        return [tf.constant(0, tf.int64)]
+            ledger = self.ledger.open()
+            is_new = tf.cast(chief_requests.expect(ledger, number=number), tf.int64)
+            self.ledger.post(ledger)
+            self.rounds.expect(tf.stack(there) * is_new)
+        return [is_new]
 
     def _trace_sample(self) -> Sequence[tf.Tensor]:
         with self.ledger.locked():
