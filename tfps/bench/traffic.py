@@ -14,14 +14,13 @@ class TrafficClock(EpochClock):
     """Measures epochs of a cluster's tasks, with what each server has sent and received by TCP.
 
     Args:
-        tasks: of the cluster, which is that of TF_CONFIG.
+        tasks: of the cluster, which is that of TF_CONFIG; a process without one has no servers.
     """
 
     def __init__(self, tasks: TaskNumbers) -> None:
         super().__init__([number for numbers in tasks.groups.values() for number in numbers])
         self._servers = tasks.groups.get("ps", ())
-        addresses = [each for of in ClusterSpec.from_environment().jobs.values() for each in of]
-        self._tensorflow_ports = [int(address.rpartition(":")[2]) for address in addresses]
+        self._tensorflow_ports = _tensorflow_ports() if self._servers else []
         self._before: tuple[Moved, Moved] = ([], [])
         # Of each epoch; empty where nobody counts them.
         self.server_bytes: list[list[int]] = []
@@ -44,3 +43,9 @@ class TrafficClock(EpochClock):
         """What each server has sent and received: by all connections, and by direct ones."""
         direct = [tcp_bytes_of(each, but_ports=self._tensorflow_ports) for each in self._servers]
         return [tcp_bytes_of(server) for server in self._servers], direct
+
+
+def _tensorflow_ports() -> list[int]:
+    """Those that the servers of TensorFlow listen at."""
+    addresses = [each for of in ClusterSpec.from_environment().jobs.values() for each in of]
+    return [int(address.rpartition(":")[2]) for address in addresses]
