@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from tfps.bench.runner import TaskNumbers
+from tfps.bench.traffic import TrafficClock
 from tfps.bench.usage import EpochClock, Sample, peak_of
 
 PEAK_PROGRAM = """
@@ -73,3 +75,14 @@ def test_the_peak_stays_when_memory_is_given_back() -> None:
 def test_a_system_without_the_count_is_named() -> None:
     with pytest.raises(ValueError, match="a line with VmHWM, received 'Name: python'"):
         peak_of("Name: python")
+
+
+def test_a_process_without_a_cluster_has_no_servers_whose_bytes_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    clock = TrafficClock(TaskNumbers({}))
+    clock.begin()
+    clock.end(3)
+    assert clock.server_bytes == clock.direct_bytes == [[]]
+    assert [sample.steps for sample in clock.samples] == [3]
