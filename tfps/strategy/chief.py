@@ -33,6 +33,7 @@ def chief_start(spec: ClusterSpec, resolver: Any, *, timeout_s: float) -> Iterat
     """
     prepare_process("chief")
     _set_threads(spec)
+    _share_gpus()
     workers, servers = spec.jobs["worker"], spec.jobs["ps"]
     announce(f"connecting to {count_tasks(workers=len(workers), ps=len(servers))}")
     tf.get_logger()  # which is made at its first use, to suit the root logger
@@ -52,3 +53,23 @@ def _set_threads(spec: ClusterSpec) -> None:
     """Give this process's own server enough threads; too late once TensorFlow has started."""
     if not is_initialized():
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads(spec, "chief"))
+
+
+def _share_gpus() -> None:
+    """Leave the memory of this machine's GPUs to its workers; a chief takes what it comes to need.
+
+    Otherwise TensorFlow takes nearly all that is free when it starts, for a process that computes
+    next to nothing. Where the user has said anything about GPUs, that stays as it is.
+    """
+    if is_initialized():
+        return
+    gpus = tf.config.get_visible_devices("GPU")
+    said = [
+        gpu
+        for gpu in gpus
+        if tf.config.experimental.get_memory_growth(gpu) is not None
+        or tf.config.get_logical_device_configuration(gpu) is not None
+    ]
+    if not said:  # TensorFlow wants the same of all
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
