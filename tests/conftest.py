@@ -119,6 +119,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "optimization of graphs; what runs as a command has both all the same, but for the long "
         "script of the pages",
     )
+    parser.addoption(
+        "--gpus",
+        action="store_true",
+        help="let the tests see this machine's GPUs: for those of GPUs; all others compare numbers "
+        "to more places than GPUs agree on, or cut a CPU into several devices",
+    )
 
 
 def _leave_inputs_as_they_are(dataset: Any) -> Any:
@@ -142,6 +148,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not config.pluginmanager.is_registered(pytest_plugin):
         config.pluginmanager.register(pytest_plugin, "tfps")
+    if not config.getoption("gpus"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # A shell lets what it starts in the background ignore Ctrl-C, and its children with it.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,7 @@
-"""Workers that compute on GPUs; parameters lie in the main memory of the servers."""
+"""Workers that compute on GPUs; parameters lie in the main memory of the servers.
+
+On a machine that has one: make test ARGS="--gpus tests/cluster/devices/test_gpu.py"
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tfps.bridge.server_variable import ServerVariable
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(
-        not tf.config.list_physical_devices("GPU"), reason="this machine has no GPU"
+        not tf.config.list_physical_devices("GPU"), reason="there is no GPU, or no --gpus"
     ),
 ]
 
