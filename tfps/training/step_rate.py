@@ -6,6 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+# As often as a progress line is redrawn.
+SAMPLE_PERIOD_S = 0.05
+# Each sample costs the chief and a server a millisecond; who asked for many steps can wait longer.
+LONGEST_SAMPLE_PERIOD_S = 0.2
+
 
 class _Report(NamedTuple):
     steps: int = 0
@@ -69,6 +74,11 @@ class StepRate:
         """How long so many steps take; None where that cannot be told."""
         rate = self.per_second
         return steps / rate if rate else None
+
+    def period_s(self, remaining_steps: int) -> float:
+        """How long to wait for a report: until the steps that are waited for should be done."""
+        expected_s = self.expected_s(remaining_steps) or 0.0
+        return min(max(SAMPLE_PERIOD_S, expected_s), LONGEST_SAMPLE_PERIOD_S)
 
     @property
     def per_second_by_worker(self) -> tuple[float, ...] | None:

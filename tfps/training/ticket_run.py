@@ -25,7 +25,7 @@ from tfps.training.feeder import BatchKeeper, Feeder
 from tfps.training.invitations import Invitations
 from tfps.training.one_batch import OneBatch
 from tfps.training.run_progress import RunProgress
-from tfps.training.step_rate import StepRate
+from tfps.training.step_rate import SAMPLE_PERIOD_S, StepRate
 from tfps.training.traffic_rate import TrafficRate
 
 logger = logging.getLogger(__name__)
@@ -33,10 +33,6 @@ logger = logging.getLogger(__name__)
 # A connection that breaks while its server lives is rare; one that breaks each time has a reason.
 ATTEMPTS = 5
 RECONNECT_AFTER_S = 0.2
-# As often as a progress line is redrawn.
-SAMPLE_PERIOD_S = 0.05
-# Each sample costs the chief and a server a millisecond; who asked for many steps can wait longer.
-LONGEST_SAMPLE_PERIOD_S = 0.2
 
 
 class TicketRun(RunProgress):
@@ -75,6 +71,7 @@ class TicketRun(RunProgress):
             first = server.open_tickets(0)
             if server.starts == self._starts:
                 break  # else it has the totals of the run before again
+        self._sent_out_at = self._starts
         self._steps = UNLIMITED_TICKETS if tickets is None else tickets
         super().__init__(
             server.layout,
@@ -129,8 +126,9 @@ class TicketRun(RunProgress):
     def _send_out(self) -> None:
         """One closure per worker; each ends when it finds no ticket."""
         self.running = True
+        self._sent_out_at = self._runtime.ticket_server.starts
         # A server that was started anew may hand out again what had been closed.
-        if self._runtime.ticket_server.starts == self._starts:
+        if self._sent_out_at == self._starts:
             self._compiled.source.on_drained()
         if self._compiled.program.schedule.in_rounds:
             alive = private.alive_workers(self._coordinator)
@@ -157,14 +155,14 @@ class TicketRun(RunProgress):
         """
         self._meanwhile = meanwhile
         while self.completed < steps:
-            due_s = self.sampled_s + self._period_s(steps - self.completed)
+            due_s = self.sampled_s + self.rate.period_s(steps - self.completed)
             self._queue.wait_until_idle(max(0.0, due_s - time.monotonic()))
             self._ended = self._coordinator.done()
             self._invited.cancel(self._queue.barred)
             self.sample()
             meanwhile(self.completed)
             if self._ended and self.completed < steps:
-                if self._recalled:
+                if self._recalled or self._may_have_forgotten:
                     self._recalled = False
                     self._send_out()
                 elif left_out := self._left_out(steps):
@@ -176,6 +174,14 @@ class TicketRun(RunProgress):
                 self._recalled = True
                 self._runtime.ticket_server.halt()
         return True
+
+    @property
+    def _may_have_forgotten(self) -> bool:
+        """Whether the ticket server was started anew since closures were sent out.
+
+        They may have ended before that, with steps that no sample had seen: those are open again.
+        """
+        return self._runtime.ticket_server.starts != self._sent_out_at
 
     def _left_out(self, steps: int) -> int:
         """How many closures shall look for data that nobody has asked for.
@@ -258,11 +264,6 @@ class TicketRun(RunProgress):
         reports = self._compiled.servers[0].reports
         if reports is not None:
             reports.write(self.metrics, self.outputs)
-
-    def _period_s(self, remaining_steps: int) -> float:
-        """Until the steps that are waited for should be done."""
-        expected_s = self.rate.expected_s(remaining_steps) or 0.0
-        return min(max(SAMPLE_PERIOD_S, expected_s), LONGEST_SAMPLE_PERIOD_S)
 
     def drain(self) -> None:
         """Hand out no more tickets and wait until every worker has left.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tfps
-from tfps.training import ticket_run
+from tfps.training import step_rate, ticket_run
 
 HOUR_S = 3600.0
 STEPS = 6
@@ -23,7 +23,7 @@ def model(
 ) -> keras.Model:
     """One whose progress nobody looks at before the end."""
     for period in ("SAMPLE_PERIOD_S", "LONGEST_SAMPLE_PERIOD_S"):
-        monkeypatch.setattr(ticket_run, period, HOUR_S)
+        monkeypatch.setattr(step_rate, period, HOUR_S)
     with make_strategy().scope():
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
