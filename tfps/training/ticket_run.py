@@ -350,7 +350,10 @@ class TicketRun(RunProgress):
                     if not self._queue.is_recalled():
                         self._visited.add(worker)
                     return
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, tf.errors.CancelledError) and not self._runtime.closed:
+                    # Let out at once, it could have its gradient on some servers and not on others.
+                    self._runtime.data_plane.cancel(worker, incarnation)
                 with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
                     self._runtime.evict(worker, incarnation)
                 raise

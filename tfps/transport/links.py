@@ -36,8 +36,9 @@ from tfps.transport.message import REPLY_FIELDS, Kind, Reply, Request
 from tfps.transport.service import MAX_IDS, RECLAIMED_BYTES
 
 CONNECT_TIMEOUT_S = 10.0  # a server that listens answers within milliseconds
-# How long a worker that joins waits for an exchange that a cancelled closure of it has left behind:
-# servers answer within milliseconds, unless it waits for others there, which joining ends.
+# How long a worker waits for an exchange that a cancelled closure of it has left behind, and who
+# cancelled it: servers answer within milliseconds, unless it waits for others there, which joining
+# or being let out ends.
 LEFT_BEHIND_TIMEOUT_S = 1.0
 # Closures of a worker that failed; more than ever run at the same time.
 REMEMBERED_FAILURES = 64
@@ -101,6 +102,7 @@ class Links:
         """
         register_named_function(tokens.EXCHANGE, self.exchange)
         register_named_function(tokens.HANG_UP, self._hang_up)
+        register_named_function(tokens.CANCEL, self.cancel)
         register_named_function(tokens.MOVED, self.moved)
         if in_a_task:
             register_named_function(tokens.FINGERPRINT, self._fingerprint)
@@ -125,16 +127,15 @@ class Links:
         arrays, each = iter(messages), sizes.tolist()
         requests = [tuple(itertools.islice(arrays, count)) for _, _, count in each]
         sender = _sender(requests[0][0].tolist())
-        if sender in self._failed:
+        if not self._begin(sender, joins=requests[0][0][Request.KIND] == Kind.JOIN):
             return [part for least, _, _ in each for part in _lost(least)]
-        self._begin(sender, joins=requests[0][0][Request.KIND] == Kind.JOIN)
         try:
             return self._exchange(known, sender, servers.tolist(), requests, each)
         finally:
             self._end(sender)
 
-    def _begin(self, sender: tuple[int, int, int], *, joins: bool) -> None:
-        """An exchange begins.
+    def _begin(self, sender: tuple[int, int, int], *, joins: bool) -> bool:
+        """An exchange begins, unless its closure has failed.
 
         TensorFlow ends a cancelled closure before an exchange of it has ended. Where the same
         worker joined meanwhile, the first server might refuse its push and the second take it.
@@ -145,9 +146,12 @@ class Links:
             return earlier <= {sender, (*sender[:2], NO_INCARNATION)}
 
         with self._lock:
+            if sender in self._failed:
+                return False
             if joins:
                 self._has_ended.wait_for(is_alone, timeout=LEFT_BEHIND_TIMEOUT_S)
             self._under_way[sender] += 1
+            return True
 
     def _end(self, sender: tuple[int, int, int]) -> None:
         with self._lock:
@@ -271,6 +275,19 @@ class Links:
                 self._failed[sender] = None
                 while len(self._failed) > REMEMBERED_FAILURES:
                     self._failed.popitem(last=False)
+
+    def cancel(self, job_id: Any, worker: Any, incarnation: Any) -> np.int64:
+        """Let no exchange of a closure begin, and those that have begun end on all servers.
+
+        Answers whether they have ended, or were waited for long enough.
+        """
+        sender = int(job_id), int(worker), int(incarnation)
+        self._note_failure(sender)
+        with self._lock:
+            have_ended = self._has_ended.wait_for(
+                lambda: sender not in self._under_way, timeout=LEFT_BEHIND_TIMEOUT_S
+            )
+        return np.int64(have_ended)
 
     def _hang_up(self, job_id: np.ndarray, server: np.ndarray) -> np.int64:
         """End every exchange with a server that will not answer."""

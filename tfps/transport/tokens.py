@@ -20,6 +20,7 @@ TURN = "tfps_data_turn"  # (connection, reply) -> (function, request)
 # On a worker: called by steps, and by the coordinator.
 EXCHANGE = "tfps_data_exchange"  # (peers, servers, reply sizes, requests) -> replies
 HANG_UP = "tfps_data_hang_up"  # (job, server) -> 1
+CANCEL = "tfps_data_cancel"  # (job, worker, incarnation) -> whether its exchanges have ended
 MOVED = "tfps_data_moved"  # (endpoint in traces, endpoint now) -> 1
 LINK_FAILURE = "tfps_data_link_failure"  # (job) -> text of the last lost connection, or ""
 

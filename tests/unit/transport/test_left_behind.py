@@ -1,4 +1,4 @@
-"""A worker joins while an exchange of a cancelled closure of it is still under way."""
+"""A worker joins, or is let out, while an exchange of a cancelled closure is under way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.unit.transport.served import Served, served
+from tests.unit.transport.served import JOB, Served, served
 from tfps.bridge.tensorflow_private import register_named_function
 from tfps.transport import links
 from tfps.transport.direct import Plain
@@ -89,5 +89,37 @@ def test_what_never_ends_is_not_waited_for(
     assert gate.entered.wait(DEADLINE_S)
     _sends(server, Kind.JOIN, worker=1, incarnation=2).join(DEADLINE_S)
     assert gate.answered == [Kind.JOIN]
+    gate.opened.set()
+    pushes.join(DEADLINE_S)
+
+
+def test_a_cancelled_closure_sends_nothing_more_once_it_is_waited_for(
+    server: Served, gate: Gate
+) -> None:
+    pushes = _sends(server, Kind.PUSH, worker=1, incarnation=1)
+    assert gate.entered.wait(DEADLINE_S)
+    ended: list[int] = []
+    sender = JOB, 1, 1
+    cancels = threading.Thread(target=lambda: ended.append(int(server.links.cancel(*sender))))
+    cancels.start()
+    cancels.join(0.3)
+    assert not ended
+    gate.opened.set()
+    for thread in (pushes, cancels):
+        thread.join(DEADLINE_S)
+    assert ended == [True]
+    _sends(server, Kind.PUSH, worker=1, incarnation=1).join(DEADLINE_S)
+    assert gate.answered == [Kind.PUSH]
+    _sends(server, Kind.PUSH, worker=1, incarnation=2).join(DEADLINE_S)
+    assert gate.answered == [Kind.PUSH, Kind.PUSH]
+
+
+def test_a_cancelled_exchange_that_never_ends_is_not_waited_for(
+    server: Served, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "LEFT_BEHIND_TIMEOUT_S", 0.05)
+    pushes = _sends(server, Kind.PUSH, worker=1, incarnation=1)
+    assert gate.entered.wait(DEADLINE_S)
+    assert not server.links.cancel(JOB, 1, 1)
     gate.opened.set()
     pushes.join(DEADLINE_S)

@@ -226,6 +226,16 @@ class DataPlane:
     def _direct_lines(self) -> list[tuple[int, ControlLine]]:
         return [(w, line) for w, line in enumerate(self._lines) if self.direct_workers[w]]
 
+    def cancel(self, worker: int, incarnation: int) -> None:
+        """Let what a cancelled closure has sent arrive on all servers, and nothing more be sent.
+
+        By `direct`: TensorFlow itself cancels its own calls, of which some may have arrived.
+        """
+        if self.direct_workers[worker]:
+            with contextlib.suppress(tf.errors.UnavailableError):  # it is lost itself
+                line = self._lines[worker]
+                line.ask(tokens.CANCEL, self.job_id, worker, incarnation, patience_s=0.0)
+
     def hang_up(self, server: int) -> None:
         """End the exchanges of all workers with a server that does not answer."""
         for worker, line in self._direct_lines():
