@@ -11,6 +11,7 @@ import pytest
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
 from tests.unit.one_process.lost_servers import lose, recover
+from tfps.recovery.server_loss import ServerLoss
 from tfps.training import step_rate
 from tfps.training.ticket_run import TicketRun
 
@@ -40,7 +41,8 @@ def test_steps_that_nobody_has_seen_are_taken_once_more(
     strategy._recovering._adopt(manager)
     model.fit(x, labels, batch_size=BATCH, verbose=0)
     manager.save(background=False)
-    sample, lost = TicketRun.sample, []
+    sample = TicketRun.sample
+    lost: list[ServerLoss] = []
 
     def sample_of_a_slow_chief(run: TicketRun) -> None:
         if run._ended and not lost:
