@@ -118,6 +118,7 @@ sys.stderr = os.fdopen(terminal, "w")
 from tfps.terminal import open_line
 open_line(True)
 try:
+    print("drawn", flush=True)
     time.sleep(60)
 finally:
     if sys.argv[1:]:
@@ -128,7 +129,7 @@ finally:
 
 
 def test_a_message_begins_on_a_line_of_its_own() -> None:
-    status, output, _ = _run(IN_A_BAR, signal.SIGTERM, grace_s=30)
+    status, output, _ = _run(IN_A_BAR, signal.SIGTERM, grace_s=30, ready="drawn")
     assert status == 143
     assert r"b'\r\ntfps: SIGTERM: stopping (once more: at once)\r\n'" in output
 
@@ -145,7 +146,7 @@ def test_an_end_by_force_shows_the_cursor() -> None:
     script = BEGIN.replace(begin, shows + begin)
     script = script.replace("GRACE_S", str(GRACE_S)) + code
     with Command([sys.executable, "-c", script], deadline_s=30) as command:
-        command.wait_for("ready")
+        command.wait_for("drawn")
         command.send(signal.SIGTERM)
         assert command.wait() == 143
         assert SHOW_CURSOR in command.output
