@@ -68,7 +68,9 @@ def test_fast_workers_wait(cluster: Callable[..., LocalCluster], largest: int) -
     assert stats.worker_steps == (STEPS, STEPS)
     gap = stats.clock_gap_steps[1]
     assert gap is not None
-    # A fast worker that is let go on gets somewhere before the slow one's next push.
-    assert (1 < gap <= 6) if largest == 6 else gap == 1
+    if largest == 6:  # a fast worker that is let go on gets somewhere before the slow one's push
+        assert 1 < gap <= 6
+    else:
+        assert gap == 1
     assert max(stats.gradient_staleness_updates) <= 2 * (largest + 1)
     strategy.close()
