@@ -36,9 +36,8 @@ from tfps.transport.message import REPLY_FIELDS, Kind, Reply, Request
 from tfps.transport.service import MAX_IDS, RECLAIMED_BYTES
 
 CONNECT_TIMEOUT_S = 10.0  # a server that listens answers within milliseconds
-# How long a worker waits for an exchange that a cancelled closure of it has left behind, and who
-# cancelled it: servers answer within milliseconds, unless it waits for others there, which joining
-# or being let out ends.
+# How long an exchange of a cancelled closure is waited for, before its worker is let out and when
+# it joins: servers answer within milliseconds, unless it waits for others there, which both end.
 LEFT_BEHIND_TIMEOUT_S = 1.0
 # Closures of a worker that failed; more than ever run at the same time.
 REMEMBERED_FAILURES = 64
@@ -279,7 +278,7 @@ class Links:
     def cancel(self, job_id: Any, worker: Any, incarnation: Any) -> np.int64:
         """Let no exchange of a closure begin, and those that have begun end on all servers.
 
-        Answers whether they have ended, or were waited for long enough.
+        Answers whether they have ended; one that does not is not waited for any longer.
         """
         sender = int(job_id), int(worker), int(incarnation)
         self._note_failure(sender)
