@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import keras
 import pytest
@@ -81,7 +82,11 @@ def test_a_worker_that_hangs_is_not_waited_for(job: CountingJob) -> None:
     ("bound", "gap", "kind"), [(0, 0, keras.Sequential), (3, 3, CountsAfterwards)]
 )
 def test_fast_workers_wait(
-    cluster: Callable[..., LocalCluster], bound: int, gap: int, kind: type[keras.Sequential]
+    cluster: Callable[..., LocalCluster],
+    tmp_path: Path,
+    bound: int,
+    gap: int,
+    kind: type[keras.Sequential],
 ) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver, consistency=tfps.BoundedStaleness(bound)
@@ -89,7 +94,7 @@ def test_fast_workers_wait(
     with strategy.scope():
         model = kind([keras.Input((1,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    model.fit(slow_input(STEPS), epochs=1, verbose=0)
+    model.fit(slow_input(STEPS, tmp_path), epochs=1, verbose=0)
     stats = strategy.stats()
     assert stats.worker_steps == (STEPS, STEPS)
     assert stats.clock_gap_steps[1] == gap

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import keras
 import pytest
@@ -55,7 +56,9 @@ def test_a_worker_that_dies_is_not_waited_for(job: CountingJob) -> None:
 # tests/unit/one_process/test_modes.py a `fit`.
 @pytest.mark.slow
 @pytest.mark.parametrize("largest", [6, 1])
-def test_fast_workers_wait(cluster: Callable[..., LocalCluster], largest: int) -> None:
+def test_fast_workers_wait(
+    cluster: Callable[..., LocalCluster], tmp_path: Path, largest: int
+) -> None:
     strategy = tfps.ParameterServerStrategy(
         cluster(workers=2, ps=2).cluster_resolver,
         consistency=tfps.DynamicBoundedStaleness(1, largest),
@@ -63,7 +66,7 @@ def test_fast_workers_wait(cluster: Callable[..., LocalCluster], largest: int) -
     with strategy.scope():
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    model.fit(slow_input(STEPS), epochs=1, verbose=0)
+    model.fit(slow_input(STEPS, tmp_path), epochs=1, verbose=0)
     stats = strategy.stats()
     assert stats.worker_steps == (STEPS, STEPS)
     gap = stats.clock_gap_steps[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -87,7 +88,9 @@ def test_three_workers_are_one_process(
 
 
 @pytest.mark.slow
-def test_backup_workers_are_not_waited_for(cluster: Callable[..., LocalCluster]) -> None:
+def test_backup_workers_are_not_waited_for(
+    cluster: Callable[..., LocalCluster], tmp_path: Path
+) -> None:
     steps = 40
     strategy = _strategy(
         cluster(workers=3, ps=2).cluster_resolver, consistency=tfps.Synchronous(backup_workers=1)
@@ -95,7 +98,7 @@ def test_backup_workers_are_not_waited_for(cluster: Callable[..., LocalCluster])
     with strategy.scope():
         model = CountsAfterwards([keras.Input((1,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    model.fit(slow_input(steps), epochs=1, verbose=0)
+    model.fit(slow_input(steps, tmp_path), epochs=1, verbose=0)
     stats = strategy.stats()
     assert stats.worker_steps == (steps, steps, steps)
     # Worker 1 is late for most rounds while the two others are there, and alone after that.
