@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.machine import describe_machine, package_versions
+from tfps.bench.machine import PACKAGES, describe_machine
+from tfps.package_versions import package_versions
 
 ANYTIME = ("load_average",)  # of a machine, what does not tell it from another
 
@@ -26,7 +27,7 @@ class TurnJournal:
     def __init__(self, path: Path, *, is_resumed: bool) -> None:
         self.path, self.kept = path, 0
         machine = {name: of for name, of in describe_machine().items() if name not in ANYTIME}
-        self._here = {"machine": machine, "package_versions": package_versions()}
+        self._here = {"machine": machine, "package_versions": package_versions(PACKAGES)}
         self._answers: dict[str, list[Any]] = {}
         whole, _, _cut_off = self._text(is_resumed).rpartition("\n")
         path.write_text(f"{whole}\n" if whole else "")

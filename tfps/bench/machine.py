@@ -1,8 +1,7 @@
-"""Where a benchmark ran: processor, memory, load and the versions of the packages."""
+"""Where a benchmark ran: processor, memory and load; and by which packages."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 from pathlib import Path
@@ -10,15 +9,8 @@ from typing import Any
 
 import psutil
 
-import tfps
-
+# Those that decide the numbers.
 PACKAGES = ("tensorflow", "keras", "tf_keras", "numpy", "grpcio")
-
-
-def package_versions() -> dict[str, str | None]:
-    """The versions that decide the numbers; None for a package that is not installed."""
-    versions = {"python": platform.python_version(), "tfps": tfps.__version__}
-    return versions | {name: _version(name) for name in PACKAGES}
 
 
 def describe_machine() -> dict[str, Any]:
@@ -30,13 +22,6 @@ def describe_machine() -> dict[str, Any]:
         "system": platform.platform(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:

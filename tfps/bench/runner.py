@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfps.bench.journal import TurnJournal
-from tfps.bench.machine import describe_machine, package_versions
+from tfps.bench.machine import PACKAGES, describe_machine
 from tfps.bench.namespace_cluster import NamespaceCluster
 from tfps.bench.results import Bar, Case, Results
 from tfps.bench.settings import REPETITIONS
@@ -31,6 +31,7 @@ from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment, task_environment
 from tfps.launch.process import describe_status, start_program
+from tfps.package_versions import package_versions
 from tfps.testing import NoNamespacesError, namespaces
 from tfps.transport.direct import RATE_VARIABLE
 
@@ -129,7 +130,7 @@ class Benchmark(ABC):
             "benchmark": self.name,
             "settings": self.as_json(),
             "machine": describe_machine(),
-            "package_versions": package_versions(),
+            "package_versions": package_versions(PACKAGES),
             **({"kept_turns": results.kept_turns} if results.kept_turns else {}),
             **self.findings(results),
             "bars": [bar.as_json() for bar in self.bars(results)],

@@ -22,7 +22,6 @@ from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.mismatch import check_fit
 from tfps.checkpoint.names import named_variables, optimizer_of
 from tfps.checkpoint.next_start import note_look
-from tfps.checkpoint.package_versions import package_versions
 from tfps.checkpoint.parallel import in_parallel
 from tfps.checkpoint.restore import fill, restoring
 from tfps.checkpoint.retention import KeepLatest, Retention
@@ -38,6 +37,7 @@ from tfps.checkpoint.servers import (
 )
 from tfps.checkpoint.snapshot import Snapshot, take_drained
 from tfps.errors import ConfigError
+from tfps.package_versions import package_versions
 
 
 class CheckpointManager:
@@ -212,7 +212,7 @@ class CheckpointManager:
             metrics=_numbers(metrics or {}),
             consistency=None if strategy is None else str(strategy.consistency),
             counters=counters,
-            package_versions=package_versions(),
+            package_versions=package_versions(["tensorflow", "keras", "numpy"]),
             tensors=contents.tensors,
         )
         self._of_this_job.add(manifest.number)

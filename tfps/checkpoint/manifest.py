@@ -72,7 +72,7 @@ class Manifest:
         metrics: what was known of the model.
         consistency: of the strategy, as it prints; None without one.
         counters: of the servers; None without a strategy.
-        package_versions: of what wrote it.
+        package_versions: of what wrote it; None for one that nobody could tell.
         tensors: by logical names, which are the same in every process.
         files: the blocks in each file of the folder, by the file's name, which is a prefix.
         checksums: of each file as the folder has it, by its name; none where they were not kept.
@@ -94,7 +94,7 @@ class Manifest:
     metrics: Mapping[str, float] = field(default_factory=dict)
     consistency: str | None = None
     counters: Counters | None = None
-    package_versions: Mapping[str, str] = field(default_factory=dict)
+    package_versions: Mapping[str, str | None] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     files: Mapping[str, tuple[RowBlock, ...]] = field(default_factory=dict)
     checksums: Mapping[str, Checksum] = field(default_factory=dict)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-from importlib import metadata
 
 import click
 
 from tfps import __version__
 from tfps.errors import BackendError
 from tfps.keras_backend import check_backend
+from tfps.package_versions import package_version
 
 # Name to (module, attribute, one line for the list of commands). Importing a command to list it
 # would cost seconds: most of them need TensorFlow's surroundings.
@@ -86,7 +86,9 @@ def _exists(module: str) -> bool:
 def _print_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
     if asked and not context.resilient_parsing:
         # From what was installed: importing TensorFlow would take seconds.
-        tensorflow, keras = map(metadata.version, ("tensorflow", "keras"))
+        tensorflow, keras = (
+            package_version(package) or "not installed" for package in ("tensorflow", "keras")
+        )
         click.echo(f"tfps {__version__} (TensorFlow {tensorflow}, Keras {keras})")
         context.exit()
 

@@ -18,9 +18,10 @@ from tfps.errors import ConfigError
 from tfps.job.consistency import mode_in_words
 from tfps.job.epochs import TrainingRecord
 from tfps.job.inputs import Inputs
-from tfps.job.result import Result, host, now, package_versions
+from tfps.job.result import PACKAGES, Result, host, now
 from tfps.job.workload import workload_of
 from tfps.launch.folder import make_folder
+from tfps.package_versions import package_versions
 from tfps.terminal import announce, status
 from tfps.units import counted, format_seconds
 
@@ -103,7 +104,7 @@ def run_job(
         incarnations=stats.incarnations,
         history=training.epochs,
         data_source=inputs.source,
-        package_versions=package_versions(),
+        package_versions=package_versions(PACKAGES),
     )
     (output / "config.toml").write_text(to_toml(config))
     with status("drawing the pictures"):

@@ -9,13 +9,12 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import tfps
 from tfps.job.epochs import Epoch
 
+# Those that compute the numbers.
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets", "numpy")
 DIGITS = 6  # more than any run repeats
 # A list of numbers that `json` has written one below the other.
@@ -78,7 +77,7 @@ class Result:
     incarnations: Sequence[int]
     history: Sequence[Epoch]
     data_source: str
-    package_versions: dict[str, str]
+    package_versions: dict[str, str | None]
 
     def as_json(self) -> str:
         """As it is written."""
@@ -93,12 +92,6 @@ class Result:
         part = path.with_name(f"{path.name}.part")
         part.write_text(self.as_json())
         part.replace(path)
-
-
-def package_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that compute."""
-    versions = {"python": platform.python_version(), "tfps": tfps.__version__}
-    return versions | {name: metadata.version(name) for name in PACKAGES}
 
 
 def host() -> dict[str, Any]:

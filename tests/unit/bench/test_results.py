@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from tfps.bench.machine import package_versions
 from tfps.bench.results import Bar, Spread
 
 
@@ -27,10 +26,3 @@ def test_a_cost_holds_up_to_its_aim(value: float | None, holds: bool | None) -> 
 def test_a_bar_is_written_with_what_is_good() -> None:
     written = Bar("rate", 1.23456, aim=1.0).as_json()
     assert written == {"name": "rate", "value": 1.235, "aim": 1.0, "is_cost": False, "holds": True}
-
-
-def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfps.bench.machine.PACKAGES", ("click", "no_such_package"))
-    versions = package_versions()
-    assert versions["click"] is not None
-    assert versions["no_such_package"] is None

@@ -21,8 +21,9 @@ from tfps.job.confusion import confusion
 from tfps.job.epochs import Epoch, TrainingRecord
 from tfps.job.figures import curves, draw_all, pictures_of, staleness
 from tfps.job.job import RESULT_FILES, prepare_output, run_job
-from tfps.job.result import Result, host, now, package_versions
+from tfps.job.result import PACKAGES, Result, host, now
 from tfps.job.workload import workload_of
+from tfps.package_versions import package_versions
 
 PICTURES = pictures_of(workload_of("fashion_mnist"))
 EPOCHS = [
@@ -66,7 +67,7 @@ def _result(**changes: Any) -> Result:
         incarnations=(1, 2, 1),
         history=EPOCHS,
         data_source="here",
-        package_versions=package_versions(),
+        package_versions=package_versions(PACKAGES),
     )
     return dataclasses.replace(result, **changes)
 
