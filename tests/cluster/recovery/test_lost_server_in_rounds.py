@@ -83,13 +83,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=name, marks=[pytest.mark.slow] * (name != "another"))
-        for name, case in CASES.items()
-    ],
-)
+# A server that is killed in rounds of `fit`: test_lost_server_returns.py. Without a cluster, what
+# is repeated: tests/unit/one_process/test_functions_repeat.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_functions_are_repeated(
     case: tuple[str, int, int],
     fresh: LocalCluster,
