@@ -93,6 +93,8 @@ def test_each_device_computes_its_part(strategy: tfps.ParameterServerStrategy) -
     assert sorted(placed) == ["device:CPU:0"] * 5 + ["device:CPU:1"] * 5
 
 
+# The last batch above has parts of two sizes.
+@pytest.mark.slow
 def test_fewer_examples_than_devices(strategy: tfps.ParameterServerStrategy) -> None:
     x, y = data()
     local = build(keras.optimizers.SGD(0.5))

@@ -28,6 +28,9 @@ def _from_chief() -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(batches, output_signature=spec)
 
 
+# Quicker ones: clusters one after the other in test_fork_server.py, data of the chief in
+# tests/cluster/input/test_ways.py.
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_cluster_is_used_again_after_another() -> None:
     environment = {"TFPS_LOGICAL_CPUS": "1"}

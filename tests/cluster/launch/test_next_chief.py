@@ -32,6 +32,8 @@ os._exit(0)  # the tasks stay
 """
 
 
+# A quicker chief after another one is in tests/cluster/launch/test_killed_chief.py.
+@pytest.mark.slow
 def test_what_a_server_compiled_for_the_chief_before_is_not_run(
     cluster: Callable[..., LocalCluster], tmp_path: Path
 ) -> None:

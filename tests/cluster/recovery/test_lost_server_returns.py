@@ -247,6 +247,8 @@ def test_rounds_are_repeated_at_any_moment(seed: int, fresh: LocalCluster, folde
     job.strategy.close()
 
 
+# In one process: tests/unit/one_process/test_unsaved_variables.py; a job that ends is below.
+@pytest.mark.slow
 def test_what_no_checkpoint_holds_ends_the_job(
     tasks: Callable[..., LocalCluster], folder: Path
 ) -> None:

@@ -101,6 +101,9 @@ def _bring_back(machines: LocalCluster, strategy: tfps.ParameterServerStrategy) 
         time.sleep(0.05)
 
 
+# Who is waited for, and how long, needs no cluster: tests/unit/recovery/test_quorum.py; another job
+# that ends so is above.
+@pytest.mark.slow
 def test_a_job_waits_for_so_long_for_a_worker(machines: LocalCluster) -> None:
     job = CountingJob(machines, restarts=tfps.Restarts(no_worker_timeout_s=2))
     job.fit(epochs=1)

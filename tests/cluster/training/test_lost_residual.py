@@ -16,15 +16,12 @@ pytestmark = pytest.mark.timeout(240)
 MOST_EPOCHS = 500
 
 
+# In one process: `test_who_was_lost_begins_anew` in tests/unit/one_process/test_compression.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 @pytest.mark.parametrize(
     "codec",
-    [
-        TopK(0.01),
-        pytest.param(
-            DeepGradientCompression(0.01, warm_up_steps=50, momentum=0), marks=pytest.mark.slow
-        ),
-    ],
+    [TopK(0.01), DeepGradientCompression(0.01, warm_up_steps=50, momentum=0)],
     ids=["top_k", "deep"],
 )
 def test_what_is_left_out_goes_with_the_worker(

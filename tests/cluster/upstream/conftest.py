@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import pytest
@@ -14,7 +12,6 @@ import tfps
 from tfps.launch import LocalCluster
 
 MakeStrategy: TypeAlias = Callable[..., tfps.ParameterServerStrategy]
-OUTSIDE = "method is invoked without using `ClusterCoordinator.schedule`"
 
 
 def resolver_of(cluster: LocalCluster) -> tf.distribute.cluster_resolver.SimpleClusterResolver:
@@ -38,17 +35,3 @@ def make_strategy(cluster: Callable[..., LocalCluster]) -> Iterator[MakeStrategy
     yield make
     for strategy in made:
         strategy.close()
-
-
-@pytest.fixture
-def warns_of_use_outside(caplog: pytest.LogCaptureFixture) -> Callable[[], Any]:
-    """Return a context in which TensorFlow's warning of a call outside of `schedule` is due."""
-
-    @contextmanager
-    def expected() -> Iterator[None]:
-        caplog.clear()
-        yield
-        warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-        assert any(OUTSIDE in warning for warning in warnings), warnings
-
-    return expected

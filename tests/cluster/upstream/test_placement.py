@@ -34,6 +34,16 @@ def test_variables_go_round(make_strategy: MakeStrategy) -> None:
     assert [float(variable.numpy()) for variable in inside] == [0.0, 1.0, 2.0, 3.0]
 
 
+def test_shards_go_round(make_strategy: MakeStrategy) -> None:
+    """What else is asked of them needs no cluster: tests/unit/upstream/test_partitioning.py."""
+    fixed = tf.distribute.experimental.partitioners.FixedShardsPartitioner(4)
+    with make_strategy(fixed, ps=3).scope():
+        variable = tf.Variable(lambda: tf.range(6), shape=(6,), dtype=tf.int32)
+    assert _devices(variable.variables) == [_ps(0), _ps(1), _ps(2), _ps(0)]
+    values = [shard.numpy().tolist() for shard in variable.variables]
+    assert values == [[0, 1], [2, 3], [4], [5]]
+
+
 def test_the_scope_wins_over_a_device(make_strategy: MakeStrategy) -> None:
     strategy = make_strategy(ps=3)
     variables = []

@@ -22,6 +22,8 @@ STEPS = 6
 WORKERS = 2
 
 
+# Each of the two alone: tests/unit/one_process/test_modes.py.
+@pytest.mark.slow
 def test_scheduled_functions_go_on_after_a_fit(cluster: Callable[..., OneProcess]) -> None:
     """And do not warm up once more."""
     calls = 3

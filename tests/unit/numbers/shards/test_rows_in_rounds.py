@@ -35,7 +35,8 @@ pytestmark = pytest.mark.timeout(240)
 ROUNDS = tfps.Synchronous()
 
 
-@pytest.mark.quick("sgd")
+# Two workers, below, have one optimizer of these as well.
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", EXACT)
 def test_one_worker(optimizer: str, cluster: Callable[..., OneProcess]) -> None:
     running = cluster(workers=1, ps=2)

@@ -39,7 +39,7 @@ def test_every_gradient_lacks_one_update(
         assert_rows_lack_one_update(strategy, OPTIMIZERS[optimizer])
 
 
-@pytest.mark.quick("rows-2")
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_collections_lack_one_update_too(

@@ -1,4 +1,7 @@
-"""Raw variables that a partitioner splits, aggregated, colocated and restored."""
+"""Raw variables that a partitioner splits, aggregated, colocated and restored.
+
+On a cluster: `test_shards_go_round` in tests/cluster/upstream/test_placement.py.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.cluster.upstream.conftest import MakeStrategy
-
-pytestmark = pytest.mark.timeout(180)
+import tfps
+from tests.unit.upstream.conftest import MakeStrategy
 
 partitioners = tf.distribute.experimental.partitioners
 SUM = tf.VariableAggregation.SUM
@@ -23,23 +25,28 @@ def _is_split(variable: Any) -> bool:
     return type(variable).__name__ == "ShardedVariable"
 
 
-def _check_shards(variable: Any, expected: list[Any]) -> None:
+def _check_shards(
+    strategy: tfps.ParameterServerStrategy, variable: Any, expected: list[Any]
+) -> None:
     """The values of the shards, which go round the two servers."""
     assert _is_split(variable)
+    servers = strategy.runtime.topology.servers
     for index, (shard, values) in enumerate(zip(variable.variables, expected, strict=True)):
-        assert shard.device.startswith(f"/job:ps/replica:0/task:{index % 2}/")
+        assert shard.device == servers[index % 2]
         np.testing.assert_array_equal(shard.numpy(), values)
 
 
 def test_nothing_is_split_without_a_partitioner(make_strategy: MakeStrategy) -> None:
-    with make_strategy().scope():
+    strategy = make_strategy()
+    with strategy.scope():
         variable = tf.Variable([0, 1, 2, 3])
     assert not _is_split(variable)
     np.testing.assert_array_equal(variable.numpy(), [0, 1, 2, 3])
 
 
 def test_rows_are_split(make_strategy: MakeStrategy) -> None:
-    with make_strategy(partitioners.FixedShardsPartitioner(2)).scope():
+    strategy = make_strategy(partitioners.FixedShardsPartitioner(2))
+    with strategy.scope():
         odd, even = (
             tf.Variable(
                 lambda shape=shape: tf.reshape(tf.range(np.prod(shape), dtype=tf.int64), shape),
@@ -48,8 +55,8 @@ def test_rows_are_split(make_strategy: MakeStrategy) -> None:
             )
             for shape in ((5, 2), (6, 1))
         )
-    _check_shards(odd, [[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9]]])
-    _check_shards(even, [[[0], [1], [2]], [[3], [4], [5]]])
+    _check_shards(strategy, odd, [[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9]]])
+    _check_shards(strategy, even, [[[0], [1], [2]], [[3], [4], [5]]])
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -70,7 +77,7 @@ def test_aggregation(shards: int, make_strategy: MakeStrategy) -> None:
     expected = [10.0, *range(1, 8)]
     np.testing.assert_array_equal(tf.convert_to_tensor(total), expected)
     if shards == 2:
-        _check_shards(total, [expected[:4], expected[4:]])
+        _check_shards(strategy, total, [expected[:4], expected[4:]])
 
 
 @pytest.mark.parametrize(
@@ -81,19 +88,21 @@ def test_aggregation(shards: int, make_strategy: MakeStrategy) -> None:
 def test_plain_initial_values_are_split(
     size: int, parts: list[list[int]], make_strategy: MakeStrategy
 ) -> None:
-    with make_strategy(partitioners.FixedShardsPartitioner(4)).scope():
+    strategy = make_strategy(partitioners.FixedShardsPartitioner(4))
+    with strategy.scope():
         variable = tf.Variable(list(range(size)))
-    _check_shards(variable, parts)
+    _check_shards(strategy, variable, parts)
 
 
 def test_a_partitioner_may_leave_variables_whole(make_strategy: MakeStrategy) -> None:
     keep = partitioners.MinSizePartitioner(min_shard_bytes=64 << 20, max_shards=2)
-    with make_strategy(keep).scope():
+    strategy = make_strategy(keep)
+    with strategy.scope():
         late = tf.Variable(lambda: tf.zeros([10], tf.int64), shape=(10,), dtype=tf.int64)
         plain = tf.Variable(list(range(10)))
-    for index, variable in enumerate((late, plain)):
+    for variable, server in zip((late, plain), strategy.runtime.topology.servers, strict=True):
         assert not _is_split(variable)
-        assert variable.device.startswith(f"/job:ps/replica:0/task:{index}/")
+        assert variable.device == server
     np.testing.assert_array_equal(late.numpy(), [0] * 10)
     np.testing.assert_array_equal(plain.numpy(), range(10))
 
@@ -118,9 +127,10 @@ def test_an_initializer_may_make_its_part_only(make_strategy: MakeStrategy) -> N
         asked.append(tuple(int(size) for size in partition_shape))
         return tf.slice(tf.eye(4, dtype=tf.int64), partition_offset, partition_shape)
 
-    with make_strategy(partitioners.FixedShardsPartitioner(2)).scope():
+    strategy = make_strategy(partitioners.FixedShardsPartitioner(2))
+    with strategy.scope():
         variable = tf.Variable(identity, shape=(4, 4), dtype=tf.int64)
-    _check_shards(variable, [np.eye(4)[:2], np.eye(4)[2:]])
+    _check_shards(strategy, variable, [np.eye(4)[:2], np.eye(4)[2:]])
     assert set(asked) == {(2, 4)}
 
 
@@ -128,9 +138,10 @@ def test_an_initializer_may_make_its_part_only(make_strategy: MakeStrategy) -> N
 def test_shape_and_dtype_may_be_found_out(
     known: dict[str, Any], make_strategy: MakeStrategy
 ) -> None:
-    with make_strategy(partitioners.FixedShardsPartitioner(2)).scope():
+    strategy = make_strategy(partitioners.FixedShardsPartitioner(2))
+    with strategy.scope():
         variable = tf.Variable(lambda: tf.range(4, dtype=tf.int64), **known)
-    _check_shards(variable, [[0, 1], [2, 3]])
+    _check_shards(strategy, variable, [[0, 1], [2, 3]])
     assert variable.dtype == tf.int64
 
 
@@ -151,11 +162,12 @@ def test_variables_may_be_made_in_a_function(make_strategy: MakeStrategy) -> Non
             made.append(tf.Variable(lambda: tf.eye(2)))
             made.append(tf.Variable(lambda: tf.eye(2), shape=(2, 2), dtype=tf.float32))
 
-    with make_strategy(partitioners.FixedShardsPartitioner(2)).scope():
+    strategy = make_strategy(partitioners.FixedShardsPartitioner(2))
+    with strategy.scope():
         make()
     assert len(made) == 3
     for variable in made:
-        _check_shards(variable, [[[1.0, 0.0]], [[0.0, 1.0]]])
+        _check_shards(strategy, variable, [[[1.0, 0.0]], [[0.0, 1.0]]])
 
 
 class Weights(tf.Module):
@@ -165,18 +177,19 @@ class Weights(tf.Module):
         self.weight = tf.Variable(tf.ones([4]), name="weight")
 
 
-@pytest.mark.quick("build, restore-2")
 @pytest.mark.parametrize("shards", [2, 4])
 @pytest.mark.parametrize("order", ["build, restore", "restore, build"])
 def test_checkpoints_know_no_shards(
     order: str, shards: int, make_strategy: MakeStrategy, tmp_path: Path
 ) -> None:
-    with make_strategy(partitioners.FixedShardsPartitioner(2)).scope():
+    strategy = make_strategy(partitioners.FixedShardsPartitioner(2))
+    with strategy.scope():
         saved = Weights()
         saved.build()
         saved.weight.assign([1.0, 2.0, 3.0, 4.0])
         path = tf.train.Checkpoint(model=saved).write(str(tmp_path / "checkpoint"))
-    with make_strategy(partitioners.FixedShardsPartitioner(shards)).scope():
+    strategy = make_strategy(partitioners.FixedShardsPartitioner(shards))
+    with strategy.scope():
         restored = Weights()
         steps: dict[str, Callable[[], Any]] = {
             "build": restored.build,

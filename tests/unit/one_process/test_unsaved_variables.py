@@ -1,0 +1,37 @@
+"""A server that held what no checkpoint holds is not made again: nobody would know the values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import tfps
+from tests.unit.one_process.lost_servers import lose, recover
+from tests.unit.one_process.unit_steps import counters, fit
+from tfps.errors import CheckpointError
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_raw_variable_of_tensorflow_is_named(
+    lost: int,
+    make_strategy: Callable[..., tfps.ParameterServerStrategy],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strategy = make_strategy(placement="round_robin")
+    recover(strategy, tmp_path, monkeypatch, every_steps=None)
+    model = counters(strategy)
+    with strategy.scope():
+        raw = [tf.Variable(1.0, name=f"raw_{number}") for number in range(2)]
+    (of_lost,) = [each for each in raw if each.device == strategy.runtime.servers[lost].device]
+    manager = tfps.CheckpointManager(model, tmp_path)
+    assert strategy._recovering is not None
+    strategy._recovering._adopt(manager)
+    fit(model, steps=2)
+    manager.save(background=False)
+    name = of_lost.name.removesuffix(":0")
+    with pytest.raises(CheckpointError, match=rf"ps {lost} held what no .* holds: {name} \(raw "):
+        lose(strategy, [lost])
