@@ -37,7 +37,7 @@ train: ## Train the reference job on a local cluster; ARGS=recommender for the o
 
 test: ## Run the tests, without those that take minutes.
 	@.ci/environment test 4
-	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (about 15 minutes on 2 cores)' \
+	@.ci/step 4/4 'Test: $(strip pytest -m "not slow" $(SHOWN)) (13 to 15 minutes on 2 cores)' \
 		$(PYTEST) -m "not slow" --quickly --durations=50 $(ARGS)
 
 # What trains on a cluster; the rest of tests/cluster is about processes or names its carrier.
