@@ -127,20 +127,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _leave_inputs_as_they_are(dataset: Any) -> Any:
-    """An iterator that is tuned may take up to a minute to be deleted.
-
-    TensorFlow 2.21 wakes the thread that tunes it before it says that this thread shall end; on a
-    busy machine that one sleeps again, until it would have tuned next: as long as the iterator has
-    lived.
-    """
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Take the fixtures from this checkout where pytest did not find the plugin by itself.
 
@@ -169,14 +155,13 @@ def _prepare_tensorflow(*, quickly: bool) -> None:
     That fixes what the tests of one process need. A cluster's chief has more devices than it uses,
     then.
     """
-    import tensorflow as tf
-
     from tfps.testing import OneProcess
 
     OneProcess.reserve(workers=3, ps=2)
     if quickly:
-        # What every iterator asks of its dataset, here and where it is traced for a worker.
-        tf.data.Dataset._apply_debug_options = _leave_inputs_as_they_are
+        from tests.quickly import leave_inputs_untuned
+
+        leave_inputs_untuned()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ import gc
 import itertools
 from collections.abc import Iterator
 
-import tensorflow as tf
+from tests.quickly import leave_graphs_as_traced
 
 # What modules left to each other's caches is let go of then: a third of what a process grows by
 # would stay, and one that ran half of the tests had 10 GB; each time takes about a second.
@@ -18,13 +18,12 @@ _modules = itertools.count(1)
 
 @contextlib.contextmanager
 def graphs_as_traced() -> Iterator[None]:
-    """A third of the time would go into optimizing graphs that run a few times."""
-    option = "disable_meta_optimizer"
-    tf.config.optimizer.set_experimental_options({option: True})
+    """While this is open no graph is optimized."""
+    leave_graphs_as_traced()
     try:
         yield
     finally:
-        tf.config.optimizer.set_experimental_options({option: False})
+        leave_graphs_as_traced(leave=False)
 
 
 @contextlib.contextmanager

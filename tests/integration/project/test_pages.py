@@ -38,10 +38,13 @@ for page in sys.argv[1:]:
     exec(compile(pathlib.Path(page).read_text(), page, "exec"), dict(globals()))
 print("all updates:", strategy.stats().updates_applied)
 """
-# In `make test`: the notebook, an example and the reference job run as TensorFlow optimizes them.
-AS_TRACED = """
-import tensorflow
-tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+# In `make test`: the notebook, an example and the reference job run as TensorFlow optimizes them,
+# with inputs that it tunes.
+QUICKLY = f"""
+sys.path.append({str(ROOT)!r})
+from tests import quickly
+quickly.leave_graphs_as_traced()
+quickly.leave_inputs_untuned()
 """
 
 
@@ -61,7 +64,7 @@ def test_own_script_and_the_pages_that_continue_it_run(
 ) -> None:
     (own,) = pages.runnable("own script")
     script = tmp_path / "train.py"
-    first = AS_TRACED if pytestconfig.getoption("quickly") else ""
+    first = QUICKLY if pytestconfig.getoption("quickly") else ""
     script.write_text(f"import sys\n{first}{pages.after(own.text)}{GO_ON}")
     continued: dict[str, list[str]] = {}
     for block in pages.runnable("continued"):

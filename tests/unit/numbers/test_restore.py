@@ -100,7 +100,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.quick("loss*", "adafactor")
+@pytest.mark.quick("adafactor")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_optimizers(
     optimizer: Callable[[], Any], strategy: tfps.ParameterServerStrategy, tmp_path: Path
