@@ -10,6 +10,9 @@ from typing import NamedTuple
 SAMPLE_PERIOD_S = 0.05
 # Each sample costs the chief and a server a millisecond; who asked for many steps can wait longer.
 LONGEST_SAMPLE_PERIOD_S = 0.2
+# A report takes a millisecond to come, and some more on a busy machine: between two that are closer
+# together that is most of what is measured, and the rate may be many times too high.
+LEAST_MEASURED_S = 0.02
 
 
 class _Report(NamedTuple):
@@ -22,7 +25,8 @@ class StepRate:
     """Steps of all workers per second, from the first report of some to the latest.
 
     What comes before the first step (starting, tracing) does not count, as in Keras's own time of a
-    step, and neither does what comes after the last (validation). None until two reports differ.
+    step, and neither does what comes after the last (validation). None until two reports differ
+    that are `LEAST_MEASURED_S` apart.
 
     Args:
         began_s: when the epoch began.
@@ -65,10 +69,16 @@ class StepRate:
     @property
     def per_second(self) -> float | None:
         """The rate; None where it cannot be measured."""
-        first, latest = self._first, self._latest
-        if first is None or latest.now_s <= first.now_s:
+        first, seconds = self._first, self._measured_s
+        if first is None or seconds is None:
             return None
-        return (latest.steps - first.steps) / (latest.now_s - first.now_s)
+        return (self._latest.steps - first.steps) / seconds
+
+    @property
+    def _measured_s(self) -> float | None:
+        """The time between the first report and the latest; None where it says little."""
+        seconds = 0.0 if self._first is None else self._latest.now_s - self._first.now_s
+        return seconds if seconds >= LEAST_MEASURED_S else None
 
     def expected_s(self, steps: int) -> float | None:
         """How long so many steps take; None where that cannot be told."""
@@ -83,9 +93,8 @@ class StepRate:
     @property
     def per_second_by_worker(self) -> tuple[float, ...] | None:
         """The same for each worker."""
-        first, latest = self._first, self._latest
-        if first is None or latest.now_s <= first.now_s:
+        first, seconds = self._first, self._measured_s
+        if first is None or seconds is None:
             return None
-        seconds = latest.now_s - first.now_s
-        pairs = zip(first.by_worker, latest.by_worker, strict=True)
+        pairs = zip(first.by_worker, self._latest.by_worker, strict=True)
         return tuple((now - before) / seconds for before, now in pairs)

@@ -9,14 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.runtime.coordinator.runtime import Runtime
-from tfps.training.step_rate import StepRate
+from tfps.training.step_rate import LEAST_MEASURED_S, StepRate
 from tfps.transport.traffic import message_bytes
 
 # Each sample costs the chief and every server a millisecond.
 SAMPLE_PERIOD_S = 1.0
-# The end of an epoch is sampled sooner, so that a short one has a rate. Steps and bytes are asked
-# for one after the other, so a rate over less than this would say little.
-LEAST_PERIOD_S = 0.02
 
 
 class TrafficRate:
@@ -39,7 +36,7 @@ class TrafficRate:
             is_last: no more steps follow; they are asked sooner, so that a short epoch has a rate.
         """
         servers = self._runtime.servers
-        due_s = self._due_s - (SAMPLE_PERIOD_S - LEAST_PERIOD_S if is_last else 0.0)
+        due_s = self._due_s - (SAMPLE_PERIOD_S - LEAST_MEASURED_S if is_last else 0.0)
         is_due = steps > self._rate.steps and now_s >= due_s
         if not is_due or any(server.lost is not None for server in servers):
             return
