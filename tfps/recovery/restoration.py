@@ -27,6 +27,7 @@ class Restoration:
         seen: answers the ledger of the ticket server as it was seen last, or None, and writes back
             the totals of metrics that were seen with it when it is called.
         strangers: answers the names of variables on a device that no checkpoint can hold.
+        takes_rounds: answers whether workers may wait for each other in rounds now.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class Restoration:
         checkpoints: Callable[[], CheckpointManager | None],
         seen: Callable[[], Seen | None],
         strangers: Callable[[str], list[str]],
+        takes_rounds: Callable[[], bool],
     ) -> None:
         self._runtime, self._checkpoints = runtime, checkpoints
         self._seen, self._strangers = seen, strangers
+        self._takes_rounds = takes_rounds
 
     def restore_all(
         self, anew: Sequence[Server], living: Sequence[Server], *, checkpoint: int | None = None
@@ -83,11 +86,11 @@ class Restoration:
         manager = self._checkpoints()
         if manager is None:
             raise CheckpointError("there is no tfps.CheckpointManager of the model that is trained")
-        if server.rounds is not None and checkpoint is None:
+        if checkpoint is None and self._takes_rounds():
             raise CheckpointError(
                 "where workers take rounds together other than in fit under tfps.Synchronous "
-                "(tfps.LocalSteps in rounds, a warm-up) a lost server ends the job; start it again "
-                "from its newest checkpoint"
+                "(tfps.LocalSteps in rounds, the steps of a warm-up) a lost server ends the job; "
+                "start it again from its newest checkpoint"
             )
         self.refuse_strangers(server)
         seen = self._seen()

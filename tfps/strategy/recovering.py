@@ -43,6 +43,7 @@ class Recovering:
         self._strategy = weakref.ref(strategy)
         self.recovery = recovery
         self._manager: CheckpointManager | None = None
+        self._saver: RecoveryCheckpoints | None = None  # of the latest `fit`, if it saves
         # Where the runs of `fit` can go back to; None: the mode has no rounds that are repeated.
         in_rounds = isinstance(strategy.consistency, Synchronous)
         self.points = (
@@ -53,7 +54,11 @@ class Recovering:
         runtime = strategy.runtime
         self._runtime = runtime
         self._restoration = Restoration(
-            runtime, checkpoints=lambda: self._manager, seen=self._seen, strangers=self._strangers
+            runtime,
+            checkpoints=lambda: self._manager,
+            seen=self._seen,
+            strangers=self._strangers,
+            takes_rounds=self._takes_rounds,
         )
         self._rounds = RoundRestoration(runtime, write_totals=self._write_totals)
         # What outlives the strategy, until it is freed, keeps its model by no other way either.
@@ -196,9 +201,19 @@ class Recovering:
             )
             self.points.save_with(saver)
             return [saver]
-        if self.recovery.every_steps is None or self._manager.model is not model:
+        every_steps, self._saver = self.recovery.every_steps, None
+        if every_steps is None or self._manager.model is not model:
             return []
-        return [RecoveryCheckpoints(self._manager, every_steps=self.recovery.every_steps)]
+        self._saver = RecoveryCheckpoints(self._manager, every_steps=every_steps)
+        return [self._saver]
+
+    def after_warm_up(self, steps: int) -> None:
+        """So many first steps of a `fit` were taken without servers, which hold their mean now.
+
+        What they made of the weights is no update that a lost server's rows could be said to lack.
+        """
+        if self._saver is not None:
+            self._saver.after_warm_up(steps)
 
     def _adopt(self, manager: CheckpointManager) -> None:
         self._manager = manager
@@ -206,18 +221,23 @@ class Recovering:
         if self.points is not None:
             self.points.adopt(manager)
 
+    def _takes_rounds(self) -> bool:
+        """Whether workers may wait for each other now: in a mode of rounds, or in a warm-up."""
+        strategy, warm_up = self._strategy(), self._runtime.warm_up
+        if self._runtime.mode.backup_workers is not None:
+            return True
+        if warm_up is not None and warm_up.is_under_way:
+            return True
+        return strategy is not None and any(run.in_rounds for run in _active_runs(strategy))
+
     def _seen(self) -> Seen | None:
         """What the run at hand, or the last one, has read of the ticket server."""
         strategy = self._strategy()
         if strategy is None:
             return None
-        runs: list[TicketRun] = [strategy._active_run, strategy._last_run]
-        follower = strategy._active_follower
-        while follower is not None:  # the runs that this one interrupts
-            run, follower = follower.outer_run
-            runs.append(run)
+        last = [] if strategy._last_run is None else [strategy._last_run]
         # The oldest first: what runs of one program have reported lies in one place.
-        known = sorted((run for run in runs if run is not None), key=lambda run: run.sampled_s)
+        known = sorted([*_active_runs(strategy), *last], key=lambda run: run.sampled_s)
         if not known:
             return None
 
@@ -237,6 +257,15 @@ class Recovering:
             for name, native in natives.items()
             if not isinstance(native, ServerVariable) and getattr(native, "device", "") == device
         ]
+
+
+def _active_runs(strategy: Any) -> list[TicketRun]:
+    """The run at hand, and those that it interrupts."""
+    runs, follower = [strategy._active_run], strategy._active_follower
+    while follower is not None:
+        run, follower = follower.outer_run
+        runs.append(run)
+    return [run for run in runs if run is not None]
 
 
 def _is_over(runtime: Runtime | None) -> bool:

@@ -222,16 +222,20 @@ class Follower:
         run = self._new_run(self._compile(request, alone=alone), request, tickets=tickets)
         strategy = self._strategy
         try:
-            run.run_to(None)
             strategy._active_run, strategy._active_follower = run, self
+            run.run_to(None)
             run.wait_for(tickets, meanwhile=self._show)
             run.drain()
         except BaseException as error:
             self._abandon(run, error)
             raise
+        strategy._active_run, strategy._active_follower = self._outer
+        strategy._last_run = run
         self._finish(run)
         self._warmed_up_steps = run.completed
         strategy.runtime.local_slots.free()  # the optimizer begins as new
+        if strategy._recovering is not None:
+            strategy._recovering.after_warm_up(run.completed)
 
     def _show(self, completed: int) -> None:
         """Let whoever watches see the steps that are done within an execution, too."""

@@ -17,6 +17,17 @@ class RecoveryCheckpoints(Checkpoint):
     def on_train_begin(self, logs: Any = None) -> None:
         self._look(lambda: self._save(logs))
 
+    def after_warm_up(self, steps: int) -> None:
+        """Save the mean that all go on from: the server of a row alone has it.
+
+        Args:
+            steps: of the warm-up, all workers'; they are the first ones of the epoch.
+        """
+        self._look(lambda: self._save_at(self._steps + steps))
+
+    def _save_at(self, step: int) -> None:
+        self._manager.save(epoch=self._epoch, step=step)
+
 
 class RoundCheckpoints(Checkpoint):
     """Saves also, and waits for it, where an epoch begins or ends: for `RoundPoints`.

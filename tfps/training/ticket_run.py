@@ -61,6 +61,7 @@ class TicketRun(RunProgress):
         self._queue = private.closure_queue(coordinator)
         self._arguments, self._seeds = arguments, tf.constant(seeds, tf.int64)
         self.tickets = tickets
+        self.in_rounds = compiled.program.schedule.in_rounds  # also in a warm-up
         compiled.trace(
             closure_control(0, 0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
         )
@@ -130,7 +131,7 @@ class TicketRun(RunProgress):
         # A server that was started anew may hand out again what had been closed.
         if self._sent_out_at == self._starts:
             self._compiled.source.on_drained()
-        if self._compiled.program.schedule.in_rounds:
+        if self.in_rounds:
             alive = private.alive_workers(self._coordinator)
             self._runtime.membership.evict_all()  # those of scheduled functions just before
             away = self._queue.barred | self._queue.recalled

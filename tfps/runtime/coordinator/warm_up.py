@@ -58,6 +58,11 @@ class WarmUp(ClosureMembership):
         """Lead the functions of a coordinator's queue; ``inner`` hears of the other ones."""
         self._inner, self._queue = inner, queue
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether functions of it may run, or have run and others go on from their mean."""
+        return self._phase in (_Phase.WARM, _Phase.ENDING)
+
     def begins(self, optimizers: Iterable[Any], *, strategy: Any) -> bool:
         """Whether a function that is being traced, and trains, may still be of the warm-up."""
         with self._changed:

@@ -1,0 +1,107 @@
+"""Where a warm-up is over, a job in a mode without rounds goes on after the loss of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tfps
+from tests.unit.one_process.lost_servers import lose, recover
+from tests.unit.one_process.unit_steps import Counters, counters, fit, schedule
+from tfps.consistency.mode import Mode
+from tfps.errors import CheckpointError
+
+WARM_UP, WORKERS = 2, 2
+# Both workers are there, so all steps of the warm-up and some more.
+SAVED, LOST, MORE = 2 * WORKERS * WARM_UP, 3, 2
+
+MODES = [
+    tfps.Asynchronous(warm_up_steps=WARM_UP),
+    pytest.param(tfps.BoundedStaleness(1, warm_up_steps=WARM_UP), marks=pytest.mark.slow),
+    pytest.param(tfps.DynamicBoundedStaleness(1, 3, warm_up_steps=WARM_UP), marks=pytest.mark.slow),
+]
+
+Job = Callable[[Mode], tuple[tfps.ParameterServerStrategy, Counters, tfps.CheckpointManager]]
+
+
+@pytest.fixture
+def job(
+    make_strategy: Callable[..., tfps.ParameterServerStrategy],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Job:
+    """Return a function that makes a strategy of a mode, its model, and what saves it."""
+
+    def make(
+        mode: Mode,
+    ) -> tuple[tfps.ParameterServerStrategy, Counters, tfps.CheckpointManager]:
+        strategy = make_strategy(mode, placement="round_robin")
+        recover(strategy, tmp_path, monkeypatch, every_steps=None)
+        model = counters(strategy)
+        manager = tfps.CheckpointManager(model, tmp_path)
+        assert strategy._recovering is not None
+        strategy._recovering._adopt(manager)
+        return strategy, model, manager
+
+    return make
+
+
+@pytest.mark.parametrize("mode", MODES, ids=repr)
+@pytest.mark.parametrize("lost", [0, 1])
+def test_fit_goes_on(mode: Mode, lost: int, job: Job) -> None:
+    strategy, model, manager = job(mode)
+    fit(model, steps=SAVED)
+    saved = model.counts()
+    assert saved == [WARM_UP + SAVED - WORKERS * WARM_UP] * 2
+    manager.save(background=False)
+    fit(model, steps=LOST)
+    (loss,) = lose(strategy, [lost])
+    assert f"{LOST} updates lost" in str(loss)
+    assert strategy.stats().updates_lost == LOST
+    fit(model, steps=MORE)
+    lacks = [LOST if server == lost else 0 for server in range(2)]
+    assert model.counts() == [
+        count + LOST + MORE - lack for count, lack in zip(saved, lacks, strict=True)
+    ]
+    assert int(model.optimizer.iterations) == SAVED - WORKERS * WARM_UP + LOST + MORE
+
+
+@pytest.mark.parametrize("mode", MODES, ids=repr)
+def test_scheduled_functions_go_on(mode: Mode, job: Job) -> None:
+    strategy, model, manager = job(mode)
+    while int(model.optimizer.iterations) == 0:  # whoever has warmed up goes on until all have
+        schedule(strategy, model, steps=SAVED)
+    saved = model.counts()
+    manager.save(background=False)
+    schedule(strategy, model, steps=LOST)
+    (loss,) = lose(strategy, [1])
+    assert f"{LOST} updates lost" in str(loss)
+    schedule(strategy, model, steps=MORE)
+    assert model.counts() == [saved[0] + LOST + MORE, saved[1] + MORE]
+
+
+def test_the_steps_of_a_warm_up_are_not_repeated(job: Job) -> None:
+    strategy, model, manager = job(tfps.Asynchronous(warm_up_steps=1000))
+    manager.save(background=False)
+    schedule(strategy, model, steps=LOST)
+    assert int(model.optimizer.iterations) == 0
+    with pytest.raises(CheckpointError, match="the steps of a warm-up"):
+        lose(strategy, [1])
+
+
+def test_what_a_warm_up_has_made_is_saved(
+    make_strategy: Callable[..., tfps.ParameterServerStrategy],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By `fit`: no update could be said to be lost with it."""
+    strategy = make_strategy(tfps.Asynchronous(warm_up_steps=WARM_UP), placement="round_robin")
+    recover(strategy, tmp_path, monkeypatch, every_steps=1000)
+    model = counters(strategy)
+    fit(model, steps=SAVED)
+    (loss,) = lose(strategy, [1])
+    lost = SAVED - WORKERS * WARM_UP
+    assert f"{lost} updates lost" in str(loss)
+    assert model.counts() == [WARM_UP + lost, WARM_UP]
