@@ -103,6 +103,8 @@ def test_traces_of_a_function_are_one_round(loop: CustomLoop) -> None:
         np.testing.assert_allclose(weight.numpy(), 1 - RATE * 1.5 * ROUNDS, rtol=1e-5)
 
 
+# A quicker one is in test_custom_rounds.py.
+@pytest.mark.slow
 def test_an_error_in_a_period_holds_nobody_up(
     strategy: tfps.ParameterServerStrategy, loop: CustomLoop
 ) -> None:

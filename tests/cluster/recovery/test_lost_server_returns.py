@@ -55,7 +55,7 @@ def _counting(
     )
 
 
-# Quicker ones: test_server_moves.py has such a `fit`, and functions go on below.
+# A quicker one is such a `fit` in test_server_moves.py.
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["asynchronous", "bounded"])
 @pytest.mark.parametrize("index", [0, 1], ids=["hands out tickets", "another"])
@@ -311,6 +311,8 @@ def _count_once(loop: ManyCalls) -> None:
     assert values[came_back] == loop.expected - stats.updates_lost
 
 
+# In one process: tests/unit/one_process/test_functions_run_again.py.
+@pytest.mark.slow
 def test_scheduled_functions_go_on(tasks: Callable[..., LocalCluster], folder: Path) -> None:
     _functions_go_on(tasks(workers=2, ps=2), folder)
 

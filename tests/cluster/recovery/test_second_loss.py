@@ -62,7 +62,7 @@ def local(cluster: Callable[..., LocalCluster]) -> LocalCluster:
     return cluster(workers=3, ps=1)
 
 
-# Functions are quicker; `fit` takes in who returns in tests/cluster/training/test_lost_worker.py.
+# Quicker: `fit` takes in who returns in tests/cluster/training/test_lost_worker.py.
 @pytest.mark.slow
 @pytest.mark.conformance
 def test_fit_takes_in_who_returns(local: LocalCluster) -> None:
@@ -98,6 +98,8 @@ def _arrays() -> tuple[Any, Any]:
     return values, values.sum(1, keepdims=True)
 
 
+# A quicker one that is lost for good evaluates: tests/cluster/training/test_lost_worker.py.
+@pytest.mark.slow
 def test_scheduled_functions_run_on_who_returns(local: LocalCluster) -> None:
     strategy = tfps.ParameterServerStrategy(local.cluster_resolver)
     coordinator = tfps.ClusterCoordinator(strategy)

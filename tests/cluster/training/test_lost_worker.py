@@ -111,7 +111,7 @@ def test_killed_while_it_evaluates(job: CountingJob, kind: str) -> None:
     _restart(job)
 
 
-# A quicker one is tests/cluster/recovery/test_second_loss.py.
+# Quicker: who evaluates, above, is lost for good, too.
 @pytest.mark.slow
 @pytest.mark.conformance
 def test_killed_for_good(job: CountingJob) -> None:

@@ -128,7 +128,8 @@ def test_strangers_change_nothing(job: CountingJob) -> None:
         stranger.close()
 
 
-@pytest.mark.quick("ps-1")
+# Tasks that hang for longer: tests/cluster/recovery/test_stopped_worker.py, test_stopped_server.py.
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "index"), [("worker", 1), ("ps", 0), ("ps", 1)])
 def test_a_pause_of_a_task(job: CountingJob, task: str, index: int) -> None:
     """A reader that is slow in the middle of a message is waited for."""

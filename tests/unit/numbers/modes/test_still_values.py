@@ -97,7 +97,8 @@ MODES = [
 ]
 
 
-@pytest.mark.quick("Synchronous*")
+# Quicker ones, of `fit`, are in tests/unit/numbers/test_only_what_changed.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_a_frozen_layer_travels_once(
     jobs: Callable[..., FineTuning], monkeypatch: pytest.MonkeyPatch, mode: Any

@@ -145,6 +145,8 @@ def test_two_workers_in_rounds(servers: int, cluster: Callable[..., OneProcess])
     assert stats.worker_steps == (STEPS, STEPS)
 
 
+# A quicker one, of single tables, is test_saving.py.
+@pytest.mark.slow
 def test_it_is_kept_and_restored_in_another_division(
     cluster: Callable[..., OneProcess], tmp_path: Path
 ) -> None:

@@ -50,6 +50,8 @@ def test_one_process(
         )
 
 
+# A quicker one, of `fit`, is in test_row_updates.py.
+@pytest.mark.slow
 def test_only_rows_are_updated(cluster: Callable[..., OneProcess]) -> None:
     """Which changes nothing for Adagrad; Adam's momentum leaves the other rows where they are."""
     with strategy_with(cluster(workers=1, ps=2), PARTITIONERS["hash"]) as strategy:
