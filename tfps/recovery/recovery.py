@@ -26,9 +26,10 @@ class Recovery:
     Args:
         checkpoints: a `CheckpointManager` of the model that is trained, or a folder: the strategy
             then keeps checkpoints of the model that `fit` trains there.
-        every_steps: save a checkpoint when `fit` begins and after so many steps, and, under
-            `tfps.Synchronous` with a `CheckpointManager`, before the first scheduled function and
-            after so many; None: your own `tfps.callbacks.Checkpoint`, or calls of ``save``, do.
+        every_steps: save a checkpoint when `fit` begins, after a warm-up and after so many steps,
+            and, under `tfps.Synchronous` with a `CheckpointManager`, before the first scheduled
+            function and after so many; None: your own `tfps.callbacks.Checkpoint`, or calls of
+            ``save``, do.
         on_lost_server: ``"wait"`` until it is started again, or ``"stop"`` with an error.
 
     Raises:
