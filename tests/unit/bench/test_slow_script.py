@@ -86,6 +86,7 @@ def program(tmp_path: Path) -> Iterator[Any]:
         process.kill()
 
 
+# Whole programs, as those of tests/integration/bench.
 @pytest.mark.slow
 def test_a_worker_that_comes_back_is_seen(program: Any) -> None:
     answer = program(1).answer()
@@ -94,6 +95,7 @@ def test_a_worker_that_comes_back_is_seen(program: Any) -> None:
     assert 0 < answer["rest_s"] <= answer["back_s"] + 1
 
 
+# Whole programs, as those of tests/integration/bench.
 @pytest.mark.slow
 def test_a_script_that_ends_with_its_worker_is_seen(program: Any) -> None:
     answer = program(0).answer()

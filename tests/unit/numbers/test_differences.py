@@ -120,7 +120,6 @@ def test_what_a_codec_leaves_out_comes_later(strategies: Callable[..., Any]) -> 
     assert 1.5 * coded.stats().bytes_pulled < plain.stats().bytes_pulled
 
 
-@pytest.mark.slow
 def test_a_rule_leaves_vectors_as_they_are(strategies: Callable[..., Any]) -> None:
     """All of them here, so no bit is another one."""
     down = ByRule({".": Identity()}, otherwise=Difference(TopK()))

@@ -36,6 +36,16 @@ def recover(
     strategy._recovering = Recovering(strategy, recovery, guard=strategy._guard)
 
 
+def saver(
+    strategy: tfps.ParameterServerStrategy, model: Any, folder: Path
+) -> tfps.CheckpointManager:
+    """What saves the model that servers are filled from."""
+    manager = tfps.CheckpointManager(model, folder)
+    assert strategy._recovering is not None
+    strategy._recovering._adopt(manager)
+    return manager
+
+
 def lose(strategy: tfps.ParameterServerStrategy, servers: Sequence[int]) -> list[ServerLoss]:
     """Let servers lose what they hold and be filled again, while no closure runs."""
     runtime, recovering = strategy.runtime, strategy._recovering

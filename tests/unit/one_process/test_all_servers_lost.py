@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tfps
-from tests.unit.one_process.lost_servers import lose, recover
+from tests.unit.one_process.lost_servers import lose, recover, saver
 from tests.unit.one_process.unit_steps import Counters, counters, fit, schedule
 
 SAVED, LOST, MORE = 4, 3, 2
@@ -34,10 +34,7 @@ def model(strategy: tfps.ParameterServerStrategy) -> Counters:
 def manager(
     strategy: tfps.ParameterServerStrategy, model: Counters, tmp_path: Path
 ) -> tfps.CheckpointManager:
-    manager = tfps.CheckpointManager(model, tmp_path)
-    assert strategy._recovering is not None
-    strategy._recovering._adopt(manager)
-    return manager
+    return saver(strategy, model, tmp_path)
 
 
 def test_scheduled_functions_since_the_checkpoint_are_unknown(

@@ -10,7 +10,7 @@ import pytest
 
 import tfps
 from tests.cluster.counting import UnitGradients, Visits, mean_output, numbered
-from tests.unit.one_process.lost_servers import lose, recover
+from tests.unit.one_process.lost_servers import lose, recover, saver
 from tfps.recovery.server_loss import ServerLoss
 from tfps.training import step_rate
 from tfps.training.ticket_run import TicketRun
@@ -36,9 +36,7 @@ def test_steps_that_nobody_has_seen_are_taken_once_more(
         model = keras.Sequential([keras.Input((4,)), UnitGradients()])
         model.compile(keras.optimizers.SGD(-1.0), mean_output, metrics=[visits])
     x, labels = numbered(EXAMPLES)
-    manager = tfps.CheckpointManager(model, tmp_path)
-    assert strategy._recovering is not None
-    strategy._recovering._adopt(manager)
+    manager = saver(strategy, model, tmp_path)
     model.fit(x, labels, batch_size=BATCH, verbose=0)
     manager.save(background=False)
     sample = TicketRun.sample

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tfps
-from tests.unit.one_process.lost_servers import lose, recover
+from tests.unit.one_process.lost_servers import lose, recover, saver
 from tests.unit.one_process.unit_steps import Counters, counters, fit, schedule
 from tfps.consistency.mode import Mode
 from tfps.errors import CheckpointError
@@ -40,10 +40,7 @@ def job(
         strategy = make_strategy(mode, placement="round_robin")
         recover(strategy, tmp_path, monkeypatch, every_steps=None)
         model = counters(strategy)
-        manager = tfps.CheckpointManager(model, tmp_path)
-        assert strategy._recovering is not None
-        strategy._recovering._adopt(manager)
-        return strategy, model, manager
+        return strategy, model, saver(strategy, model, tmp_path)
 
     return make
 

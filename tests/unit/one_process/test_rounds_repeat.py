@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.unit.one_process.lost_servers import lose, recover
+from tests.unit.one_process.lost_servers import lose, recover, saver
 from tests.unit.one_process.unit_steps import counters, schedule
 from tfps.errors import CheckpointError
 from tfps.recovery.server_loss import ServerLoss
@@ -277,11 +277,8 @@ def test_local_rounds_cannot_be_repeated(
     mode = tfps.LocalSteps(2, synchronous=True)
     strategy = make_strategy(mode, placement="round_robin")
     recover(strategy, tmp_path, monkeypatch, every_steps=None)
-    assert strategy._recovering is not None
     model = counters(strategy)
-    manager = tfps.CheckpointManager(model, tmp_path)
-    strategy._recovering._adopt(manager)
-    manager.save(background=False)
+    saver(strategy, model, tmp_path).save(background=False)
     schedule(strategy, model, steps=4)
     with pytest.raises(CheckpointError, match="take rounds together .*a lost server ends the job"):
         lose(strategy, [1])

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.unit.one_process.lost_servers import lose, recover
+from tests.unit.one_process.lost_servers import lose, recover, saver
 from tests.unit.one_process.unit_steps import counters, fit
 from tfps.errors import CheckpointError
 
@@ -27,9 +27,7 @@ def test_a_raw_variable_of_tensorflow_is_named(
     with strategy.scope():
         raw = [tf.Variable(1.0, name=f"raw_{number}") for number in range(2)]
     (of_lost,) = [each for each in raw if each.device == strategy.runtime.servers[lost].device]
-    manager = tfps.CheckpointManager(model, tmp_path)
-    assert strategy._recovering is not None
-    strategy._recovering._adopt(manager)
+    manager = saver(strategy, model, tmp_path)
     fit(model, steps=2)
     manager.save(background=False)
     name = of_lost.name.removesuffix(":0")

@@ -72,7 +72,6 @@ def test_distributed_embedding_and_embed_reduce(strategy: tfps.ParameterServerSt
     assert strategy.stats().fallback_steps == 0
 
 
-@pytest.mark.slow
 def test_a_collection_takes_its_configurations(strategy: tfps.ParameterServerStrategy) -> None:
     """Also the optimizers that they name."""
 

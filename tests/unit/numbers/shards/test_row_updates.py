@@ -201,7 +201,6 @@ def test_what_reads_the_whole_table_updates_all_of_it(comparison: Comparison) ->
     comparison.run(make, lambda model: fit(model, IDS, LABELS))
 
 
-@pytest.mark.slow
 def test_it_is_said_once_what_would_gain(
     strategy: tfps.ParameterServerStrategy,
     caplog: pytest.LogCaptureFixture,
