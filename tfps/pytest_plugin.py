@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import tfps
     from tfps.launch import LocalCluster
     from tfps.testing import OneProcess
+    from tfps.testing.cluster_pool import ClusterPool
 
 MARKERS = {
     "tfps_cluster": "tfps_cluster(workers=2, ps=1, environment=None): the cluster of processes "
@@ -29,6 +30,7 @@ MARKERS = {
 SHOWN_LINES = 40
 
 _log_folders = pytest.StashKey[list[Path]]()
+_pool = pytest.StashKey["ClusterPool"]()
 
 
 @pytest.fixture
@@ -40,25 +42,49 @@ def tfps_cluster(
     ``@pytest.mark.tfps_cluster(workers=2, ps=1)`` says how large it is. After the test nothing may
     be left of it: no process, no port, no thread.
     """
-    with contextlib.ExitStack() as stack:
-        start = _starts(stack, request.node, tmp_path_factory)
-        yield start(**_marked(request.node, "tfps_cluster"))
+    from tfps.testing import watch_leftovers
+
+    start = _starts(request.node, tmp_path_factory)
+    with watch_leftovers(), start(**_marked(request.node, "tfps_cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _tfps_cluster_pool(request: pytest.FixtureRequest) -> Iterator[ClusterPool]:
+    """The clusters that modules lend each other."""
+    from tfps.testing.cluster_pool import ClusterPool
+
+    with contextlib.closing(ClusterPool()) as pool:
+        request.config.stash[_pool] = pool
+        yield pool
 
 
 @pytest.fixture(scope="module")
 def tfps_cluster_factory(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    _tfps_cluster_pool: ClusterPool,
 ) -> Iterator[Callable[..., LocalCluster]]:
-    """A function that starts a cluster, or hands out the module's one of that size.
+    """A function that starts a cluster, or hands out the one of that size that waits.
 
-    Starting a cluster takes seconds: tests that leave its tasks as they were share one. It takes
-    ``workers``, ``ps`` and ``environment`` as the marker does, and ``restarts`` as `LocalCluster`
-    does: tests that kill tasks of one cluster spend its budget together. After the module's last
-    test nothing may be left.
+    Tests of a module that leave its tasks as they were share one, and so does the next module that
+    asks for the same: where no process can be forked, a start takes seconds. It takes ``workers``,
+    ``ps`` and ``environment`` as the marker does, and ``restarts`` as `LocalCluster` does: with
+    them it is the module's own, whose tests spend its budget together. After the module's last
+    test nothing may be left but what waits for the next one: a cluster of which no test has
+    failed, killed a task or left a strategy open.
     """
+    from tfps.testing import watch_leftovers
+
+    pool, failed = _tfps_cluster_pool, request.session.testsfailed
+    start = _starts(request.node, tmp_path_factory)
     clusters: dict[Any, LocalCluster] = {}
     with contextlib.ExitStack() as stack:
-        start = _starts(stack, request.node, tmp_path_factory)
+        stack.enter_context(watch_leftovers(kept=lambda: pool.brought))
+
+        @stack.callback
+        def give_back() -> None:
+            pool.take_back(clusters.values(), keep=request.session.testsfailed == failed)
 
         def get(
             *,
@@ -67,10 +93,14 @@ def tfps_cluster_factory(
             environment: Mapping[str, str] | None = None,
             restarts: tfps.Restarts | None = None,
         ) -> LocalCluster:
+            size: dict[str, Any] = {"workers": workers, "ps": ps, "environment": environment}
             key = (workers, ps, frozenset((environment or {}).items()), restarts)
             if key not in clusters:
-                options = {"environment": environment, "restarts": restarts}
-                clusters[key] = start(workers=workers, ps=ps, **options)
+                if restarts is None:
+                    clusters[key] = pool.lend(start, **size)
+                    _keep_logs(request.node, clusters[key].log_dir)
+                else:
+                    clusters[key] = stack.enter_context(start(**size, restarts=restarts))
             return clusters[key]
 
         yield get
@@ -137,6 +167,19 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """Called by pytest: what waits for the next module ends where that asks for no cluster."""
+    yield
+    pool = item.config.stash.get(_pool, None)
+    if pool is not None and nextitem is not None and nextitem.path != item.path:
+        asks = "tfps_cluster_factory" in getattr(nextitem, "fixturenames", ())
+        if not asks:
+            pool.end_idle()
+
+
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
     """Let pytest parse the source that it shows of a failure.
@@ -154,23 +197,24 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _starts(
-    stack: contextlib.ExitStack, node: pytest.Item | pytest.Collector, folders: Any
-) -> Callable[..., LocalCluster]:
-    """Return a function that starts clusters; leaving the stack ends them and looks for rests."""
+def _starts(node: pytest.Item | pytest.Collector, folders: Any) -> Callable[..., LocalCluster]:
+    """Return a function that starts clusters; their logs are in the reports of a node's tests."""
     from tfps.launch import LocalCluster
-    from tfps.testing import watch_leftovers
 
-    stack.enter_context(watch_leftovers())
     name = re.sub(r"\W", "_", node.name)[:30]
 
     def start(**options: Any) -> LocalCluster:
         folder = folders.mktemp(f"tfps-{name}-")
-        # Before it starts: the logs say why it did not.
-        node.stash.setdefault(_log_folders, []).append(folder)
-        return stack.enter_context(LocalCluster(log_dir=folder, **options))
+        _keep_logs(node, folder)  # before it starts: they say why it did not
+        return LocalCluster(log_dir=folder, **options)
 
     return start
+
+
+def _keep_logs(node: pytest.Item | pytest.Collector, folder: Path) -> None:
+    folders = node.stash.setdefault(_log_folders, [])
+    if folder not in folders:
+        folders.append(folder)
 
 
 def _marked(node: pytest.Item, name: str) -> dict[str, Any]:

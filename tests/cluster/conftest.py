@@ -1,4 +1,4 @@
-"""Clusters for tests: one per module and size, from the plugin that other projects use as well."""
+"""Clusters for tests, which modules lend each other: from the plugin for other projects' tests."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _graphs_as_traced(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster(tfps_cluster_factory: Callable[..., LocalCluster]) -> Callable[..., LocalCluster]:
-    """Return a function that starts a cluster, or hands out the module's one of that size.
+    """Return a function that starts a cluster, or hands out the one of that size that waits.
 
-    Starting a cluster costs seconds, so tests of a module share it; a test that ends a task
-    starts it again.
+    Tests of a module share it, so one that ends a task starts it again; the next module then gets
+    another one.
     """
 
     def get(
@@ -93,7 +93,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
     """What ``transport="auto"`` means in this test; a strategy that is made after it uses it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(TRANSPORT_VARIABLE, request.param)
+        if request.param == "auto":  # as without it, for a cluster that goes to other modules
+            patch.delenv(TRANSPORT_VARIABLE, raising=False)
+        else:
+            patch.setenv(TRANSPORT_VARIABLE, request.param)
         yield request.param
 
 

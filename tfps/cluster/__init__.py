@@ -6,7 +6,7 @@ from tfps.cluster.announcement import (
     announce_at_exit,
     announce_finished,
 )
-from tfps.cluster.clients import Client, close_clients, register_client
+from tfps.cluster.clients import Client, close_clients, has_clients, register_client
 from tfps.cluster.cluster_file import cluster_of_file
 from tfps.cluster.moves import note_move
 from tfps.cluster.ports import PortLease, lease_ports
@@ -32,6 +32,7 @@ __all__ = [
     "cluster_of_file",
     "data_connections",
     "devices_of_workers",
+    "has_clients",
     "inter_op_threads",
     "lease_ports",
     "logical_cpus",

@@ -16,11 +16,13 @@ class Client:
         leave: called with the reason; uses the tasks no more when it returns.
         disconnect: called once all clients have left; ends the connections to the tasks, where
             several clients may share them.
+        is_open: answers whether it may use them still.
     """
 
     addresses: frozenset[str]
     leave: Callable[[str], object]
     disconnect: Callable[[], object]
+    is_open: Callable[[], bool]
 
 
 _clients: list[Client] = []
@@ -33,6 +35,14 @@ def register_client(client: Client) -> None:
         _clients.append(client)
 
 
+def has_clients(addresses: Iterable[str]) -> bool:
+    """Whether a client has not left that uses one of these tasks, ``host:port``."""
+    wanted = frozenset(addresses)
+    with _lock:
+        using = [client for client in _clients if client.addresses & wanted]
+    return any(client.is_open() for client in using)
+
+
 def close_clients(addresses: Iterable[str], *, reason: str) -> None:
     """Let all clients leave that use one of these tasks, the newest first.
 
@@ -43,7 +53,10 @@ def close_clients(addresses: Iterable[str], *, reason: str) -> None:
     Example:
 
     >>> said = []
-    >>> register_client(Client(frozenset({"a:1"}), said.append, lambda: said.append("gone")))
+    >>> tasks, disconnect = frozenset({"a:1"}), lambda: said.append("gone")
+    >>> register_client(Client(tasks, said.append, disconnect, is_open=lambda: not said))
+    >>> has_clients(["a:1"])
+    True
     >>> close_clients(["a:1", "b:1"], reason="the cluster is closed")
     >>> close_clients(["a:1"], reason="the cluster is closed")
     >>> said

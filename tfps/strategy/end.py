@@ -41,6 +41,7 @@ class End:
                 frozenset(address for _, _, address in runtime.cluster.tasks("worker", "ps")),
                 leave=functools.partial(_leave, itself),
                 disconnect=functools.partial(_disconnect, self._tasks, deadline_s=deadline_s),
+                is_open=functools.partial(_is_open, itself),
             )
         )
 
@@ -91,6 +92,11 @@ def _leave(of: weakref.ref[End], reason: str) -> None:
     end = of()
     if end is not None:
         end.leave(reason)
+
+
+def _is_open(of: weakref.ref[End]) -> bool:
+    end = of()
+    return end is not None and end._finalizer.alive
 
 
 def _disconnect(tasks: Mapping[Task, str], *, deadline_s: float) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import psutil
@@ -32,9 +32,9 @@ class Leftovers:
         threads: names of its Python threads that keep it from ending, or that tfps started.
     """
 
-    processes: frozenset[str]
-    ports: frozenset[int]
-    threads: frozenset[str]
+    processes: frozenset[str] = frozenset()
+    ports: frozenset[int] = frozenset()
+    threads: frozenset[str] = frozenset()
 
     @classmethod
     def now(cls) -> Leftovers:
@@ -67,6 +67,13 @@ class Leftovers:
             self.threads - before.threads,
         )
 
+    def __or__(self, other: Leftovers) -> Leftovers:
+        return Leftovers(
+            self.processes | other.processes,
+            self.ports | other.ports,
+            self.threads | other.threads,
+        )
+
     def __bool__(self) -> bool:
         return bool(self.processes or self.ports or self.threads)
 
@@ -79,11 +86,14 @@ def _is_kept(child: psutil.Process) -> bool:
 
 
 @contextlib.contextmanager
-def watch_leftovers(*, settle_s: float = SETTLE_S) -> Iterator[None]:
+def watch_leftovers(
+    *, settle_s: float = SETTLE_S, kept: Callable[[], Leftovers] = Leftovers
+) -> Iterator[None]:
     """Fail unless everything that the block started has ended soon after it.
 
     Args:
         settle_s: how long it may take.
+        kept: answers what may stay for others.
 
     Raises:
         AssertionError: something is left; the message names it.
@@ -91,7 +101,7 @@ def watch_leftovers(*, settle_s: float = SETTLE_S) -> Iterator[None]:
     before = Leftovers.now()
     yield
     ends_at = time.monotonic() + settle_s
-    while left := Leftovers.now().beyond(before):
+    while left := Leftovers.now().beyond(before | kept()):
         if time.monotonic() > ends_at:
             raise AssertionError(f"{settle_s:g} s after the end there still is {left}")
         time.sleep(LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""`tfps_cluster` in a project's own tests: tasks come and go, and a failure shows their logs."""
+"""Clusters in a project's own tests: tasks come and go, and a failure shows their logs."""
 
 from __future__ import annotations
 
@@ -72,6 +72,32 @@ def test_the_end():
     started[0].wait()
 """
 
+# Modules in the order in which they run.
+MODULES = [
+    """
+def test_one_starts(tfps_cluster_factory):
+    cluster = tfps_cluster_factory(workers=1)
+    assert not pids
+    pids.append(cluster.pid("worker", 0))
+""",
+    """
+def test_the_next_module_has_it_too(tfps_cluster_factory):
+    cluster = tfps_cluster_factory(workers=1)
+    assert cluster.pid("worker", 0) == pids.pop()
+    cluster.kill("worker", 0)
+""",
+    """
+def test_nobody_has_one_whose_task_was_killed(tfps_cluster_factory):
+    cluster = tfps_cluster_factory(workers=1)
+    assert cluster.status("worker", 0) is None
+    pids.append(cluster.pid("worker", 0))
+""",
+    """
+def test_where_no_module_may_follow_it_ends():
+    assert not psutil.pid_exists(pids.pop())
+""",
+]
+
 
 def test_a_projects_own_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the pages as well, which pass."""
@@ -83,11 +109,14 @@ def test_a_projects_own_tests(pytester: pytest.Pytester, monkeypatch: pytest.Mon
     for name, value in NO_ENTRY_POINTS.items():
         monkeypatch.setenv(name, value)
     pytester.makeconftest(CONFTEST)
-    pytester.makepyfile(test_own=TESTS)
+    pytester.makepyfile(test_own=TESTS, processes="pids = []")
+    for number, module in enumerate(MODULES):
+        text = f"import psutil\nfrom processes import pids\n{module}"
+        (pytester.path / f"test_pool_{number}.py").write_text(text)
     folder = pytester.mkdir("kept")
     result = pytester.runpytest_subprocess(*PLUGIN, f"--basetemp={folder}", timeout=180)
     # The failed test has left a process behind, which is an error of its own.
-    result.assert_outcomes(passed=3 + len(of_pages), failed=1, errors=1)
+    result.assert_outcomes(passed=3 + len(MODULES) + len(of_pages), failed=1, errors=1)
     shown = result.stdout.str()
     error, _, failure = shown.partition("= FAILURES =")
     assert re.search(r"1 s after the end there still is Leftovers\(.*sleep\(59\)", error)

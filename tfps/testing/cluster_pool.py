@@ -1,0 +1,151 @@
+"""Clusters that go from one module of tests to the next, so that fewer have to start."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tfps.cluster import has_clients
+from tfps.launch import LocalCluster
+from tfps.launch.environment import common_environment
+from tfps.launch.local_cluster import SERVED
+from tfps.launch.process import TaskProcess
+from tfps.testing.leaks import Leftovers
+
+# With those that are in use: a task takes half a gigabyte, and a module rarely has two sizes.
+MOST_CLUSTERS = 2
+OWN_VARIABLES = "PYTEST_"  # begin what pytest sets anew for each test
+
+Key: TypeAlias = tuple[int, int, frozenset[tuple[str, str]]]  # workers, servers, and variables
+
+
+@dataclass(frozen=True)
+class PooledCluster:
+    """A cluster, and what it was when it had started.
+
+    Args:
+        key: whoever asks for the same gets this one.
+        cluster: that is lent.
+        processes: of its tasks.
+        brought: what its start has added to this process.
+    """
+
+    key: Key
+    cluster: LocalCluster
+    processes: Mapping[tuple[str, int], TaskProcess]
+    brought: Leftovers
+
+    @classmethod
+    def start(cls, key: Key, start: Callable[[], LocalCluster]) -> PooledCluster:
+        """Start a cluster."""
+        before = Leftovers.now()
+        cluster = start()
+        brought = Leftovers.now().beyond(before)
+        return cls(key, cluster, _processes(cluster), brought)
+
+    def is_as_started(self) -> bool:
+        """Whether the next tests find nothing of earlier ones: the same tasks, and no strategy."""
+        processes = _processes(self.cluster)
+        if self.cluster.keeper.restarts or any(
+            processes[task] is not process or process.status() is not None or process.is_suspended()
+            for task, process in self.processes.items()
+        ):
+            return False
+        addresses = [address for _, _, address in self.cluster.spec.tasks(*SERVED)]
+        if has_clients(addresses):
+            gc.collect()  # strategies that nobody needs may still refer to themselves
+        return not has_clients(addresses)
+
+
+class ClusterPool:
+    """Lends clusters by their size and variables to tests that leave the tasks as they were.
+
+    What comes back is kept for whoever asks for the same, unless a test has changed it. There are
+    few clusters at once: the one that waits for the longest ends for a new one.
+    """
+
+    def __init__(self) -> None:
+        self._lent: list[PooledCluster] = []
+        self._idle: list[PooledCluster] = []  # the last used one at the end
+
+    @property
+    def brought(self) -> Leftovers:
+        """What is there of its clusters, whoever looks for what is left behind."""
+        found = Leftovers()
+        for pooled in [*self._lent, *self._idle]:
+            found |= pooled.brought
+        return found
+
+    def lend(
+        self,
+        start: Callable[..., LocalCluster],
+        *,
+        workers: int,
+        ps: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> LocalCluster:
+        """Hand out a cluster that nobody uses, or start one.
+
+        Args:
+            start: starts one with the other arguments.
+            workers: how many workers it has.
+            ps: how many parameter servers it has.
+            environment: further variables of its tasks.
+        """
+        key = workers, ps, _variables(environment)
+        pooled = next((pooled for pooled in self._idle if pooled.key == key), None)
+        if pooled is not None:
+            self._idle.remove(pooled)
+            if not pooled.is_as_started():  # a task may have died meanwhile
+                pooled.cluster.close()
+                pooled = None
+        if pooled is None:
+            self._end_idle(keep=MOST_CLUSTERS - 1 - len(self._lent))
+            size = {"workers": workers, "ps": ps}
+            pooled = PooledCluster.start(key, lambda: start(**size, environment=environment))
+        self._lent.append(pooled)
+        return pooled.cluster
+
+    def take_back(self, clusters: Iterable[LocalCluster], *, keep: bool) -> None:
+        """Keep clusters for others, or end them.
+
+        Args:
+            clusters: that were lent.
+            keep: whether all went well; otherwise nobody knows what goes on in them.
+        """
+        given = {id(cluster) for cluster in clusters}
+        for pooled in [pooled for pooled in self._lent if id(pooled.cluster) in given]:
+            self._lent.remove(pooled)
+            if keep and pooled.is_as_started():
+                self._idle.append(pooled)
+            else:
+                pooled.cluster.close()
+        self._end_idle(keep=MOST_CLUSTERS - len(self._lent))
+
+    def end_idle(self) -> None:
+        """End all that nobody uses."""
+        self._end_idle(keep=0)
+
+    def close(self) -> None:
+        """End all clusters."""
+        self.take_back([pooled.cluster for pooled in self._lent], keep=False)
+        self.end_idle()
+
+    def _end_idle(self, *, keep: int) -> None:
+        while len(self._idle) > max(0, keep):
+            self._idle.pop(0).cluster.close()
+
+
+def _processes(cluster: LocalCluster) -> dict[tuple[str, int], TaskProcess]:
+    tasks = [(task_type, index) for task_type, index, _ in cluster.spec.tasks(*SERVED)]
+    found = {task: cluster.process(task) for task in tasks}
+    return {task: process for task, process in found.items() if process is not None}
+
+
+def _variables(environment: Mapping[str, str] | None) -> frozenset[tuple[str, str]]:
+    """All that the tasks of a cluster would get now."""
+    base = {name: of for name, of in os.environ.items() if not name.startswith(OWN_VARIABLES)}
+    return frozenset(common_environment(base=base, extra=environment).items())
