@@ -15,21 +15,27 @@ from tfps.bench.checkpoint import TITLES as CHECKPOINT_TITLES
 from tfps.bench.contestant_runs import SYNCHRONOUS
 from tfps.bench.embedding_rows import ROWS as EMBEDDING_ROWS
 from tfps.bench.exchange import Exchange
-from tfps.bench.interval import Interval
-from tfps.bench.modes import ALL_MODES, COUNTED, TITLES
-from tfps.bench.network import link_title
-from tfps.bench.network_accuracy import ACCURACY, STEPS
-from tfps.bench.network_rows import FINE_TUNED, LARGE, NETWORK_MODELS, SMALL_MODELS
+from tfps.bench.interval import Interval, points_text
+from tfps.bench.modes import ALL_MODES, COUNTED, SCENARIOS
+from tfps.bench.network_rows import (
+    ACCURACY,
+    FINE_TUNED,
+    LARGE,
+    SMALL_MODELS,
+    STEPS,
+    link_title,
+    model_title,
+)
 from tfps.bench.network_rows import WAYS as NETWORK_WAYS
 from tfps.bench.placement import WAYS
 from tfps.bench.recovery import MOMENTS
 from tfps.bench.recovery import TITLES as RECOVERY_TITLES
-from tfps.bench.staleness import FORCED, SLOW, points_text, titled
+from tfps.bench.staleness import FORCED, SLOW, titled
 from tfps.bench.strategy_rows import ROWS as STRATEGY_ROWS
 from tfps.bench.table import number_text
-from tfps.bench.throughput_rows import ROWS
-from tfps.bench.throughput_shapes import shape_at
+from tfps.bench.throughput_shapes import ROWS, shape_at
 from tfps.bench.transport import CARRIERS, WORK, size_text
+from tfps.units import counted
 
 Entry = Mapping[str, Any]  # a case of a report
 SERVERS_SHOWN = 8  # of the placement's; more and less are in the data
@@ -74,13 +80,12 @@ def median(entry: Entry, quantity: str) -> str:
     return number_text(entry[quantity]["median"]) if quantity in entry else ""
 
 
-def _shape(entry: Entry) -> str:
-    return shape_at({name: entry[name] for name in ("model", "workers", "ps")}).title
+def _rate_and_cpu(entry: Entry) -> str:
+    return f"{median(entry, 'steps_per_s')}; {median(entry, 'cpu_ms_per_step')}"
 
 
 def _throughput_row(entry: Entry) -> str | None:
-    shape = shape_at({name: entry[name] for name in ("model", "workers", "ps")})
-    is_longest = entry["steps_per_execution"] == max(shape.lengths or (50,))
+    is_longest = entry["steps_per_execution"] == max(shape_at(entry).lengths)
     return ROWS[entry["row"]].title if is_longest else None
 
 
@@ -89,7 +94,7 @@ def _beginning_cells(entry: Entry) -> Mapping[str, str]:
         return {}
     memory = {role: number_text(mib["median"]) for role, mib in entry["memory_mib"].items()}
     seconds = median(entry, "seconds_to_first_step")
-    return {_shape(entry): f"{seconds} s; {' / '.join(memory.values())} MiB"}
+    return {shape_at(entry).title: f"{seconds} s; {' / '.join(memory.values())} MiB"}
 
 
 def _work_row(entry: Entry) -> str | None:
@@ -119,18 +124,15 @@ def _mode_cells(entry: Entry) -> Mapping[str, str]:
     accuracy = f"{_middle(100 * value for value in entry['final_accuracy'].values())} %"
     if entry["scenario"] == COUNTED:
         return {"bytes per example": median(entry, "bytes_per_example"), "accuracy": accuracy}
-    title = TITLES[entry["scenario"]]
+    title = SCENARIOS[entry["scenario"]].title
     return {title: f"{median(entry, 'updates_per_s')} updates/s, {accuracy}"}
-
-
-def _network_model(entry: Entry) -> str:
-    return NETWORK_MODELS[entry["model"]].title
 
 
 def _network_row(models: Collection[str]) -> Callable[[Entry], str | None]:
     def row(entry: Entry) -> str | None:
         is_here = entry["part"] == STEPS and entry["model"] in models
-        return f"{_network_model(entry)}, {NETWORK_WAYS[entry['way']].title}" if is_here else None
+        title, way = model_title(entry["model"]), NETWORK_WAYS[entry["way"]]
+        return f"{title}, {way.title}" if is_here else None
 
     return row
 
@@ -177,13 +179,7 @@ def _embedding_row(ids: str) -> Callable[[Entry], str | None]:
 
 
 def _embedding_shape(entry: Entry) -> str:
-    plurals = {name: "s" if entry[name] > 1 else "" for name in ("tables", "workers")}
-    return "{tables} table{0}, {workers} worker{1}".format(*plurals.values(), **entry)
-
-
-def _embedding_cells(entry: Entry) -> Mapping[str, str]:
-    rates = f"{median(entry, 'steps_per_s')}; {median(entry, 'cpu_ms_per_step')}"
-    return {_embedding_shape(entry): rates}
+    return f"{counted(entry['tables'], 'table')}, {counted(entry['workers'], 'worker')}"
 
 
 def _embedding_bytes(entry: Entry) -> Mapping[str, str]:
@@ -236,7 +232,7 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
             ShortTable(
                 f"Steps per second, and CPU ms per step, with {title}:",
                 _embedding_row(ids),
-                _embedding_cells,
+                lambda entry: {_embedding_shape(entry): _rate_and_cpu(entry)},
             )
             for ids, title in IDS.items()
         ),
@@ -266,7 +262,7 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
         ShortTable(
             "Seconds from the kill:",
             lambda entry: RECOVERY_TITLES[entry["what"]] if "restored_s" in entry else None,
-            lambda entry: {title: median(entry, name) for name, title in MOMENTS.items()},
+            lambda entry: {str(m.heading): median(entry, m.key) for m in MOMENTS},
         ),
         ShortTable(
             "The same with two workers, of which one is killed:",
@@ -339,7 +335,7 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
                 if entry["part"] == STEPS and not entry["rate"]
                 else None
             ),
-            lambda entry: {_network_model(entry): median(entry, "cpu_ms_per_step")},
+            lambda entry: {model_title(entry["model"]): median(entry, "cpu_ms_per_step")},
         ),
         ShortTable(
             "Trainings of the CNN: accuracy at the end, by how much it is above that without a "
@@ -375,9 +371,7 @@ PAGES: Mapping[str, Sequence[ShortTable]] = {
         ShortTable(
             "Steps per second, and CPU ms per step, at the longest execution:",
             _throughput_row,
-            lambda entry: {
-                _shape(entry): f"{median(entry, 'steps_per_s')}; {median(entry, 'cpu_ms_per_step')}"
-            },
+            lambda entry: {shape_at(entry).title: _rate_and_cpu(entry)},
         ),
         ShortTable(
             "Seconds from making the model to the end of the first execution; the most memory of "

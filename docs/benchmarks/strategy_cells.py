@@ -8,9 +8,9 @@ from typing import Any
 
 from tfps.bench.results import Spread
 from tfps.bench.script_run import CANNOT
-from tfps.bench.strategy_rows import ROWS
-from tfps.bench.strategy_shapes import SHAPES, SLOW_WORKERS, StrategyShape
+from tfps.bench.strategy_rows import ROWS, SHAPES, SLOW_WORKERS, StrategyShape
 from tfps.bench.table import number_text, spread_text
+from tfps.units import counted
 
 Entry = Mapping[str, Any]  # a case of a report
 
@@ -47,11 +47,11 @@ def task_cells(entry: Entry) -> Mapping[str, str]:
     if CANNOT in entry:
         return {}
     ways = [entry[name] for name in ("bytes_up", "bytes_down")]
-    counted = " / ".join("0" if each is None else number_text(each) for each in ways)
+    moved = " / ".join("0" if each is None else number_text(each) for each in ways)
     largest, cpu = (_median(entry, name) for name in ("largest_task_mib", "cpu_s"))
     title = entry["model"]
     return {
-        f"{title}: bytes of an example up / down": counted,
+        f"{title}: bytes of an example up / down": moved,
         f"{title}: largest task, MiB": largest,
         f"{title}: CPU s": cpu,
     }
@@ -62,7 +62,7 @@ def slow_cells(entry: Entry) -> Mapping[str, str]:
     if CANNOT in entry:
         return {}
     workers = entry["workers"]
-    found = {f"{workers} workers" if workers > 1 else "1 worker": _median(entry, "examples_per_s")}
+    found = {counted(workers, "worker"): _median(entry, "examples_per_s")}
     if workers < max(SLOW_WORKERS):
         return found
     shares = {"of linear": "share_of_linear", "waits": "waiting_share"}

@@ -1,40 +1,36 @@
 """The batch per worker and the steps between two exchanges: speed, bytes, time to an accuracy.
 
-A larger batch makes more examples per second of a step's fixed costs, and fewer, larger updates of
-the same examples; more local steps make fewer exchanges, and workers that drift apart. Workers
-exchange each by itself or all at once, at the same intervals. So neither speed nor accuracy alone
-says what to take: the time to an accuracy does. The learning rate follows the batch by a rule,
-since none that is fixed suits both ends of the sweep.
-
-Pairs take turns, seed by seed. Each turn is a cluster and a chief of its own: the most memory that
-a process has had does not shrink, and what workers keep between steps begins anew.
+Each turn is a cluster and a chief of its own: the most memory that a process has had does not
+shrink, and what workers keep between steps begins anew. The learning rate follows the batch by a
+rule, since none that is fixed suits both ends of the sweep.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 import tfps
 from tfps.bench.accuracy import GOAL, NEVER_S, curves_json, ends_s, goal_json, goal_s
 from tfps.bench.batch_choice import Choice, Pair, choose
+from tfps.bench.benchmark import Benchmark, Order, grouped
 from tfps.bench.example_bytes import bytes_per_example, traffic_between
 from tfps.bench.exchange import ASYNCHRONOUS, ELASTIC, KINDS, SYNCHRONOUS, Exchange, exchanges
-from tfps.bench.images import LabelledImages, image_files
-from tfps.bench.picture import BLUE, GREY, INK, draw_curve, legend_below, name_axis, picture
-from tfps.bench.results import Bar, Case, Results, Spread
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers
-from tfps.bench.settings import IMAGES, option
+from tfps.bench.images import LabelledImages, image_paths
+from tfps.bench.picture import BLUE, GREY, INK, draw_curves, legend_below, picture
+from tfps.bench.results import Bar, Case, Measure, Results, Spread, cpu_ms
+from tfps.bench.settings import IMAGES, choices, option
 from tfps.bench.slow_input import SlowInput
-from tfps.bench.table import Columns, case_table, spread_text
+from tfps.bench.table import middle, spread_text
+from tfps.bench.turn import TaskNumbers, Tasks, Turn
 from tfps.bench.usage import peak_mib, steps_way
+from tfps.units import counted
 
 # Grey for exchanges at every step; the more local steps, the darker.
 COLOURS = (GREY[1], BLUE[0], BLUE[1], "#0b4ea2")
@@ -51,30 +47,23 @@ class Batch(Benchmark):
     """
 
     name = "batch"
+    chooses = ("repetitions", "batch_sizes", "periods", "kinds")
+    order: ClassVar[Order] = {"kind": KINDS, "period_steps": None, "batch_size": None}
 
     images: Path | None = field(default=None, metadata=IMAGES)
     batch_sizes: tuple[int, ...] = option(
-        (16, 32, 64, 128, 256),
-        click.IntRange(min=1),
-        "A worker's batch; may be repeated.",
-        flag="--batch-size",
+        (16, 32, 64, 128, 256), "A worker's batch; may be repeated.", flag="--batch-size"
     )
     periods: tuple[int, ...] = option(
-        (1, 4, 16),
-        click.IntRange(min=1),
-        "Steps between two exchanges; may be repeated.",
-        flag="--local-steps",
+        (1, 4, 16), "Steps between two exchanges; may be repeated.", flag="--local-steps"
     )
-    kinds: tuple[str, ...] = option(
-        KINDS,
-        click.Choice(KINDS),
-        "How workers exchange, elastic ones after the most steps; may be repeated.",
-        flag="--exchange",
+    kinds: tuple[str, ...] = choices(
+        KINDS, "Only this exchange; elastic ones come after the most steps.", flag="--exchange"
     )
     rule: str = option(  # of `tfps.optimizers.ScaledRate`
         "square_root",
-        click.Choice(["square_root", "linear"]),
         "How the learning rate follows the batch.",
+        click.Choice(["square_root", "linear"]),
     )
     base_rate: float = 1e-3  # the learning rate of Adam at the base batch size
     base_batch_size: int = 64
@@ -90,37 +79,23 @@ class Batch(Benchmark):
 
     def as_json(self) -> dict[str, Any]:
         settings = super().as_json()
-        names = ("workers", "batch_sizes", "periods", "kinds")
-        rate = ("base_rate", "base_batch_size", "rule")
-        others = ("repetitions", "train_s", "least_s", "look_every_s", "images")
-        return {
-            **{name: settings[name] for name in names},
-            "rate": {name.removesuffix("_rate"): settings[name] for name in rate},
-            **{name: settings[name] for name in others},
-            "seeds": self.seeds,
-        }
+        names = ("base_rate", "base_batch_size", "rule")
+        rate = {name.removesuffix("_rate"): settings.pop(name) for name in names}
+        return {**settings, "rate": rate, "seeds": self.seeds}
 
-    @property
-    def turns(self) -> int:
-        return self.repetitions * len(self.batch_sizes) * len(self.exchanges)
-
-    @property
-    def exchanges(self) -> list[Exchange]:
-        """With which each batch is trained."""
-        return exchanges(self.kinds, self.periods)
-
-    def run(self, bench: Bench) -> None:
-        pairs = [(size, exchange) for size in self.batch_sizes for exchange in self.exchanges]
-        with image_files(self.images) as paths:
-            for seed in self.seeds:
-                for size, exchange in pairs:
-                    bench.progress(f"seed {seed}: batch {size}, {exchange.title}")
-                    name = f"batch_{size}_{exchange.kind}_{exchange.period_steps}"
-                    axes = {"batch_size": size, **asdict(exchange)}
-                    with bench.cluster(self.workers, 1, name=name) as cluster:
-                        case = {**axes, "seed": seed, **paths}
-                        answer = bench.turn(cluster, name=name, case=case)
-                    bench.results.add(answer, seed=seed, **axes)
+    def plan(self, folder: Path) -> Iterator[Turn]:
+        paths = image_paths(self.images, folder)
+        every = exchanges(self.kinds, self.periods)
+        for seed, size, exchange in itertools.product(self.seeds, self.batch_sizes, every):
+            axes = {"batch_size": size, **asdict(exchange)}
+            yield Turn(
+                title=f"seed {seed}: batch {size}, {exchange.title}",
+                name=f"batch_{size}_{exchange.kind}_{exchange.period_steps}",
+                case={**axes, "seed": seed, **paths},
+                axes=axes,
+                seed=seed,
+                tasks=Tasks(workers=self.workers, ps=1),
+            )
 
     def rate(self, batch_size: int) -> Any:
         """The schedule of the learning rate for a batch; imports TensorFlow."""
@@ -175,32 +150,31 @@ class Batch(Benchmark):
             "details": steps_way(strategy),
         }
 
-    def cases(self, results: Results) -> list[Case]:
-        return [case for cases in self._by_exchange(results).values() for case in cases]
-
     def choice(self, results: Results) -> Choice:
         """The pair to take."""
-        return choose([pair_of(case) for case in self.cases(results)])
+        return choose(list(map(pair_of, self.cases(results))))
 
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
-        return {
-            "learning_rate": round(case.run["learning_rate"], 7),
-            "is_chosen": pair_of(case) == self.choice(results).pair,
-            "examples_per_s": examples_per_s(case),
-            "bytes_per_example": bytes_per_example(case),
-            "memory_mib": case.spread("memory_mib"),
-            "seconds_to_goal": goal_json(case),
-            "cpu_ms_per_step": case.cpu_ms_per_step,
-            "other_cores": round(case.other_cores, 2),
-            "curves": curves_json(case),
-        }
+    def measures(self, results: Results) -> list[Measure]:
+        taken = self.choice(results).pair
+        return [
+            Measure("learning_rate", lambda case: round(case.run["learning_rate"], 7)),
+            Measure("examples_per_s", examples_per_s, "examples/s"),
+            Measure("bytes_per_example", bytes_per_example, "bytes per\nexample", middle),
+            Measure("memory_mib", memory_mib, "MiB per\nworker", middle),
+            Measure("", _time_text, f"s to {GOAL:g}"),
+            Measure("is_chosen", lambda case: pair_of(case) == taken, "", _arrow),
+            Measure("seconds_to_goal", goal_json),
+            Measure("cpu_ms_per_step", cpu_ms),
+            Measure("curves", curves_json),
+        ]
 
     def findings(self, results: Results) -> dict[str, Any]:
         taken = self.choice(results)
+        pair = taken.pair
         found = {
-            "batch_size": taken.pair and taken.pair.batch_size,
-            "kind": taken.pair and taken.pair.exchange.kind,
-            "period_steps": taken.pair and taken.pair.exchange.period_steps,
+            "batch_size": pair and pair.batch_size,
+            "kind": pair and pair.exchange.kind,
+            "period_steps": pair and pair.exchange.period_steps,
             "reason": taken.reason,
         }
         return {"choice": found}
@@ -221,42 +195,21 @@ class Batch(Benchmark):
             local, plain = ((smallest, ASYNCHRONOUS, steps) for steps in (most, 1))
             speed = results.ratio(local, plain, examples_per_s)
         title = f"batch {smallest}, examples/s, {most} local steps over asynchronous"
-        return [Bar(name, gain, 1.0, is_cost=True), Bar(title, speed, 1.0)]
+        return [Bar.cost(name, gain, 1.0), Bar(title, speed, 1.0)]
 
-    def tables(self, results: Results) -> list[Table]:
-        taken = self.choice(results).pair
-        columns: Columns = {
-            "examples/s": examples_per_s,
-            "bytes per\nexample": lambda case: bytes_per_example(case).median,
-            "MiB per\nworker": lambda case: case.spread("memory_mib").median,
-            f"s to {GOAL:g}": _time_text,
-            "": lambda case: "<-" if pair_of(case) == taken else "",
-        }
-        tables = []
-        for exchange, cases in self._by_exchange(results).items():
-            title = exchange.title
-            names = [f"batch {case['batch_size']}" for case in cases]
-            tables.append(case_table(title[0].upper() + title[1:], names, cases, columns))
-        return tables
+    def title_of(self, case: Case) -> str:
+        return exchange_of(case).title.capitalize()
 
-    def _by_exchange(self, results: Results) -> dict[Exchange, list[Case]]:
-        cases: dict[Exchange, list[Case]] = {}
-        order = sorted(results.cases, key=lambda c: (KINDS.index(c["kind"]), c["period_steps"]))
-        for case in order:
-            cases.setdefault(exchange_of(case), []).append(case)
-        return {
-            exchange: sorted(own, key=lambda case: case["batch_size"])
-            for exchange, own in cases.items()
-        }
+    def row_of(self, case: Case) -> str:
+        return f"batch {case['batch_size']}"
 
     def explanation(self, results: Results) -> str:
-        count = len(self.cases(results)[0].runs)
+        seeds = counted(len(self.cases(results)[0].runs), "seed")
         return (
-            f"Medians (minimum-maximum) of {count} seed{'s' if count > 1 else ''}. Memory: the "
-            "most that a worker's process had at once, with the libraries. Bytes: parameters and "
-            "gradients both ways, and what workers fetch when they begin. Seconds until a look "
-            f"at the test accuracy saw {GOAL:g}; where a training missed it, how long it had, and "
-            "how many did not miss it."
+            f"Medians (minimum-maximum) of {seeds}. Memory: the most that a worker's process had "
+            "at once, with the libraries. Bytes: parameters and gradients both ways, and what "
+            "workers fetch when they begin. Seconds until a look at the test accuracy saw "
+            f"{GOAL:g}; where a training missed it, how long it had, and how many did not miss it."
         )
 
     def verdicts(self, results: Results) -> Sequence[Text]:
@@ -270,41 +223,41 @@ class Batch(Benchmark):
             f"Seconds to {GOAL:g}": lambda case: pair_of(case).goal_s,
             "Examples per second": examples_per_s,
             "Bytes per example": bytes_per_example,
-            "Memory of a worker, MiB": lambda case: case.spread("memory_mib"),
+            "Memory of a worker, MiB": memory_mib,
         }
+        sizes, periods = (sorted(results.on(axis)) for axis in ("batch_size", "period_steps"))
+        curves = [
+            (cases, _style(exchange, periods))
+            for exchange, cases in grouped(self.cases(results), exchange_of).items()
+        ]
         with picture(path, 2, 2, size=(10, 7.5)) as (figure, axes):
-            for axis, (title, spread_of) in zip(axes.flat, panels.items(), strict=True):
-                self._draw_by_batch(axis, results, spread_of)
-                name_axis(axis, title=title, label="examples in a worker's step")
+            for axis, (title, quantity) in zip(axes.flat, panels.items(), strict=True):
+                axis.set_xscale("log", base=2)
+                # Who has not arrived is not drawn; the table has it.
+                draw_curves(
+                    axis,
+                    curves,
+                    over="batch_size",
+                    quantity=quantity,
+                    has_grid=False,
+                    title=title,
+                    label="examples in a worker's step",
+                )
+                # The same in all of them, whoever has arrived, and if nobody has.
+                axis.set_xlim(sizes[0] / 1.3, sizes[-1] * 1.3)
+                axis.set_ylim(0, 1.1 * max(0.0, axis.dataLim.y1) or 1.0)
             pair, first = self.choice(results).pair, axes[0, 0]
             if pair is not None:
                 ring = {"markersize": 15, "markerfacecolor": "none", "markeredgecolor": INK}
                 first.plot(pair.batch_size, pair.goal_s.median, "o", label="to take", **ring)
-            entries = len(first.get_legend_handles_labels()[1])
-            legend_below(figure, first, entries=entries, columns=4)
+            legend_below(figure, first, columns=4)
 
-    def _draw_by_batch(
-        self, axis: Any, results: Results, spread_of: Callable[[Case], Spread]
-    ) -> None:
-        sizes = sorted(results.on("batch_size"))
-        largest = 0.0
-        periods = sorted(results.on("period_steps"))
-        for exchange, cases in self._by_exchange(results).items():
-            # Who has not arrived is not drawn; the table has it.
-            points = [(case["batch_size"], spread_of(case)) for case in cases]
-            arrived = {size: spread for size, spread in points if math.isfinite(spread.maximum)}
-            largest = max([largest, *(spread.maximum for spread in arrived.values())])
-            colour = COLOURS[min(periods.index(exchange.period_steps), len(COLOURS) - 1)]
-            style = {"marker": "o", "markersize": 4.5, "label": exchange.title}
-            style["linestyle"] = LINES[exchange.kind]
-            draw_curve(axis, list(arrived), list(arrived.values()), colour=colour, **style)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(sizes, [str(size) for size in sizes])
-        axis.minorticks_off()
-        # The same in all of them, whoever has arrived.
-        axis.set_xlim(sizes[0] / 1.3, sizes[-1] * 1.3)
-        axis.set_ylim(0, 1.1 * largest or 1.0)
-        axis.tick_params(axis="y", labelsize=8)
+
+def _style(exchange: Exchange, periods: Sequence[int]) -> dict[str, Any]:
+    """How the curve of an exchange is drawn, which has one of these numbers of steps."""
+    colour = COLOURS[min(periods.index(exchange.period_steps), len(COLOURS) - 1)]
+    style = {"colour": colour, "linestyle": LINES[exchange.kind], "label": exchange.title}
+    return {**style, "marker": "o", "markersize": 4.5}
 
 
 def from_first_step(
@@ -327,6 +280,11 @@ def examples_per_s(case: Case) -> Spread:
     return case.spread_of_samples(lambda sample: case["batch_size"] * sample.steps_per_s)
 
 
+def memory_mib(case: Case) -> Spread:
+    """The most that a worker needed."""
+    return case.spread("memory_mib")
+
+
 def exchange_of(case: Case) -> Exchange:
     """How its workers exchanged."""
     return Exchange(case["kind"], case["period_steps"])
@@ -335,7 +293,11 @@ def exchange_of(case: Case) -> Exchange:
 def pair_of(case: Case) -> Pair:
     """What the choice looks at."""
     spread = Spread.of(goal_s(case).values())
-    return Pair(case["batch_size"], exchange_of(case), spread, case.spread("memory_mib"))
+    return Pair(case["batch_size"], exchange_of(case), spread, memory_mib(case))
+
+
+def _arrow(is_chosen: bool) -> str:
+    return "<-" if is_chosen else ""
 
 
 def _time_text(case: Case) -> str:

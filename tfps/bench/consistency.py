@@ -1,23 +1,18 @@
 """The consistency modes with a worker that is slow all the time, or workers slow at times.
 
-A step waits 50 ms for its batch and computes for a few, so that three workers on two cores behave
-like machines of their own; the waits are drawn from a seed, the same for every mode. Modes take
-turns; a turn is a fresh chief process that trains the same MLP from the same weights for the same
-time under each kind of delay, and looks at its test accuracy without stopping the workers. All use
-Adam with one learning rate; a synchronous update has the batches of two or three workers in it.
-
-What a synchronous mode costs where nobody is slow is measured apart: two workers without any wait.
-There, too, workers take local steps: fewer bytes for the same examples, and what that costs in
-accuracy. Those trainings end after a number of examples.
+A turn is a fresh chief process that trains under each kind of delay, and looks at its test accuracy
+without stopping the workers. All modes use Adam with one learning rate; a synchronous update has
+the batches of two or three workers in it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from rich.table import Table
@@ -25,41 +20,29 @@ from rich.table import Table
 import tfps
 from tfps.bench import modes
 from tfps.bench.accuracy import GOAL, curves_json, final_accuracy, goal_json, goal_text
+from tfps.bench.benchmark import Benchmark, Order, grouped
 from tfps.bench.example_bytes import bytes_per_example, traffic_between
-from tfps.bench.images import LabelledImages, image_files
-from tfps.bench.mode_comparison import (
-    comparisons,
-    examples_per_s,
-    gain,
-    largest_gap_steps,
-    rate,
-)
-from tfps.bench.modes import ALL_MODES
+from tfps.bench.images import LabelledImages, image_paths
+from tfps.bench.interval import Interval
+from tfps.bench.mode_comparison import applied_rates, comparisons, gain, largest_gap_steps, rate
+from tfps.bench.modes import ALL_MODES, SCENARIOS
 from tfps.bench.picture import GREY, INK, draw_spread, name_axis, name_bars, picture
-from tfps.bench.results import Bar, Case, Results, Spread
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.results import Bar, Case, Measure, Results, Spread, cpu_ms
 from tfps.bench.settings import IMAGES, REPETITIONS
 from tfps.bench.slow_input import Delay, SlowInput
-from tfps.bench.staleness_counts import mean_staleness, staleness_between, staleness_of
-from tfps.bench.table import Columns, case_table
+from tfps.bench.staleness_counts import (
+    draw_staleness,
+    mean_staleness,
+    shares,
+    staleness_between,
+    staleness_of,
+)
+from tfps.bench.table import Columns, case_table, middle
+from tfps.bench.turn import TaskNumbers, Tasks, Turn
 from tfps.bench.usage import steps_way
 
+EVEN_SHARE = 0.4  # of the time of a training with stragglers, for one without
 STALENESS_SHOWN = 16  # what lies above is added to the last bar
-
-
-@dataclass(frozen=True)
-class Training:
-    """One of a chief process's trainings."""
-
-    delay: Delay
-    train_s: float | None = None  # after which it ends; None: after its steps
-    # Between two looks at the test accuracy; None: only at the ends. A look takes time of the
-    # cores that steps without waits are short of.
-    look_every_s: float | None = None
-    steps: int | None = None  # of all workers together, without `train_s`
-
-
-Trainings = Mapping[str, Training]  # by scenario
 
 
 @dataclass(frozen=True)
@@ -72,6 +55,7 @@ class Consistency(Benchmark):
     """
 
     name = "consistency"
+    order: ClassVar[Order] = {"scenario": SCENARIOS, "mode": ALL_MODES}
 
     workers: int = 3  # with delays; one of them is slow
     repetitions: int = field(default=5, metadata=REPETITIONS)
@@ -88,46 +72,38 @@ class Consistency(Benchmark):
         return replace(self, repetitions=1, train_s=3.0, free_s=1.0, examples=12_800)
 
     def as_json(self) -> dict[str, Any]:
-        delays = {name: asdict(scenario.delay) for name, scenario in modes.SCENARIOS.items()}
+        delays = {name: asdict(SCENARIOS[name].delay) for name in modes.DELAYED}
         return super().as_json() | {"delays": delays, "seeds": self.seeds}
 
     @property
-    def local_seeds(self) -> list[int]:
-        """Of the repetitions with local steps."""
-        return self.seeds[: self.local_repetitions]
-
-    @property
-    def turns(self) -> int:
-        plain = self.repetitions * (len(modes.MODES) + len(modes.FREE_MODES))
-        return plain + len(self.local_seeds) * len(modes.LOCAL_MODES)
-
-    def run(self, bench: Bench) -> None:
-        delayed = {
-            name: Training(scenario.delay, scenario.train_share * self.train_s, self.look_every_s)
-            for name, scenario in modes.SCENARIOS.items()
+    def lengths_s(self) -> dict[str, float]:
+        """Of trainings; those that are compared with local steps have a number of examples."""
+        return {
+            modes.TRANSIENT: self.train_s,
+            modes.CONSTANT: self.train_s,
+            modes.EVEN: EVEN_SHARE * self.train_s,
+            modes.FREE: self.free_s,
+            modes.COUNTED: math.inf,
         }
-        with image_files(self.images) as paths:
-            for workers, plan, delays in (
-                (self.workers, _turns(self.seeds, dict.fromkeys(modes.MODES, delayed)), "with"),
-                (modes.FREE_WORKERS, self._free_turns(), "without"),
-            ):
-                with bench.cluster(workers, 1, name=f"cluster-{workers}") as cluster:
-                    for seed, mode, trainings in plan:
-                        title = ALL_MODES[mode].title
-                        bench.progress(f"{workers} workers {delays} delays, seed {seed}: {title}")
-                        ordered = {name: asdict(each) for name, each in trainings.items()}
-                        case = {"mode": mode, "seed": seed, "trainings": ordered, **paths}
-                        answer = bench.turn(cluster, name=mode, case=case)
-                        add(bench.results, mode, seed, answer)
 
-    def _free_turns(self) -> list[tuple[int, str, Trainings]]:
-        steps = self.examples // self.batch_size
-        counted = {modes.COUNTED: Training(modes.FREE_DELAY, steps=steps)}
-        free = {modes.FREE: Training(modes.FREE_DELAY, self.free_s), **counted}
-        plain: dict[str, Trainings] = dict.fromkeys(modes.FREE_MODES, free)
-        local: dict[str, Trainings] = dict.fromkeys(modes.LOCAL_MODES, counted)
-        others = self.seeds[len(self.local_seeds) :]
-        return [*_turns(self.local_seeds, plain | local), *_turns(others, plain)]
+    def plan(self, folder: Path) -> Iterator[Turn]:
+        paths = image_paths(self.images, folder)
+        orders = [(seed, mode, modes.DELAYED) for seed in self.seeds for mode in modes.MODES]
+        for seed in self.seeds:
+            orders += [(seed, mode, (modes.FREE, modes.COUNTED)) for mode in modes.FREE_MODES]
+            if seed <= self.local_repetitions:
+                orders += [(seed, mode, (modes.COUNTED,)) for mode in modes.LOCAL_MODES]
+        for seed, mode, scenarios in orders:
+            workers, delays = self.workers, "with"
+            if scenarios != modes.DELAYED:
+                workers, delays = modes.FREE_WORKERS, "without"
+            yield Turn(
+                title=f"{workers} workers {delays} delays, seed {seed}: {ALL_MODES[mode].title}",
+                name=mode,
+                case={"mode": mode, "seed": seed, "scenarios": scenarios, **paths},
+                seed=seed,
+                tasks=Tasks(workers=workers, ps=1, name=f"cluster-{workers}"),
+            )
 
     def measure(
         self,
@@ -135,11 +111,11 @@ class Consistency(Benchmark):
         *,
         mode: str,
         seed: int,
-        trainings: Mapping[str, Mapping[str, Any]],
+        scenarios: Sequence[str],
         images_path: str,
         pixels_path: str,
     ) -> Any:
-        """Train as ordered, one after the other; the answer has what happened by scenario.
+        """Train in one scenario after the other; the answer has what happened in each.
 
         The seed is that of the initial weights, the order of the images and the delays.
         """
@@ -160,49 +136,48 @@ class Consistency(Benchmark):
         classifier.warm_up(slow(modes.FREE_DELAY))
         accuracy = classifier.accuracy_now(data)
         measured = {}
-        for scenario, fields in trainings.items():
-            training = Training(**{**fields, "delay": Delay(**fields["delay"])})
+        for scenario in scenarios:
+            is_delayed, is_counted = scenario in modes.DELAYED, scenario == modes.COUNTED
             watch = Watch(
                 strategy=strategy,
                 clock=tasks.clock(),
                 accuracy=accuracy,
-                train_s=training.train_s or math.inf,
-                look_every_s=training.look_every_s or math.inf,
+                train_s=self.lengths_s[scenario],
+                # A look takes time of the cores that steps without waits are short of.
+                look_every_s=self.look_every_s if is_delayed else math.inf,
             )
             drained = strategy.stats()
-            steps = training.steps or NO_END_STEPS
+            steps = self.examples // self.batch_size if is_counted else NO_END_STEPS
             classifier.restore(seed)
-            classifier.train(slow(training.delay), steps=steps, callbacks=[watch])
+            classifier.train(slow(SCENARIOS[scenario].delay), steps=steps, callbacks=[watch])
             counted = traffic_between(drained, strategy.stats(), batch_size=self.batch_size)
             measured[scenario] = _answer(watch) | counted
         return {"scenarios": measured, "details": steps_way(strategy)}
 
-    def cases(self, results: Results) -> list[Case]:
-        return [case for cases in by_scenario(results).values() for case in cases]
+    def take(self, results: Results, turn: Turn, answer: Any) -> None:
+        for scenario, run in answer["scenarios"].items():
+            found = {**run, "details": answer["details"]}
+            results.add(found, seed=turn.seed, scenario=scenario, mode=turn.case["mode"])
 
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
-        scenario, mode = case["scenario"], case["mode"]
-        others = [c["mode"] for c in by_scenario(results)[scenario] if c is not case]
-        gains = {other: gain(results, scenario, mode, other) for other in others}
-        # Without a look before the end nobody knows.
-        times_s = dict.fromkeys(case.runs) if scenario == modes.COUNTED else goal_json(case)
-        return {
-            "updates_per_s": rate(case),
-            "examples_per_s": examples_per_s(case, self.batch_size),
-            "bytes_per_example": bytes_per_example(case),
-            "dropped_per_s": rate(case, "dropped"),
-            "staleness_updates": staleness_of(case.runs.values()),
-            "largest_gap_steps": largest_gap_steps(case),
-            "seconds_to_goal": times_s,
-            "final_accuracy": {seed: round(a, 4) for seed, a in final_accuracy(case).items()},
-            "final_accuracy_minus": {
-                other: gained and gained.as_json() for other, gained in gains.items()
-            },
-            "cpu_ms_per_step": case.cpu_ms_per_step,
-            "other_cores": round(case.other_cores, 2),
-            "worker_steps": case.by_seed(lambda run: run["worker_steps"]),
-            "curves": curves_json(case),
-        }
+    def examples_per_s(self, case: Case) -> Spread:
+        """Of gradients that were applied."""
+        return Spread.of(self.batch_size * each for each in applied_rates(case).values())
+
+    def measures(self, results: Results) -> list[Measure]:
+        return [
+            Measure("updates_per_s", rate),
+            Measure("examples_per_s", self.examples_per_s),
+            Measure("bytes_per_example", bytes_per_example),
+            Measure("dropped_per_s", partial(rate, count="dropped")),
+            Measure("staleness_updates", staleness_of),
+            Measure("largest_gap_steps", largest_gap_steps),
+            Measure("seconds_to_goal", _seconds_to_goal),
+            Measure("final_accuracy", _final_accuracy),
+            Measure("final_accuracy_minus", partial(_gains, results)),
+            Measure("cpu_ms_per_step", cpu_ms),
+            Measure("worker_steps", lambda case: case.by_seed(lambda run: run["worker_steps"])),
+            Measure("curves", curves_json),
+        ]
 
     def bars(self, results: Results) -> list[Bar]:
         return comparisons(results)
@@ -210,21 +185,30 @@ class Consistency(Benchmark):
     def tables(self, results: Results) -> list[Table]:
         delayed: Columns = {
             "updates/s": rate,
-            "exam-\nples/s": lambda case: examples_per_s(case, self.batch_size).median,
+            "exam-\nples/s": lambda case: middle(self.examples_per_s(case)),
             "stale-\nness": _staleness_text,
             f"s to\n{GOAL:g}": goal_text,
             "accuracy, %": accuracy_percent,
         }
         counted: Columns = {
-            "examples/s": lambda case: examples_per_s(case, self.batch_size),
-            "bytes per\nexample": lambda case: bytes_per_example(case).median,
+            "examples/s": self.examples_per_s,
+            "bytes per\nexample": lambda case: middle(bytes_per_example(case)),
             "accuracy, %": accuracy_percent,
         }
         tables = []
-        for scenario, cases in by_scenario(results).items():
+        for scenario, cases in self.by_scenario(results).items():
             columns = counted if scenario == modes.COUNTED else delayed
-            tables.append(case_table(title_of(scenario, cases), _titles(cases), cases, columns))
+            tables.append(case_table(self.title_of(cases[0]), _titles(cases), cases, columns))
         return tables
+
+    def by_scenario(self, results: Results) -> dict[str, list[Case]]:
+        """The cases of those that were measured, in their order and that of the modes."""
+        return grouped(self.cases(results), lambda case: case["scenario"])
+
+    def title_of(self, case: Case) -> str:
+        scenario = case["scenario"]
+        counted = f", {case.run['examples']:,} examples each" if scenario == modes.COUNTED else ""
+        return f"{SCENARIOS[scenario].title}{counted}"
 
     def explanation(self, results: Results) -> str:
         return (
@@ -239,66 +223,37 @@ class Consistency(Benchmark):
 
         Updates/s, accuracy over time and staleness; bytes, accuracy and speed.
         """
-        cases = by_scenario(results)
+        cases = self.by_scenario(results)
         even, counted = cases.pop(modes.EVEN, []), cases.pop(modes.COUNTED, [])
         cases.pop(modes.FREE, None)
         rows = len(cases) + bool(counted)
         ratios = {"width_ratios": (1.1, 1.2, 1)}
         with picture(path, rows, 3, size=(12, 0.8 + 2.9 * rows), gridspec_kw=ratios) as (_, axes):
             for (rates, curves, counts), scenario in zip(axes, cases, strict=False):
-                _draw_rates(rates, cases[scenario], even, title=modes.TITLES[scenario])
+                _draw_rates(rates, cases[scenario], even, title=SCENARIOS[scenario].title)
                 _draw_curves(curves, cases[scenario])
                 _draw_staleness(counts, cases[scenario])
             if counted:
                 self._draw_counted(axes[-1], counted)
 
     def _draw_counted(self, axes: Sequence[Any], cases: Sequence[Case]) -> None:
-        (traffic, accuracies, speeds), names = axes, _titles(cases)
-        for y, case in enumerate(cases):
-            colour = ALL_MODES[case["mode"]].colour
-            bar: dict[str, Any] = {"colour": colour, "height": 0.6, "text": "{:.0f}"}
-            dot: dict[str, Any] = {"colour": colour, "text": " {:.1f}", "markersize": 7}
-            draw_spread(traffic, y, bytes_per_example(case), **bar)
-            draw_spread(accuracies, y, accuracy_percent(case), **dot)
-            draw_spread(speeds, y, examples_per_s(case, self.batch_size), **bar)
-        traffic.set_xscale("log")
-        traffic.minorticks_off()
-        for axis, title, label in (
-            (traffic, title_of(modes.COUNTED, cases), "bytes per example, pushed and pulled"),
-            (accuracies, None, "test accuracy at the end, %"),
-            (speeds, None, "examples/s"),
+        bar: dict[str, Any] = {"height": 0.6, "text": "{:.0f}"}
+        dot: dict[str, Any] = {"text": " {:.1f}", "markersize": 7}
+        for axis, spread_of, style, label in (
+            (axes[0], bytes_per_example, bar, "bytes per example, pushed and pulled"),
+            (axes[1], accuracy_percent, dot, "test accuracy at the end, %"),
+            (axes[2], self.examples_per_s, bar, "examples/s"),
         ):
-            is_rate = axis is speeds
-            name_bars(axis, names, margin=0.18, is_from_zero=is_rate, title=title, label=label)
-        accuracies.set_yticks([])
-        speeds.set_yticks([])
-
-
-def _turns(
-    seeds: Sequence[int], trainings: Mapping[str, Trainings]
-) -> list[tuple[int, str, Trainings]]:
-    """Seed, mode and what to train: modes take turns."""
-    return [(seed, mode, trainings[mode]) for seed in seeds for mode in trainings]
-
-
-def add(results: Results, mode: str, seed: int, answer: Mapping[str, Any]) -> None:
-    """Take the result of one turn."""
-    for scenario, run in answer["scenarios"].items():
-        found = {**run, "details": answer["details"]}
-        results.add(found, seed=seed, scenario=scenario, mode=mode)
-
-
-def by_scenario(results: Results) -> dict[str, list[Case]]:
-    """The cases of those that were measured, in their order and that of the modes."""
-    found = {name: [results.find(name, mode) for mode in ALL_MODES] for name in modes.TITLES}
-    cases = {name: [case for case in row if case is not None] for name, row in found.items()}
-    return {name: row for name, row in cases.items() if row}
-
-
-def title_of(scenario: str, cases: Sequence[Case]) -> str:
-    """What tables and plots call a scenario."""
-    examples = f", {cases[0].run['examples']:,} examples each" if scenario == modes.COUNTED else ""
-    return f"{modes.TITLES[scenario]}{examples}"
+            for y, case in enumerate(cases):
+                colour = ALL_MODES[case["mode"]].colour
+                draw_spread(axis, y, spread_of(case), colour=colour, **style)
+            is_rate, names = axis is axes[2], _titles(cases)
+            name_bars(axis, names, margin=0.18, is_from_zero=is_rate, label=label)
+        name_axis(axes[0], title=self.title_of(cases[0]))
+        axes[0].set_xscale("log")
+        axes[0].minorticks_off()
+        for axis in axes[1:]:
+            axis.set_yticks([])
 
 
 def _titles(cases: Sequence[Case]) -> list[str]:
@@ -325,8 +280,23 @@ def accuracy_percent(case: Case) -> Spread:
     return Spread.of(100 * each for each in final_accuracy(case).values())
 
 
+def _final_accuracy(case: Case) -> dict[int, float]:
+    return {seed: round(accuracy, 4) for seed, accuracy in final_accuracy(case).items()}
+
+
+def _gains(results: Results, case: Case) -> dict[str, Interval | None]:
+    """Final accuracy minus that of each other mode in the scenario."""
+    others = [other["mode"] for other in results.of(scenario=case["scenario"]) if other is not case]
+    return {other: gain(results, case["scenario"], case["mode"], other) for other in others}
+
+
+def _seconds_to_goal(case: Case) -> dict[int, float | None]:
+    """By seed; without a look before the end nobody knows."""
+    return dict.fromkeys(case.runs) if case["scenario"] == modes.COUNTED else goal_json(case)
+
+
 def _staleness_text(case: Case) -> str:
-    counts = staleness_of(case.runs.values())
+    counts = staleness_of(case)
     return f"{mean_staleness(counts):.1f}, {max(counts, default=0)}"
 
 
@@ -357,15 +327,8 @@ def _draw_curves(axis: Any, cases: Sequence[Case]) -> None:
 
 
 def _draw_staleness(axis: Any, cases: Sequence[Case]) -> None:
-    width = 0.8 / len(cases)
-    for number, case in enumerate(cases):
-        counts = staleness_of(case.runs.values())
-        total = max(1, sum(counts.values()))
-        shares = np.zeros(STALENESS_SHOWN + 1)
-        for value, count in counts.items():
-            shares[min(value, STALENESS_SHOWN)] += 100 * count / total
-        left = np.arange(STALENESS_SHOWN + 1) + (number - (len(cases) - 1) / 2) * width
-        axis.bar(left, shares, width, color=ALL_MODES[case["mode"]].colour)
-    axis.set_xticks(range(0, STALENESS_SHOWN + 1, 4))
+    counts = {ALL_MODES[case["mode"]].colour: staleness_of(case) for case in cases}
+    bars = [(colour, shares(each, most=STALENESS_SHOWN)) for colour, each in counts.items()]
     label = f"staleness in updates; the last is {STALENESS_SHOWN} and more"
-    name_axis(axis, label=label, y_label="% of gradients")
+    draw_staleness(axis, bars, width=0.8, label=label)
+    axis.set_xticks(range(0, STALENESS_SHOWN + 1, 4))

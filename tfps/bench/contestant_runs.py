@@ -1,88 +1,75 @@
-"""What the trainings of one optimizer ended with, and how it compares with another one."""
+"""What the trainings of one optimizer ended with, and how it compares with another one.
+
+A case has all trainings of an optimizer in a scenario. Those with `TUNING_SEED` try learning rates;
+those with other seeds have the best one, and are compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tfps.bench.contestants import CONTESTANTS
 from tfps.bench.interval import Interval
-from tfps.bench.results import Results
-from tfps.bench.staleness_counts import staleness_of
+from tfps.bench.results import Case, Results
 
-TUNE, COMPARE = "tune", "compare"  # the phases of a contestant: tries learning rates, is compared
+TUNING_SEED = 0  # the others are counted from 1: no learning rate is chosen for them
 SYNCHRONOUS = "synchronous"  # the scenario in which no gradient is stale
 
 
-@dataclass(frozen=True)
-class ContestantRuns:
-    """The trainings of one optimizer in one scenario."""
-
-    scenario: str
-    name: str
-    answers: Sequence[Mapping[str, Any]]  # what a chief says of each
-
-    @classmethod
-    def of(cls, results: Results, scenario: str, name: str) -> ContestantRuns:
-        """Those of a run of the benchmark; there may be none."""
-        cases = results.of(scenario=scenario, optimizer=name)
-        return cls(scenario, name, [run for case in cases for run in case.runs.values()])
-
-    @property
-    def tuning(self) -> dict[float, float]:
-        """Learning rate -> accuracy on the held-out images."""
-        tried = self._of(TUNE)
-        return {run["learning_rate"]: run["validation_accuracy"] for run in tried}
-
-    @property
-    def best_rate(self) -> float:
-        """The learning rate with the best accuracy; the smaller one of two that are equal."""
-        found = self.tuning
-        return min(found, key=lambda rate: (-found[rate], rate))
-
-    @property
-    def accuracies(self) -> dict[int, float]:
-        """On the test images, by seed."""
-        return {run["seed"]: run["test_accuracy"] for run in self._of(COMPARE)}
-
-    @property
-    def staleness_updates(self) -> dict[int, int]:
-        """Staleness -> number of gradients, of all trainings."""
-        return staleness_of(self.answers)
-
-    def minus(self, other: ContestantRuns) -> Interval | None:
-        """Test accuracy minus that of another one, seed by seed; None of less than two seeds."""
-        return Interval.of_seeds(self.accuracies, other.accuracies)
-
-    def _of(self, phase: str) -> Iterable[Mapping[str, Any]]:
-        return (answer for answer in self.answers if answer["phase"] == phase)
+def tuning(trainings: Iterable[Mapping[str, Any]]) -> dict[float, float]:
+    """Learning rate -> accuracy on the held-out images."""
+    tried = (each for each in trainings if each["seed"] == TUNING_SEED)
+    return {each["learning_rate"]: each["validation_accuracy"] for each in tried}
 
 
-def minus_plain(results: Results, scenario: str, name: str) -> Interval | None:
-    """What an optimizer gains over the plain one of its base, both stale; None of itself."""
-    base = CONTESTANTS[name].base
-    if name == base:
-        return None
-    plain = ContestantRuns.of(results, scenario, base)
-    return ContestantRuns.of(results, scenario, name).minus(plain)
+def best_rate(trainings: Iterable[Mapping[str, Any]]) -> float:
+    """The learning rate with the best accuracy; the smaller one of two that are equal."""
+    found = tuning(trainings)
+    return min(found, key=lambda rate: (-found[rate], rate))
 
 
-def minus_synchronous(results: Results, scenario: str, name: str) -> Interval | None:
+def learning_rate(case: Case) -> float:
+    """The best one of those that were tried."""
+    return best_rate(case.runs.values())
+
+
+def accuracies(case: Case) -> dict[int, float]:
+    """On the test images, by seed."""
+    compared = (each for each in case.runs.values() if each["seed"] != TUNING_SEED)
+    return {each["seed"]: each["test_accuracy"] for each in compared}
+
+
+def base_of(case: Case) -> str:
+    """The plain optimizer that it is compared with."""
+    return CONTESTANTS[case["optimizer"]].base
+
+
+def minus_plain(results: Results, case: Case) -> Interval | None:
+    """What an optimizer gains over the plain one of its base, as stale; None of itself."""
+    return _minus(case, results.find(case["scenario"], base_of(case)))
+
+
+def minus_synchronous(results: Results, case: Case) -> Interval | None:
     """What is lost against the plain optimizer of its base where no gradient is stale."""
-    fresh = ContestantRuns.of(results, SYNCHRONOUS, CONTESTANTS[name].base)
-    return ContestantRuns.of(results, scenario, name).minus(fresh)
+    return _minus(case, results.find(SYNCHRONOUS, base_of(case)))
 
 
-def helpers(results: Results, scenario: str, names: Sequence[str]) -> list[str]:
-    """Those that end better than the plain optimizer with the interval's confidence."""
-    gains = {name: minus_plain(results, scenario, name) for name in names}
-    return [name for name, gained in gains.items() if gained is not None and gained.low > 0]
+def _minus(case: Case, other: Case | None) -> Interval | None:
+    """Test accuracy minus that of another one, seed by seed."""
+    if other is None or other is case:
+        return None
+    return Interval.of_seeds(accuracies(case), accuracies(other))
 
 
-def nearest(results: Results, scenario: str, names: Sequence[str]) -> tuple[str, Interval] | None:
-    """The optimizer that loses least against synchronous training in the mean, and its gap."""
-    gaps = {name: minus_synchronous(results, scenario, name) for name in names}
-    known = {name: gap for name, gap in gaps.items() if gap is not None}
-    best = max(known, key=lambda name: known[name].mean, default=None)
-    return None if best is None else (best, known[best])
+def helps(results: Results, case: Case) -> bool:
+    """Whether it ends better than the plain optimizer with the interval's confidence."""
+    gained = minus_plain(results, case)
+    return gained is not None and gained.low > 0
+
+
+def nearest(results: Results, cases: Sequence[Case]) -> tuple[Case, Interval] | None:
+    """The one that loses least against synchronous training in the mean, and its gap."""
+    gaps = [(case, minus_synchronous(results, case)) for case in cases]
+    known = [(case, gap) for case, gap in gaps if gap is not None]
+    return max(known, key=lambda pair: pair[1].mean, default=None)

@@ -6,34 +6,14 @@ examples on every machine. Those that look at accuracy take the full data from a
 
 from __future__ import annotations
 
-import gzip
-import lzma
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 
-import tfps
 from tfps.bench.examples import Examples
+from tfps.config import bundle
 from tfps.errors import DataError
-
-PACKAGE = Path(tfps.__file__).resolve().parent
-# As installed from a wheel, and in a checkout.
-FOLDERS = tuple(
-    folder / "examples/fashion_mnist/subset" for folder in (PACKAGE / "bundled", PACKAGE.parent)
-)
-# What the arrays are called, the file of each, and the bytes before its first element.
-FILES = {
-    "images": ("train-images-idx3-ubyte", 16),
-    "labels": ("train-labels-idx1-ubyte", 8),
-    "test_images": ("t10k-images-idx3-ubyte", 16),
-    "test_labels": ("t10k-labels-idx1-ubyte", 8),
-}
 
 
 @dataclass(frozen=True)
@@ -70,13 +50,11 @@ class Images(Examples):
         return cls(pixels, data.labels.astype("int32"), batch_size)
 
 
-@contextmanager
-def image_files(source: Path | None = None) -> Iterator[dict[str, str]]:
-    """Write what chief processes read, as `write_images`, and give its paths as they get them."""
-    with tempfile.TemporaryDirectory(prefix="tfps-bench-") as name:
-        images_path = write_images(Path(name), source)
-        pixels_path = LabelledImages.load(images_path).write_pixels(Path(name))
-        yield {"images_path": str(images_path), "pixels_path": str(pixels_path)}
+def image_paths(images: Path | None, folder: Path) -> dict[str, str]:
+    """Write what chief processes read, as `write_images`, and give the paths as they get them."""
+    images_path = write_images(folder, images)
+    pixels_path = LabelledImages.load(images_path).write_pixels(folder)
+    return {"images_path": str(images_path), "pixels_path": str(pixels_path)}
 
 
 def write_images(folder: Path, source: Path | None = None) -> Path:
@@ -85,39 +63,23 @@ def write_images(folder: Path, source: Path | None = None) -> Path:
     They are those of a folder with the four original .gz files, or of the shipped subset.
 
     Raises:
-        DataError: the installation lacks the subset, or the folder one of the files.
+        DataError: one of the files is missing or damaged.
     """
+    data = bundle.example("fashion_mnist").module("data")
+    try:
+        found = data.load(source="idx" if source else "subset", path=source and str(source))
+    except DataError as error:
+        raise DataError(
+            f"{error}\nFor --images expected a folder with the four original files, such as "
+            "Debian's package dataset-fashion-mnist has. Without it the subset is taken that ships "
+            "with tfps; if that is damaged, install tfps again."
+        ) from error
     path = folder / "images.npz"
-    arrays: dict[str, Any] = _read(_subset(), lzma, ".xz") if source is None else _full(source)
-    np.savez(path, **arrays)
+    np.savez(
+        path,
+        images=found.x_train[..., 0],
+        labels=found.y_train,
+        test_images=found.x_test[..., 0],
+        test_labels=found.y_test,
+    )
     return path
-
-
-def _subset() -> Path:
-    found = [place for place in FOLDERS if place.is_dir()]
-    if not found:
-        raise DataError(
-            "the shipped images of Fashion-MNIST are missing; looked in "
-            f"{' and '.join(map(str, FOLDERS))}; install tfps again"
-        )
-    return found[0]
-
-
-def _full(source: Path) -> dict[str, np.ndarray]:
-    missing = [f"{stem}.gz" for stem, _ in FILES.values() if not (source / f"{stem}.gz").is_file()]
-    if missing:
-        raise DataError(
-            f"{source}: the full Fashion-MNIST is not there, it lacks {', '.join(missing)}; "
-            "expected a folder with the four original files, such as Debian's package "
-            "dataset-fashion-mnist has, or no folder for the subset that ships with tfps"
-        )
-    return _read(source, gzip, ".gz")
-
-
-def _read(source: Path, module: ModuleType, suffix: str) -> dict[str, np.ndarray]:
-    arrays = {}
-    for name, (stem, header_bytes) in FILES.items():
-        content = module.decompress((source / f"{stem}{suffix}").read_bytes())
-        array = np.frombuffer(content, np.uint8, offset=header_bytes)
-        arrays[name] = array.reshape(-1, 28, 28) if name.endswith("images") else array
-    return arrays

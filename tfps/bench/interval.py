@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
@@ -19,29 +19,31 @@ class Interval:
     high: float
 
     @classmethod
-    def of_differences(cls, ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-        """Student's interval for the mean of ours minus theirs, pair by pair, at least two.
+    def of_seeds(cls, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
+        """Student's interval for the mean of ours minus theirs; None of less than two seeds.
 
         Two runs with one seed see the same images and the same delays; their difference varies less
         than they do. Source: Student, "The Probable Error of a Mean", Biometrika 1908.
         """
-        differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+        differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+        if len(differences) < 2:
+            return None
         mean = statistics.fmean(differences)
         error = statistics.stdev(differences) / math.sqrt(len(differences))
         reach = error * student_quantile(0.5 + CONFIDENCE / 2, len(differences) - 1)
         return cls(mean, mean - reach, mean + reach)
 
-    @classmethod
-    def of_seeds(cls, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
-        """As `of_differences`, of the seeds that both have; None of less than two."""
-        seeds = sorted(set(ours) & set(theirs))
-        if len(seeds) < 2:
-            return None
-        return cls.of_differences([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
-
     def as_json(self) -> dict[str, float]:
         named = {"mean": self.mean, "low": self.low, "high": self.high}
         return {name: round(value, 5) for name, value in named.items()}
+
+
+def points_text(difference: Interval | None) -> str:
+    """A difference of accuracies in points, with its ends."""
+    if difference is None:
+        return ""
+    mean, low, high = (100 * each for each in (difference.mean, difference.low, difference.high))
+    return f"{mean:+.2f} ({low:+.2f}, {high:+.2f})"
 
 
 def student_quantile(probability: float, degrees: int) -> float:

@@ -77,13 +77,14 @@ class Scenario:
 
     title: str
     delay: Delay
-    train_share: float = 1.0  # of the time that a training with stragglers gets
 
 
 TRANSIENT, CONSTANT, EVEN = "transient", "constant", "even"
-# Where nothing waits: for a time, and for a number of examples.
+# What the exchange costs where nothing waits, measured on a cluster of its own: for a time, and for
+# a number of examples.
 FREE, COUNTED = "free", "counted"
-# The one with the bound on gaps first: servers keep the largest gap since a chief began.
+FREE_WORKERS = 2
+FREE_DELAY = Delay(step_s=0.0)
 SCENARIOS = {
     TRANSIENT: Scenario(
         "Each worker takes 10 times as long for 10 % of its steps",
@@ -93,12 +94,9 @@ SCENARIOS = {
         f"One worker takes {SLOW_FACTOR:g} times as long",
         Delay(step_s=STEP_S, slow_worker=0, slow_factor=SLOW_FACTOR),
     ),
-    EVEN: Scenario("All workers alike", Delay(step_s=STEP_S), train_share=0.4),
+    EVEN: Scenario("All workers alike", Delay(step_s=STEP_S)),
+    FREE: Scenario(f"{FREE_WORKERS} workers, steps that wait for nothing", FREE_DELAY),
+    COUNTED: Scenario(f"{FREE_WORKERS} workers, nothing waits", FREE_DELAY),
 }
-# What the exchange costs where nothing waits, measured on a cluster of its own.
-FREE_WORKERS = 2
-FREE_DELAY = Delay(step_s=0.0)
-TITLES = {name: scenario.title for name, scenario in SCENARIOS.items()} | {
-    FREE: f"{FREE_WORKERS} workers, steps that wait for nothing",
-    COUNTED: f"{FREE_WORKERS} workers, nothing waits",
-}
+# The one with the bound on gaps first: servers keep the largest gap since a chief began.
+DELAYED: tuple[str, ...] = (TRANSIENT, CONSTANT, EVEN)

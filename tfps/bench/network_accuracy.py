@@ -2,32 +2,66 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from rich.table import Table
-
+from tfps.bench import network_rows as rows
 from tfps.bench.accuracy import final_accuracy
-from tfps.bench.interval import Interval
-from tfps.bench.network_rows import FAST_MBIT, NETWORK_MODELS, SLOW_MBIT, TRAINED, WAYS
+from tfps.bench.interval import Interval, points_text
+from tfps.bench.network_rows import FAST_MBIT, SLOW_MBIT, TRAINED, UNLIMITED, WAYS, link_title
 from tfps.bench.picture import name_axis
-from tfps.bench.results import Case, Results, Spread
-from tfps.bench.staleness import points_text
-from tfps.bench.table import Columns, case_table
+from tfps.bench.results import Case, Measure, Results, Spread, cpu_ms, rate
+from tfps.bench.table import middle
 
-STEPS, ACCURACY = "steps", "accuracy"  # the parts of the benchmark
-WORKERS, SERVERS = 2, 2
 MB = 1e6
 SHOWN_POINTS = 15  # below the best accuracy
 BITS = 8
+ENDS = {SLOW_MBIT: "100", FAST_MBIT: "1000", UNLIMITED: "any"}  # in headings, by Mbit/s
 
 
-def training_place(way: str | None) -> tuple[str, int, str, str | None]:
+def training_measures(results: Results) -> list[Measure]:
+    """What is said of trainings."""
+    return [
+        Measure("steps_per_s", rate),
+        Measure("cpu_ms_per_step", cpu_ms),
+        Measure("final_accuracy", final_accuracy, "accu-\nracy %", _percent),
+        Measure("accuracy_gained", partial(gained, results), "points more\n(95 %)", points_text),
+        Measure("moved_bytes", moved_bytes, "MB", lambda moved: moved.median / MB),
+        Measure("seconds_at", lambda case: {str(each): ends_s(case, each) for each in ENDS}),
+        *(
+            Measure("", partial(ends_s, mbit=each), f"s at\n{title}", middle)
+            for each, title in ENDS.items()
+        ),
+        Measure("curves", _curves),
+    ]
+
+
+def gained(results: Results, case: Case) -> Interval | None:
+    """Final accuracy minus that of what it is compared with, seed by seed."""
+    over = results.find(*place_of(WAYS[case["way"]].over))
+    if over is None or over is case:
+        return None
+    return Interval.of_seeds(final_accuracy(case), final_accuracy(over))
+
+
+def place_of(way: str | None) -> tuple[str, int, str, str | None]:
     """Where the trainings of a way are among the results."""
-    return ACCURACY, 0, TRAINED, way
+    return rows.ACCURACY, UNLIMITED, TRAINED, way
 
 
-def end_s(run: Mapping[str, Any], rate: int, *, point: int = -1) -> float:
+def moved_bytes(case: Case) -> Spread:
+    """By all workers, both ways, until the end."""
+    return Spread.of(run["bytes"][-1] for run in case.runs.values())
+
+
+def ends_s(case: Case, mbit: int) -> Spread:
+    """When trainings over links of a rate would be over."""
+    return Spread.of(end_s(run, mbit) for run in case.runs.values())
+
+
+def end_s(run: Mapping[str, Any], mbit: int, *, point: int = -1) -> float:
     """When a training over links of a rate would be at a point of its curve.
 
     A worker computes, sends and receives one after the other, beside the other workers: what its
@@ -35,66 +69,11 @@ def end_s(run: Mapping[str, Any], rate: int, *, point: int = -1) -> float:
 
     Args:
         run: of one seed.
-        rate: Mbit/s of each link, each way; 0: no limit.
+        mbit: Mbit/s of each link, each way; 0: no limit.
         point: of the curve.
     """
     seconds: float = run["curve"][point][0]
-    if not rate:
-        return seconds
-    return seconds + BITS * run["bytes"][point] / WORKERS / (rate * 1e6)
-
-
-def accuracy_gained(results: Results, way: str) -> Interval | None:
-    """Final accuracy minus that of what it is compared with, seed by seed."""
-    over = WAYS[way].over
-    if over in (None, way):
-        return None
-    ours, theirs = (results.find(*training_place(each)) for each in (way, over))
-    if ours is None or theirs is None:
-        return None
-    return Interval.of_seeds(final_accuracy(ours), final_accuracy(theirs))
-
-
-def training_quantities(results: Results, case: Case) -> dict[str, Any]:
-    """What the report says of trainings."""
-    gained = accuracy_gained(results, case["way"])
-    runs = case.runs.items()
-    return {
-        "final_accuracy": final_accuracy(case),
-        "accuracy_gained": gained and gained.as_json(),
-        "steps_per_s": case.steps_per_s,
-        "moved_bytes": Spread.of(run["bytes"][-1] for _, run in runs),
-        "seconds_at": {
-            str(rate): Spread.of(end_s(run, rate) for _, run in runs).as_json()
-            for rate in (SLOW_MBIT, FAST_MBIT, 0)
-        },
-        "curves": {
-            seed: [
-                {"bytes": moved, "seconds": round(at_s, 3), "accuracy": round(accuracy, 4)}
-                for moved, (at_s, accuracy) in zip(run["bytes"], run["curve"], strict=True)
-            ]
-            for seed, run in runs
-        },
-    }
-
-
-def training_table(results: Results) -> Table:
-    """A row for each way."""
-    cases = results.of(part=ACCURACY)
-    columns: Columns = {
-        "accu-\nracy %": lambda case: _median([100 * a for a in final_accuracy(case).values()]),
-        "points more\n(95 %)": lambda case: points_text(accuracy_gained(results, case["way"])),
-        "MB": lambda case: _median([run["bytes"][-1] / MB for run in case.runs.values()]),
-        **{
-            f"s at\n{title}": lambda case, rate=rate: _median(  # type: ignore[misc]
-                [end_s(run, rate) for run in case.runs.values()]
-            )
-            for rate, title in ((SLOW_MBIT, "100"), (FAST_MBIT, "1000"), (0, "any"))
-        },
-    }
-    seeds = max(len(case.runs) for case in cases)
-    title = f"{NETWORK_MODELS[TRAINED].title}: trainings, {seeds} seed{'s' if seeds > 1 else ''}"
-    return case_table(title, [WAYS[case["way"]].title for case in cases], cases, columns)
+    return seconds + (BITS * run["bytes"][point] / rows.WORKERS / (mbit * 1e6) if mbit else 0)
 
 
 def draw_trainings(axes: Sequence[Any], cases: Sequence[Case]) -> None:
@@ -103,29 +82,34 @@ def draw_trainings(axes: Sequence[Any], cases: Sequence[Case]) -> None:
     import numpy as np
 
     colours = mpl.colormaps["tab20"]
-    labels = (
-        "MB moved, both ways",
-        f"seconds at {SLOW_MBIT} Mbit/s",
-        f"seconds at {FAST_MBIT} Mbit/s",
-    )
-    for axis, rate, label in zip(axes, (None, SLOW_MBIT, FAST_MBIT), labels, strict=True):
+    best = max(accuracy for case in cases for accuracy in final_accuracy(case).values())
+    for axis, mbit in zip(axes, (None, SLOW_MBIT, FAST_MBIT), strict=True):
         for number, case in enumerate(cases):
             runs = list(case.runs.values())
             points = range(len(runs[0]["curve"]))
-            across = [[_across(run, rate, point) for point in points] for run in runs]
+            across = [[_across(run, mbit, point) for point in points] for run in runs]
             accuracies = [[100 * accuracy for _, accuracy in run["curve"]] for run in runs]
-            middle = [np.median(values, axis=0) for values in (across, accuracies)]
-            axis.plot(*middle, color=colours(number), linewidth=1.5, label=WAYS[case["way"]].title)
+            medians = [np.median(values, axis=0) for values in (across, accuracies)]
+            axis.plot(*medians, color=colours(number), linewidth=1.5, label=WAYS[case["way"]].title)
         axis.set_xscale("log")
         axis.xaxis.set_minor_formatter("")
-        best = max(accuracy for case in cases for accuracy in final_accuracy(case).values())
         axis.set_ylim(bottom=100 * best - SHOWN_POINTS)
+        label = "MB moved, both ways" if mbit is None else f"seconds at {link_title(mbit)}"
         name_axis(axis, label=label, y_label="test accuracy, %")
 
 
-def _across(run: Mapping[str, Any], rate: int | None, point: int) -> float:
-    return run["bytes"][point] / MB if rate is None else end_s(run, rate, point=point)
+def _across(run: Mapping[str, Any], mbit: int | None, point: int) -> float:
+    return run["bytes"][point] / MB if mbit is None else end_s(run, mbit, point=point)
 
 
-def _median(values: Sequence[float]) -> float:
-    return Spread.of(values).median
+def _percent(accuracies: Mapping[int, float]) -> float:
+    return 100 * statistics.median(accuracies.values())
+
+
+def _curves(case: Case) -> dict[int, list[dict[str, float]]]:
+    return case.by_seed(
+        lambda run: [
+            {"bytes": moved, "seconds": round(at_s, 3), "accuracy": round(accuracy, 4)}
+            for moved, (at_s, accuracy) in zip(run["bytes"], run["curve"], strict=True)
+        ]
+    )

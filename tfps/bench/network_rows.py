@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from unittest import mock
 
@@ -22,6 +22,8 @@ from tfps.compression import (
     TopK,
 )
 
+STEPS, ACCURACY = "steps", "accuracy"  # the parts of the benchmark
+WORKERS, SERVERS = 2, 2
 SLOW_MBIT, FAST_MBIT = 100, 1000  # the aims are about the slow links
 UNLIMITED = 0  # in the place of a rate
 RATES = (SLOW_MBIT, FAST_MBIT, UNLIMITED)
@@ -76,109 +78,77 @@ def everything_travels() -> Iterator[None]:
         yield
 
 
-def adam(keras: Any) -> Any:
-    """What trains a model unless a way says otherwise."""
-    return keras.optimizers.Adam(LEARNING_RATE)
-
-
-def plain_sgd(keras: Any) -> Any:
-    """For codecs under which workers have the momentum."""
-    return keras.optimizers.SGD(MOMENTUM_RATE)
-
-
-def momentum_sgd(keras: Any) -> Any:
-    """What those codecs are compared with."""
-    return keras.optimizers.SGD(MOMENTUM_RATE, momentum=MOMENTUM)
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class NetworkWay:
-    """A way to train over a network.
+    """A way to train over a network."""
 
-    Args:
-        title: in tables.
-        compression: of the strategy.
-        models: that are trained so, by their keys.
-        optimizer: made of `keras` or `tf_keras`.
-        around: holds while it trains.
-        period_steps: steps for each exchange.
-        is_everywhere: measured on fast links, too.
-        warm: the codec of a training to an accuracy, where it is to warm up.
-        over: the way that its accuracy is compared with; None: the training is left out.
-        is_stock: TensorFlow's own strategy.
-    """
+    title: str  # in tables
+    compression: Any = None  # of the strategy
+    _: KW_ONLY
+    models: tuple[str, ...] = SMALL_MODELS  # that are trained so
+    momentum: float | None = None  # of SGD on the servers; None: they have Adam
+    around: Callable[[], AbstractContextManager[None]] = nullcontext  # holds while it trains
+    period_steps: int = 1  # for each exchange
+    is_everywhere: bool = False  # measured on fast links, too
+    warm: Any = None  # the codec of a training to an accuracy, where it is to warm up
+    over: str | None = "whole"  # what its accuracy is compared with; None: it is not looked at
+    is_stock: bool = False  # TensorFlow's own strategy
 
-    title: str
-    compression: Any = None
-    models: tuple[str, ...] = SMALL_MODELS
-    optimizer: Callable[[Any], Any] = adam
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
-    period_steps: int = 1
-    is_everywhere: bool = False
-    warm: Any = None
-    over: str | None = "whole"
-    is_stock: bool = False
-
-    def options(self, *, is_warm: bool) -> dict[str, Any]:
-        """Of the strategy.
-
-        Args:
-            is_warm: for a training to an accuracy.
-        """
-        codec = self.warm if is_warm and self.warm is not None else self.compression
-        found: dict[str, Any] = {"compression": codec}
+    def strategy(self, *, is_warm: bool = False) -> Any:
+        """One of ours; a training to an accuracy may warm up."""
+        options: dict[str, Any] = {"compression": self.compression}
+        if is_warm and self.warm is not None:
+            options["compression"] = self.warm
         if self.period_steps > 1:
-            found["consistency"] = tfps.LocalSteps(self.period_steps)
-        return found
+            options["consistency"] = tfps.LocalSteps(self.period_steps)
+        return tfps.ParameterServerStrategy(**options)
+
+    def optimizer(self, keras: Any) -> Any:
+        """What the servers have."""
+        if self.momentum is None:
+            return keras.optimizers.Adam(LEARNING_RATE)
+        return keras.optimizers.SGD(MOMENTUM_RATE, momentum=self.momentum)
 
 
 _ALL = (*SMALL_MODELS, LARGE)
 BOTH, SMALL = "both_8", "top_k_difference_2"  # those that have aims
 WAYS: Mapping[str, NetworkWay] = {
-    "whole": NetworkWay(title="no codec", models=_ALL, is_everywhere=True),
-    "cast": NetworkWay(title="bfloat16 up", compression=Cast("bfloat16"), models=_ALL),
-    "quantize_8": NetworkWay(
-        title="8 bits up", compression=Quantize(8), models=_ALL, is_everywhere=True
-    ),
-    "quantize_4": NetworkWay(title="4 bits up", compression=Quantize(4)),
-    "quantize_2": NetworkWay(title="2 bits up", compression=Quantize(2)),
-    "quantize_1": NetworkWay(title="1 bit up", compression=Quantize(1)),
-    "top_k": NetworkWay(title="1 % up", compression=TopK(0.01), models=_ALL, is_everywhere=True),
+    "whole": NetworkWay("no codec", models=_ALL, is_everywhere=True),
+    "cast": NetworkWay("bfloat16 up", Cast("bfloat16"), models=_ALL),
+    "quantize_8": NetworkWay("8 bits up", Quantize(8), models=_ALL, is_everywhere=True),
+    "quantize_4": NetworkWay("4 bits up", Quantize(4)),
+    "quantize_2": NetworkWay("2 bits up", Quantize(2)),
+    "quantize_1": NetworkWay("1 bit up", Quantize(1)),
+    "top_k": NetworkWay("1 % up", TopK(0.01), models=_ALL, is_everywhere=True),
     "deep_gradient": NetworkWay(
-        title="1 % up, momentum there",
-        compression=DeepGradientCompression(0.01),
+        "1 % up, momentum there",  # with the workers, so the servers have none
+        DeepGradientCompression(0.01),
         warm=DeepGradientCompression(0.01, warm_up_steps=WARM_UP_STEPS),
-        optimizer=plain_sgd,
+        momentum=0.0,
         over="momentum",
     ),
-    "power_sgd": NetworkWay(title="rank 2 up", compression=PowerSGD(2)),
+    "power_sgd": NetworkWay("rank 2 up", PowerSGD(2)),
     BOTH: NetworkWay(
-        title="8 bits both ways",
-        compression=Both(up=Quantize(8), down=Quantize(8)),
-        is_everywhere=True,
+        "8 bits both ways", Both(up=Quantize(8), down=Quantize(8)), is_everywhere=True
     ),
-    "top_k_4": NetworkWay(
-        title="1 % up, 4 bits down", compression=Both(up=TopK(0.01), down=Quantize(4))
-    ),
+    "top_k_4": NetworkWay("1 % up, 4 bits down", Both(up=TopK(0.01), down=Quantize(4))),
     **{
         f"top_k_difference_{bits}": NetworkWay(
-            title=f"1 % up, {bits} bits of change",
-            compression=Both(up=TopK(0.01), down=Difference(Quantize(bits))),
+            f"1 % up, {bits} bits of change",
+            Both(up=TopK(0.01), down=Difference(Quantize(bits))),
             is_everywhere=True,
         )
         for bits in (4, 2)
     },
     "local_steps": NetworkWay(
-        title=f"local steps {PERIOD_STEPS}", period_steps=PERIOD_STEPS, is_everywhere=True
+        f"local steps {PERIOD_STEPS}", period_steps=PERIOD_STEPS, is_everywhere=True
     ),
-    "momentum": NetworkWay(
-        title="no codec, SGD", models=(), optimizer=momentum_sgd, over="momentum"
-    ),
-    "stock": NetworkWay(title="stock", is_everywhere=True, is_stock=True, over=None),
+    "momentum": NetworkWay("no codec, SGD", models=(), momentum=MOMENTUM, over="momentum"),
+    "stock": NetworkWay("stock", is_everywhere=True, over=None, is_stock=True),
     "everything": NetworkWay(
-        title="everything travels", models=(FINE_TUNED,), around=everything_travels, over=None
+        "everything travels", models=(FINE_TUNED,), around=everything_travels, over=None
     ),
-    "changes": NetworkWay(title="only what changed", models=(FINE_TUNED,), over=None),
+    "changes": NetworkWay("only what changed", models=(FINE_TUNED,), over=None),
 }
 CODECS = [name for name, way in WAYS.items() if way.compression is not None]
 
@@ -189,5 +159,14 @@ def is_usual(rate: int, model: str, way: str) -> bool:
     """Whether a row is measured where nobody chooses: on fast links not all of them are."""
     if rate == SLOW_MBIT or (rate == UNLIMITED and model == TRAINED):
         return True
-    chosen = WAYS[way]
-    return model not in SMALL_MODELS or (model == TRAINED and chosen.is_everywhere)
+    return model not in SMALL_MODELS or (model == TRAINED and WAYS[way].is_everywhere)
+
+
+def link_title(rate: int) -> str:
+    """How a rate is called."""
+    return f"{rate} Mbit/s" if rate else "no limit"
+
+
+def model_title(model: str) -> str:
+    """How a model is called."""
+    return NETWORK_MODELS[model].title

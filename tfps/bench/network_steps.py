@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +9,7 @@ import numpy as np
 
 import tfps
 from tfps.bench.examples import Examples
-from tfps.bench.network_rows import NETWORK_MODELS, STOCK, WAYS, NetworkWay
+from tfps.bench.network_rows import STOCK, WORKERS, NetworkWay
 from tfps.bench.traffic import TrafficClock
 from tfps.bench.training import Epochs
 from tfps.bench.usage import EpochClock, Sample, clock_callback, steps_way
@@ -22,29 +20,15 @@ EXAMPLES, BATCH = 2048, 64
 
 @dataclass(frozen=True)
 class LinkedSteps:
-    """Measures as many steps and twice as many, so that what joining costs is left out.
+    """Measures as many steps and twice as many, so that what joining costs is left out."""
 
-    Args:
-        way: to train.
-        model: that is trained.
-        clock: of all tasks.
-        unit_steps: that an epoch has a multiple of.
-    """
-
-    way: NetworkWay
-    model: Model
-    clock: TrafficClock
-    unit_steps: int
-
-    @classmethod
-    def of(cls, way: str, model: str, clock: TrafficClock, *, workers: int) -> LinkedSteps:
-        """A row, by its keys."""
-        chosen = WAYS[way]
-        return cls(chosen, NETWORK_MODELS[model], clock, chosen.period_steps * workers)
+    way: NetworkWay  # to train
+    model: Model  # that is trained
+    clock: TrafficClock  # of all tasks
 
     def measure(
         self, steps: int, *, epoch_s: float, most_steps: int, has_links: bool
-    ) -> Mapping[str, Any]:
+    ) -> dict[str, Any]:
         """What a turn answers.
 
         Args:
@@ -53,11 +37,12 @@ class LinkedSteps:
             most_steps: but none of more steps.
             has_links: whether sockets count what travels.
         """
-        steps = -(-steps // self.unit_steps) * self.unit_steps
+        unit_steps = self.way.period_steps * WORKERS  # that an epoch has a multiple of
+        steps = -(-steps // unit_steps) * unit_steps
         with self.way.around():
-            strategy: Any = STOCK.begin() if self.way.is_stock else strategy_of(self.way)
+            strategy: Any = STOCK.begin() if self.way.is_stock else self.way.strategy()
             train = self._stock(strategy) if self.way.is_stock else self._fit(strategy)
-            train(1, self.unit_steps, self.clock)  # functions are traced, and connections open
+            train(1, unit_steps, self.clock)  # functions are traced, and connections open
             while True:
                 counted = [counted_bytes(strategy)]
                 for count in (steps, 2 * steps):
@@ -68,30 +53,31 @@ class LinkedSteps:
                 if sample.seconds >= epoch_s or 4 * steps > most_steps:
                     break
                 steps *= 4
-        details = {} if self.way.is_stock else steps_way(strategy)
         return {
             "samples": [asdict(sample)],
-            "details": details,
+            "details": {} if self.way.is_stock else steps_way(strategy),
             "has_links": has_links,
-            **self._bytes(counted, steps=steps, has_links=has_links),
+            **self._bytes(np.diff(counted, axis=0), steps=steps, has_links=has_links),
         }
 
-    def _bytes(self, counted: list[list[int]], *, steps: int, has_links: bool) -> dict[str, Any]:
-        """Of a step, and those counted over those that sockets have counted."""
+    def _bytes(self, moved: np.ndarray, *, steps: int, has_links: bool) -> dict[str, Any]:
+        """Of a step, and those counted over those that sockets have counted.
+
+        Args:
+            moved: as `counted_bytes`, by the epoch and by the longer one.
+            steps: by which that is longer.
+            has_links: whether sockets count what travels.
+        """
         found: dict[str, Any] = {}
         sockets = [sum(counts) for counts in self.clock.server_bytes[-2:] if counts]
         if has_links and len(sockets) == 2:
             found["socket_bytes_per_step"] = (sockets[1] - sockets[0]) / steps
-        if counted[-1]:
-            first, second = (
-                [now - before for now, before in zip(after, earlier, strict=True)]
-                for earlier, after in itertools.pairwise(counted)
-            )
-            up, down = ((b - a) / steps for a, b in zip(first, second, strict=True))
+        if moved.size:
+            up, down = ((moved[1] - moved[0]) / steps).tolist()
             found |= {"up_bytes_per_step": up, "down_bytes_per_step": down}
             direct = [sum(counts) for counts in self.clock.direct_bytes[-2:] if counts]
             if has_links and direct:
-                found["accounting"] = (sum(first) + sum(second)) / sum(direct)
+                found["accounting"] = int(moved.sum()) / sum(direct)
         return found
 
     def _fit(self, strategy: Any) -> Epochs:
@@ -110,11 +96,6 @@ class LinkedSteps:
 
     def _stock(self, strategy: Any) -> Epochs:
         return STOCK.prepare(strategy, self.model, 1)(_examples())
-
-
-def strategy_of(way: NetworkWay, *, is_warm: bool = False) -> Any:
-    """The strategy of a way of ours."""
-    return tfps.ParameterServerStrategy(**way.options(is_warm=is_warm))
 
 
 def counted_bytes(strategy: Any) -> list[int]:

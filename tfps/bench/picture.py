@@ -5,12 +5,13 @@ Matplotlib is imported when something is drawn: listing a benchmark's options ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tfps.bench.results import Spread
+from tfps.bench.results import Case, Spread
 
 # Grey for what is compared with, blue for this library; the darker shade for the main number.
 GREY = ("#c9ced6", "#7d8794")
@@ -40,7 +41,12 @@ def picture(
 
 
 def legend_below(
-    figure: Any, axis: Any, *, entries: int, columns: int, has_spreads: bool = False
+    figure: Any,
+    axis: Any,
+    *,
+    columns: int,
+    entries: int | None = None,
+    has_spreads: bool = False,
 ) -> None:
     """Explain the first labels of an axis below all axes, and the lines of spreads if wanted."""
     from matplotlib.lines import Line2D
@@ -101,7 +107,44 @@ def annotate(axis: Any, text: str, place: Any, offset: tuple[int, int], **style:
     axis.annotate(text, place, xytext=offset, textcoords="offset points", **style)
 
 
-def draw_curve(
+def draw_curves(
+    axis: Any,
+    curves: Iterable[tuple[Sequence[Case], Mapping[str, Any]]],
+    *,
+    over: str,
+    quantity: Callable[[Case], Spread],
+    named: Callable[[Any], str] = str,
+    has_grid: bool = True,
+    **texts: str | None,
+) -> None:
+    """Draw a quantity over one of the axes of cases.
+
+    Args:
+        axis: its scales are set before.
+        curves: the cases of each, in the order of their places, and its style, as Matplotlib has
+            it, and `colour`; one that has no cases is not drawn.
+        over: the axis of the cases.
+        quantity: is left out where it is not finite.
+        named: what a place is called.
+        has_grid: whether there are lines to read values at.
+        texts: as `name_axis` has them.
+    """
+    places = set[Any]()
+    for cases, style in curves:
+        spreads = {case[over]: quantity(case) for case in cases}
+        places |= spreads.keys()
+        finite = {place: each for place, each in spreads.items() if math.isfinite(each.maximum)}
+        if cases:
+            _draw_curve(axis, list(finite), list(finite.values()), **style)
+    axis.set_xticks(sorted(places), list(map(named, sorted(places))))
+    axis.minorticks_off()
+    axis.tick_params(axis="y", labelsize=8)
+    if has_grid:
+        axis.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+    name_axis(axis, **texts)
+
+
+def _draw_curve(
     axis: Any, places: Sequence[float], spreads: Sequence[Spread], *, colour: str, **style: Any
 ) -> None:
     """Draw a line through medians, and at each place one from minimum to maximum."""

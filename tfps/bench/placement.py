@@ -1,26 +1,28 @@
 """How evenly parameter servers are filled, by model, number of servers and way of dividing.
 
-Nothing is started: models are made without values, and their variables are planned. The seconds of
-planning are those of many variables of one size.
+No cluster is started: models are made without values, and their variables are planned. The seconds
+of planning are those of many variables of one size.
 """
 
 from __future__ import annotations
 
 import operator
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from tfps.bench.benchmark import Benchmark
 from tfps.bench.model_shapes import MODELS
 from tfps.bench.picture import BETWEEN, BLUE, GREY, INK, legend_below, name_axis, picture
 from tfps.bench.results import Bar, Case, Results
-from tfps.bench.runner import Bench, Benchmark
 from tfps.bench.settings import REPETITIONS
 from tfps.bench.table import Columns, case_table
-from tfps.launch.noise import install_noise_filter
+from tfps.bench.turn import TaskNumbers, Turn
 from tfps.partitioners import Balanced, MinSizePartitioner, Partitioner, Whole
 from tfps.placement.division import divided
 from tfps.placement.forecast import Forecast, Wanted, imbalance
@@ -69,28 +71,33 @@ class Placing(Benchmark):
     def quick(self) -> Placing:
         return replace(self, servers=(1, 4), repetitions=1)
 
-    @property
-    def turns(self) -> int:
-        return len(MODELS) + 1
+    def plan(self, folder: Path) -> Iterator[Turn]:
+        many = f"{self.planned_variables:,} variables on {self.planned_servers} servers"
+        for name in (*MODELS, PLANNED):
+            title = many if name == PLANNED else MODELS[name].title
+            yield Turn(title=title, name=f"placement_{name}", case={"model": name})
 
-    def run(self, bench: Bench) -> None:
-        # Models are made in this process.
-        install_noise_filter(bench.log_dir / "placement.log")
-        self.plan(bench)
+    def take(self, results: Results, turn: Turn, answer: Any) -> None:
+        for found in answer:
+            results.add(found.pop("planned"), **turn.case, **found)
 
-    def plan(self, bench: Bench) -> None:
-        """Plan everything."""
-        for name, model in MODELS.items():
-            bench.progress(model.title)
-            wanted = model.wanted()
-            for servers in self.servers:
-                for way, chosen in WAYS.items():
-                    planned = _planned(wanted, servers=servers, way=chosen)
-                    bench.results.add(planned, model=name, servers=servers, way=way)
-        bench.progress(f"{self.planned_variables:,} variables on {self.planned_servers} servers")
-        for _ in range(self.repetitions):
-            seconds = {"planning_s": self._planning_s()}
-            bench.results.add(seconds, model=PLANNED, servers=self.planned_servers, way=BALANCED)
+    def measure(self, tasks: TaskNumbers, *, model: str) -> Any:
+        """Plan a model for each number of servers in each way, or see how long planning takes."""
+        del tasks  # there are none
+        if model == PLANNED:
+            place = {"servers": self.planned_servers, "way": BALANCED}
+            seconds = (self._planning_s() for _ in range(self.repetitions))
+            return [{**place, "planned": {"planning_s": each}} for each in seconds]
+        wanted = MODELS[model].wanted()
+        return [
+            {
+                "servers": servers,
+                "way": way,
+                "planned": _planned(wanted, servers=servers, way=WAYS[way]),
+            }
+            for servers in self.servers
+            for way in WAYS
+        ]
 
     def _planning_s(self) -> float:
         # Of half a megabyte each: two shards, with two slots each.
@@ -109,7 +116,7 @@ class Placing(Benchmark):
         return time.perf_counter() - begin
 
     def entries(self, results: Results) -> list[dict[str, Any]]:
-        entries = [
+        places = [
             {
                 **case.axes,
                 **case.run,
@@ -119,7 +126,7 @@ class Placing(Benchmark):
             for case in placed(results)
         ]
         timed = results.of(model=PLANNED)
-        return entries + [{"planning_s": case.spread("planning_s").as_json()} for case in timed]
+        return places + [{"planning_s": case.spread("planning_s")} for case in timed]
 
     def bars(self, results: Results) -> list[Bar]:
         ours = [case for case in placed(results) if case["way"] == BALANCED]
@@ -127,18 +134,16 @@ class Placing(Benchmark):
         over = [bytes_imbalance(case) / least_imbalance(case) for case in ours]
         pairs = [(case, results.find(case["model"], case["servers"], TENSORFLOW)) for case in ours]
         gains = [bytes_imbalance(tf) / bytes_imbalance(case) for case, tf in pairs if tf]
-        timed = [case.spread("planning_s").median for case in results.of(model=PLANNED)]
+        planning_s = results.median((PLANNED, self.planned_servers, BALANCED), "planning_s")
+        most = partial(max, default=None)
+        least = "TensorFlow's imbalance of bytes over ours"
         largest = f"{WAYS[BALANCED].title}: largest imbalance of bytes"
         seconds = f"seconds to plan {self.planned_variables:,} variables"
         return [
-            _cost(f"{largest} where the shapes allow {EVEN_AIM:g}", even, EVEN_AIM),
-            _cost(f"{largest} over what the shapes allow", over, 1.1),
-            Bar(
-                "TensorFlow's imbalance of bytes over ours, smallest of all cases",
-                min(gains, default=None),
-                1.0,
-            ),
-            _cost(seconds, timed, PLANNING_AIM_S),
+            Bar.cost(f"{largest} where the shapes allow {EVEN_AIM:g}", most(even), EVEN_AIM),
+            Bar.cost(f"{largest} over what the shapes allow", most(over), 1.1),
+            Bar(f"{least}, smallest of all cases", min(gains, default=None), 1.0),
+            Bar.cost(seconds, planning_s, PLANNING_AIM_S),
         ]
 
     def tables(self, results: Results) -> list[Table]:
@@ -242,10 +247,6 @@ def traffic_imbalance(case: Case) -> float:
 def least_imbalance(case: Case) -> float:
     """Of bytes, that the shapes allow."""
     return float(case.run["least_imbalance"])
-
-
-def _cost(name: str, values: list[float], aim: float) -> Bar:
-    return Bar(name, max(values, default=None), aim, is_cost=True)
 
 
 def _title(model: str) -> str:

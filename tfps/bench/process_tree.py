@@ -9,7 +9,6 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 
 import numpy as np
 import psutil
@@ -64,8 +63,9 @@ class ProcessTree:
 
         None where nobody counts bytes, or no process has the role.
         """
-        counts = [between(self.looks[p], begin_s, end_s) for p in self.of_role(role)]
-        return sum(counts, TcpBytes()) if any(map(self.looks.get, self.of_role(role))) else None
+        counted = [looks for process in self.of_role(role) if (looks := self.looks.get(process))]
+        found = (between(looks, begin_s, end_s) for looks in counted)
+        return sum(found, TcpBytes()) if counted else None
 
     def __enter__(self) -> ProcessTree:
         self._ended = threading.Event()
@@ -73,20 +73,14 @@ class ProcessTree:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while True:
+        self.look()
+        while not self._ended.wait(LOOK_EVERY_S):
             self.look()
-            if self._ended.wait(LOOK_EVERY_S):
-                return
 
 
 def role_of(name: str, environment: Mapping[str, str]) -> str | None:
@@ -103,9 +97,7 @@ def role_of(name: str, environment: Mapping[str, str]) -> str | None:
 
 
 def between(looks: Sequence[Look], begin_s: float, end_s: float) -> TcpBytes:
-    """What was counted between two moments, evenly between two looks."""
-    if not looks:
-        return TcpBytes()
+    """What was counted between two moments, evenly between two of the looks."""
     times = [look_s for look_s, _ in looks]
     columns = zip(*(count for _, count in looks), strict=True)
     first, last = zip(*(np.interp([begin_s, end_s], times, each) for each in columns), strict=True)

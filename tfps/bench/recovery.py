@@ -1,11 +1,8 @@
 """How long training rests when a task dies, and what it costs to be able to go on.
 
-Tables with Adam's slots lie on two servers, of which one is killed while `RowUpdates` trains them:
-seconds until its loss is known, the chief is connected with the new process, its rows are restored
-and the first new step is done. Against that, in the same run, a restart of the whole job from the
-same checkpoint, whose seconds begin with the kill of all its tasks. Then one of two workers is
-killed, and at last CPU per step is measured with a `tfps.Recovery` and without, while nothing is
-saved. Whoever keeps the tasks here starts them again, as `tfps run` does.
+A restart of the whole job is measured against the loss of a server, in the same run and from the
+same checkpoint; its seconds begin with the kill of all its tasks. Whoever keeps the tasks here
+starts them again, as `tfps run` does.
 """
 
 from __future__ import annotations
@@ -16,22 +13,25 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.table import Table
 
+from tfps.bench.benchmark import Benchmark
 from tfps.bench.picture import BLUE, GREY, name_axis, picture
-from tfps.bench.results import Bar, Case, Results
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.results import Bar, Case, Measure, Results, cpu_ms
 from tfps.bench.saving import BATCH, table_model, table_rows
 from tfps.bench.settings import option
-from tfps.bench.table import case_table, number_text, spread_text
-from tfps.bench.usage import clock_callback, epochs_answer
+from tfps.bench.table import case_table, columns_of, middle
+from tfps.bench.turn import TaskNumbers, Tasks, Turn
+from tfps.bench.usage import measured_fit
+from tfps.bench.workload import MODELS
+from tfps.launch import LocalCluster
 
 SERVER, JOB, WORKER = "server", "job", "worker"
 WITH, WITHOUT = "with", "without"
@@ -42,11 +42,22 @@ TITLES = {
     WITH: "with recovery",
     WITHOUT: "without",
 }
-MOMENTS = {
-    "detected_s": "detected",
-    "connected_s": "connected",
-    "restored_s": "restored",
-    "first_step_s": "first step",
+MOMENTS = [
+    Measure.answered("detected_s", "detected", middle),
+    Measure.answered("connected_s", "connected", middle),
+    Measure.answered("restored_s", "restored", middle),
+    Measure.answered("first_step_s", "first step"),
+]
+CPU = [Measure("cpu_ms_per_step", cpu_ms, "CPU ms per step")]
+MEASURES = {
+    SERVER: MOMENTS,
+    JOB: MOMENTS,
+    WORKER: [
+        Measure.answered("pause_s", "the other rests"),
+        Measure.answered("trains_s", "trains again"),
+    ],
+    WITH: CPU,
+    WITHOUT: CPU,
 }
 STEPS_BEFORE = 50  # a kill
 EPOCH_STEPS = 5000
@@ -61,118 +72,69 @@ class RecoveryBenchmark(Benchmark):
 
     Weights of 1 GiB with Adam's slots on two servers, against a restart of the whole job: ten
     minutes, 3 GB of disk and 8 GB of memory.
-
-    Args:
-        mib: of the model's weights; Adam has twice that besides.
-        steps: of the epochs whose CPU is measured.
-        repetitions: turns of each; each is a fresh chief process.
     """
 
     name = "recovery"
 
-    mib: int = option(1024, click.IntRange(min=1), "Of the model's weights.")
-    steps: int = 5000
+    mib: int = option(1024, "Of the model's weights.")  # Adam has twice that besides
+    steps: int = 5000  # of the epochs whose CPU is measured
 
     def quick(self) -> RecoveryBenchmark:
         return replace(self, mib=16, steps=300, repetitions=1)
 
-    @property
-    def turns(self) -> int:
-        return 5 * self.repetitions
-
-    def run(self, bench: Bench) -> None:
-        """Measure everything; the checkpoint lies beside the logs meanwhile."""
-        folder = bench.log_dir.absolute() / "checkpoints"
-
-        def turn(what: str, *, workers: int, ps: int, began_s: float = 0.0) -> None:
-            bench.progress(TITLES[what])
-            with bench.cluster(workers, ps, name=f"cluster-{what}") as cluster:
-                if cluster is not None:
-                    cluster.keeper.want_servers(lambda: what == SERVER)
-                    cluster.keeper.say = lambda _: None  # of what was to be
-                case = {"what": what, "folder": str(folder), "began_s": began_s}
-                found = bench.turn(cluster, name=f"recovery_{what}", case=case)
-                bench.results.add(found, what=what)
-
-        try:
-            for repetition in range(self.repetitions):
-                turn(SERVER, workers=1, ps=2)
-                turn(JOB, workers=1, ps=2, began_s=time.time())
-                shutil.rmtree(folder, ignore_errors=True)
-                turn(WORKER, workers=2, ps=1)
-                both = (WITH, WITHOUT)
-                for what in both if repetition % 2 == 0 else reversed(both):
-                    turn(what, workers=2, ps=1)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    def plan(self, folder: Path) -> Iterator[Turn]:
+        for repetition in range(self.repetitions):
+            both = (WITH, WITHOUT) if repetition % 2 == 0 else (WITHOUT, WITH)
+            for what in (SERVER, JOB, WORKER, *both):
+                workers, ps = (1, 2) if what in (SERVER, JOB) else (2, 1)
+                yield Turn(
+                    title=TITLES[what],
+                    name=f"recovery_{what}",
+                    case={"what": what, "folder": str(folder)},
+                    axes={"what": what},
+                    tasks=Tasks(workers=workers, ps=ps, prepare=partial(_keep, what)),
+                    is_timed=True,
+                )
 
     def measure(self, tasks: TaskNumbers, *, what: str, folder: str, began_s: float) -> Any:
         """Measure one fault, or epochs without any."""
+        checkpoints = Path(folder) / "checkpoints"
         if what == SERVER:
-            return _lose_server(self.mib, Path(folder), tasks.groups["ps"][-1])
+            shutil.rmtree(checkpoints, ignore_errors=True)  # of the repetition before
+            return _lose_server(self.mib, checkpoints, tasks.groups["ps"][-1])
         if what == JOB:
-            return _start_again(self.mib, Path(folder), began_s)
+            return _start_again(self.mib, checkpoints, began_s)
         if what == WORKER:
             return _lose_worker(tasks.groups["worker"][-1])
         return _epochs(self.steps, tasks, Path(folder) / "cpu" if what == WITH else None)
 
     def quantities(self, results: Results, case: Case) -> dict[str, Any]:
-        if case.samples:
-            return {"cpu_ms_per_step": case.cpu_ms_per_step}
-        names = [name for name in case.runs[0] if name.endswith("_s")]
-        return {name: case.spread(name) for name in names}
+        return {each.key: each.of(case) for each in MEASURES[case["what"]]}
 
     def bars(self, results: Results) -> list[Bar]:
-        def median(what: str, quantity: str) -> float | None:
-            case = results.find(what)
-            return None if case is None else case.spread(quantity).median
-
         ratio = results.ratio((SERVER,), (JOB,), lambda case: case.spread("first_step_s"))
-        cpu = results.ratio((WITH,), (WITHOUT,), lambda case: case.cpu_ms_per_step)
-        costs = [
-            (
-                "killed server: s to the first new step",
-                median(SERVER, "first_step_s"),
-                AIMS[SERVER],
-            ),
-            ("the same over a restart of the whole job", ratio, 1.0),
-            ("killed worker: s that the other one rests", median(WORKER, "pause_s"), AIMS["pause"]),
-            ("killed worker: s until it trains again", median(WORKER, "trains_s"), AIMS[WORKER]),
-            ("CPU per step with recovery over without", cpu, AIMS[WITH]),
+        cpu = results.ratio((WITH,), (WITHOUT,), cpu_ms)
+        first_s = results.median((SERVER,), "first_step_s")
+        pause_s, trains_s = (results.median((WORKER,), name) for name in ("pause_s", "trains_s"))
+        return [
+            Bar.cost("killed server: s to the first new step", first_s, AIMS[SERVER]),
+            Bar.cost("the same over a restart of the whole job", ratio, 1.0),
+            Bar.cost("killed worker: s that the other one rests", pause_s, AIMS["pause"]),
+            Bar.cost("killed worker: s until it trains again", trains_s, AIMS[WORKER]),
+            Bar.cost("CPU per step with recovery over without", cpu, AIMS[WITH]),
         ]
-        return [Bar(*cost, is_cost=True) for cost in costs]
 
     def tables(self, results: Results) -> list[Table]:
-        def of(name: str) -> Callable[[Case], str]:
-            return lambda case: spread_text(case.spread(name))
-
-        def middle(name: str) -> Callable[[Case], str]:
-            return lambda case: number_text(case.spread(name).median)
-
-        *earlier, last = MOMENTS.items()
-
-        groups: list[tuple[str, tuple[str, ...], dict[str, Callable[[Case], str]]]] = [
-            (
-                f"{self.mib} MiB and Adam's slots on 2 ps: seconds from the kill",
-                (SERVER, JOB),
-                {heading: middle(name) for name, heading in earlier} | {last[1]: of(last[0])},
-            ),
-            (
-                "2 workers: seconds from the kill",
-                (WORKER,),
-                {"the other rests": of("pause_s"), "trains again": of("trains_s")},
-            ),
-            (
-                "2 workers: without a fault",
-                (WITH, WITHOUT),
-                {"CPU ms per step": lambda case: spread_text(case.cpu_ms_per_step)},
-            ),
-        ]
+        titles = {
+            f"{self.mib} MiB and Adam's slots on 2 ps: seconds from the kill": (SERVER, JOB),
+            "2 workers: seconds from the kill": (WORKER,),
+            "2 workers: without a fault": (WITH, WITHOUT),
+        }
         tables = []
-        for title, wanted, columns in groups:
+        for title, wanted in titles.items():
             cases = [case for case in results.cases if case["what"] in wanted]
-            names = [TITLES[case["what"]] for case in cases]
-            tables.append(case_table(title, names, cases, columns))
+            columns = columns_of(MEASURES[wanted[0]])
+            tables.append(case_table(title, [TITLES[c["what"]] for c in cases], cases, columns))
         return tables
 
     def explanation(self, results: Results) -> str:
@@ -188,15 +150,17 @@ class RecoveryBenchmark(Benchmark):
         shades = (GREY[0], GREY[1], BLUE[0], BLUE[1])
         with picture(path, 1, 1, size=(9, 2.4)) as (_, axes):
             axis = axes[0, 0]
-            for (name, label), shade in reversed([*zip(MOMENTS.items(), shades, strict=True)]):
-                axis.barh(
-                    [TITLES[case["what"]] for case in cases],
-                    [case.spread(name).median for case in cases],
-                    color=shade,
-                    label=label,
-                )
+            for moment, shade in reversed([*zip(MOMENTS, shades, strict=True)]):
+                titles = [TITLES[case["what"]] for case in cases]
+                medians = [moment.of(case).median for case in cases]
+                axis.barh(titles, medians, color=shade, label=moment.heading)
             axis.legend(frameon=False, fontsize=8.5)
             name_axis(axis, title=f"{self.mib} MiB and Adam's slots", label="seconds from the kill")
+
+
+def _keep(what: str, cluster: LocalCluster) -> None:
+    cluster.keeper.want_servers(lambda: what == SERVER)
+    cluster.keeper.say = lambda _: None  # of what was to be
 
 
 def _tables(mib: int, manager_folder: Path) -> tuple[Any, Any, Any, dict[str, Any]]:
@@ -258,9 +222,7 @@ def _lose_server(mib: int, folder: Path, process: int) -> dict[str, Any]:
     with _moments() as moments:
         model.fit(**arrays, epochs=100, shuffle=False, verbose=0, callbacks=[kill])
     moments["first_step_s"] = kill.first_step_s
-    return {name: moments[name] - kill.killed_s for name in MOMENTS} | {
-        "updates_lost": strategy.stats().updates_lost
-    }
+    return {moment.key: moments[moment.key] - kill.killed_s for moment in MOMENTS}
 
 
 def _start_again(mib: int, folder: Path, began_s: float) -> dict[str, Any]:
@@ -282,22 +244,20 @@ def _start_again(mib: int, folder: Path, began_s: float) -> dict[str, Any]:
 
     stop = Stop()
     model.fit(**arrays, shuffle=False, verbose=0, callbacks=[stop])
-    moments = (began_s, connected_s, restored_s, stop.first_step_s)
-    return {name: moment - began_s for name, moment in zip(MOMENTS, moments, strict=True)}
+    found_s = (began_s, connected_s, restored_s, stop.first_step_s)
+    return {moment.key: at_s - began_s for moment, at_s in zip(MOMENTS, found_s, strict=True)}
 
 
-def _dense(strategy: Any) -> tuple[Any, dict[str, Any]]:
-    """A small model, and arrays to fit it to."""
+def _dense(strategy: Any, *, steps: int) -> tuple[Any, dict[str, Any]]:
+    """A small model, and arrays for so many steps to fit it to."""
     import keras
     import numpy as np
 
     with strategy.scope():
-        layers = [keras.Input((784,)), keras.layers.Dense(128, "relu"), keras.layers.Dense(10)]
-        model = keras.Sequential(layers)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("adam", loss)
+        model = MODELS["mlp"].compiled(keras, "adam")
     random = np.random.default_rng(0)
-    x = random.random((6400, 784), dtype="float32")
+    positions = np.arange(steps * BATCH) % 6400
+    x = random.random((6400, 28, 28), dtype="float32")[positions]
     return model, {"x": x, "y": random.integers(0, 10, len(x)), "batch_size": BATCH}
 
 
@@ -308,7 +268,7 @@ def _lose_worker(process: int) -> dict[str, Any]:
     import tfps
 
     strategy = tfps.ParameterServerStrategy()
-    model, arrays = _dense(strategy)
+    model, arrays = _dense(strategy, steps=100)
     model.fit(**arrays, epochs=2, verbose=0)
     killed = threading.Event()
     trains = threading.Event()
@@ -350,24 +310,11 @@ def _lose_worker(process: int) -> dict[str, Any]:
 
 def _epochs(steps: int, tasks: TaskNumbers, folder: Path | None) -> dict[str, Any]:
     """Train epochs with a `tfps.Recovery` over a folder, or without; nothing is saved in them."""
-    import keras
-    import numpy as np
-
     import tfps
 
     strategy = tfps.ParameterServerStrategy()
-    model, arrays = _dense(strategy)
+    model, arrays = _dense(strategy, steps=steps)
     if folder is not None:
         strategy.recovery = tfps.Recovery(checkpoints=tfps.CheckpointManager(model, folder))
-    model.fit(**arrays, epochs=1, verbose=0)
-    positions = np.arange(steps * BATCH) % len(arrays["x"])
     clock = tasks.clock(by_role=False)
-    model.fit(
-        arrays["x"][positions],
-        arrays["y"][positions],
-        batch_size=BATCH,
-        epochs=2,
-        verbose=0,
-        callbacks=[clock_callback(keras, clock, steps)],
-    )
-    return epochs_answer(strategy, clock.samples)
+    return measured_fit(model, clock=clock, steps=steps, epochs=2, **arrays)

@@ -40,6 +40,11 @@ class Bar:
     aim: float
     is_cost: bool = False  # less is better
 
+    @classmethod
+    def cost(cls, name: str, value: float | None, aim: float) -> Bar:
+        """Of something of which less is better."""
+        return cls(name, value, aim, is_cost=True)
+
     @property
     def holds(self) -> bool | None:
         if self.value is None:
@@ -99,14 +104,50 @@ class Case:
 
     def as_json(self, quantities: Mapping[str, Any]) -> dict[str, Any]:
         """Give the form in the report: axes, quantities, and the samples that they come from."""
-        written = {
-            name: value.as_json() if isinstance(value, Spread) else value
-            for name, value in quantities.items()
-        }
         *_, last = self.runs.values()
         details = {} if last.get("details") is None else {"details": last["details"]}
         samples = [asdict(sample) for sample in self.samples]
-        return {**self.axes, **written, "samples": samples, **details}
+        return {**self.axes, **quantities, "samples": samples, **details}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is said of each case: in the report by a key, in the tables below a heading."""
+
+    key: str  # empty: only the tables have it
+    of: Callable[[Case], Any]  # what the report has of a case
+    heading: str | None = None  # None: only the report has it
+    shown: Callable[[Any], Any] = lambda value: value  # what a cell has of it
+
+    @classmethod
+    def answered(
+        cls, key: str, heading: str | None = None, shown: Callable[[Spread], Any] = lambda it: it
+    ) -> Measure:
+        """Of a number that every turn answered."""
+        return cls(key, lambda case: case.spread(key), heading, shown)
+
+    def cell(self, case: Case) -> Any:
+        """A text, a spread, a number, or None where there is none."""
+        return self.shown(self.of(case))
+
+
+def rate(case: Case) -> Spread:
+    """Steps per second of all workers together."""
+    return case.steps_per_s
+
+
+def cpu_ms(case: Case) -> Spread:
+    """CPU per step, summed over all processes."""
+    return case.cpu_ms_per_step
+
+
+def in_json(value: Any) -> Any:
+    """Give what the report says in its form: spreads, intervals, and whatever has some."""
+    if hasattr(value, "as_json"):
+        return value.as_json()
+    if isinstance(value, Mapping):
+        return {name: in_json(each) for name, each in value.items()}
+    return list(map(in_json, value)) if isinstance(value, (list, tuple)) else value
 
 
 class Results:
@@ -128,6 +169,16 @@ class Results:
     @property
     def cases(self) -> list[Case]:
         return list(self._cases.values())
+
+    def in_order(self, order: Mapping[str, Iterable[Any] | None]) -> list[Case]:
+        """The cases by their places on some axes, of which each has an order or goes by size."""
+        ranks = {axis: list(places or ()) for axis, places in order.items()}
+
+        def rank(case: Case) -> list[Any]:
+            found = ((case[axis], places) for axis, places in ranks.items())
+            return [places.index(place) if places else place for place, places in found]
+
+        return sorted(self.cases, key=rank)
 
     def find(self, *place: Any) -> Case | None:
         """The case at a place on all axes; None if it was not measured."""
@@ -153,6 +204,11 @@ class Results:
             return None
         median = quantity(theirs).median
         return quantity(ours).median / median if median else None
+
+    def median(self, place: tuple[Any, ...], quantity: str) -> float | None:
+        """Of a number that every turn of a case answered; None if it was not measured."""
+        case = self.find(*place)
+        return None if case is None else case.spread(quantity).median
 
     @property
     def other_cores(self) -> float:

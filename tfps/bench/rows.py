@@ -7,20 +7,21 @@ is a pass over the table and the optimizer's slots; with `RowUpdates` it touches
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from rich.table import Table
 
 import tfps
+from tfps.bench.benchmark import Benchmark
 from tfps.bench.picture import BLUE, GREY, draw_spread, legend_below, name_bars, picture
-from tfps.bench.results import Bar, Case, Results
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.results import Bar, Case, Measure, Results, cpu_ms, rate
 from tfps.bench.settings import option
 from tfps.bench.table import Columns, case_table
+from tfps.bench.turn import TaskNumbers, Tasks, Turn
 from tfps.bench.usage import measured_fit
 
 WIDTH = 64
@@ -44,11 +45,10 @@ class Rows(Benchmark):
     """
 
     name = "rows"
+    chooses = ("repetitions", "optimizers", "mib")
 
     optimizers: tuple[str, ...] = ("sgd", "adam")
-    mib: tuple[int, ...] = option(
-        (64, 256), click.IntRange(min=1), "Size of a table; may be repeated."
-    )
+    mib: tuple[int, ...] = option((64, 256), "Size of a table; may be repeated.")
     batch_size: int = 128  # examples in a step, each of ten ids
     epochs: int = 1  # measured ones in a turn, after a warm-up epoch
     dense_steps: int = 15  # length of an epoch with dense gradients
@@ -57,19 +57,15 @@ class Rows(Benchmark):
     def quick(self) -> Rows:
         return replace(self, mib=(1, 4), repetitions=1, row_steps=40)
 
-    @property
-    def turns(self) -> int:
-        return 2 * len(self.optimizers) * len(self.mib) * self.repetitions
-
-    def run(self, bench: Bench) -> None:
+    def plan(self, folder: Path) -> Iterator[Turn]:
         places = list(itertools.product(self.optimizers, self.mib, (False, True)))
-        with bench.cluster(1, 1) as cluster:
-            for optimizer, mib, by_rows in places * self.repetitions:
-                way = "rows of the batch" if by_rows else "all rows"
-                bench.progress(f"{optimizer}, {mib} MiB, {way}")
-                case: dict[str, Any] = {"optimizer": optimizer, "mib": mib, "by_rows": by_rows}
-                name = f"{optimizer}_{mib}_{'rows' if by_rows else 'all'}"
-                bench.results.add(bench.turn(cluster, name=name, case=case), **case)
+        for optimizer, mib, by_rows in places * self.repetitions:
+            yield Turn(
+                title=f"{optimizer}, {mib} MiB, {'rows of the batch' if by_rows else 'all rows'}",
+                name=f"{optimizer}_{mib}_{'rows' if by_rows else 'all'}",
+                case={"optimizer": optimizer, "mib": mib, "by_rows": by_rows},
+                tasks=Tasks(workers=1, ps=1, name="cluster"),
+            )
 
     def measure(self, tasks: TaskNumbers, *, optimizer: str, mib: int, by_rows: bool) -> Any:
         """Train with one optimizer on one table."""
@@ -102,12 +98,8 @@ class Rows(Benchmark):
             epochs=self.epochs,
         )
 
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
-        return {
-            "steps_per_s": case.steps_per_s,
-            "cpu_ms_per_step": case.cpu_ms_per_step,
-            "other_cores": round(case.other_cores, 2),
-        }
+    def measures(self, results: Results) -> list[Measure]:
+        return [Measure("steps_per_s", rate), Measure("cpu_ms_per_step", cpu_ms)]
 
     def bars(self, results: Results) -> list[Bar]:
         bars = []

@@ -8,22 +8,25 @@ clusters that both run all the time, idle when it is not their turn.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
-from rich.table import Table
 
 import tfps
+from tfps.bench.benchmark import Benchmark, Order
 from tfps.bench.picture import BLUE, GREY, annotate, draw_spread, legend_below, name_bars, picture
-from tfps.bench.results import Bar, Case, Results, Spread
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers
+from tfps.bench.results import Bar, Case, Measure, Results, Spread, cpu_ms, rate
 from tfps.bench.settings import option
 from tfps.bench.slow_input import slept
-from tfps.bench.table import Columns, case_table, ratio_text
+from tfps.bench.table import ratio_text
+from tfps.bench.turn import TaskNumbers, Tasks, Turn
 from tfps.bench.usage import measured_fit
 from tfps.bench.workload import MODELS
+from tfps.units import counted
 
 KEPT_AIM = 0.95  # of the sum of what the workers would do alone
 SERVER_CPU_AIM_MS = 0.5  # per push: one message to one server
@@ -38,8 +41,10 @@ class Scaling(Benchmark):
     """
 
     name = "scaling"
+    chooses = ("repetitions", "workers")
+    order: ClassVar[Order] = {"workers": None}
 
-    workers: int = option(16, click.IntRange(min=2), "How many.")
+    workers: int = option(16, "How many.", click.IntRange(min=2))
     ps: int = 2
     sleep_ms: float = 50.0  # of each step
     batch_size: int = 64  # examples in one worker's step
@@ -49,19 +54,15 @@ class Scaling(Benchmark):
     def quick(self) -> Scaling:
         return replace(self, workers=3, repetitions=1, steps_per_worker=20)
 
-    @property
-    def turns(self) -> int:
-        return 2 * self.repetitions
-
-    def run(self, bench: Bench) -> None:
-        with (
-            bench.cluster(1, self.ps, name="cluster-1") as one,
-            bench.cluster(self.workers, self.ps, name=f"cluster-{self.workers}") as many,
-        ):
-            for workers, cluster in ((1, one), (self.workers, many)) * self.repetitions:
-                bench.progress(f"{_workers(workers)} + {self.ps} ps")
-                answer = bench.turn(cluster, name=f"scaling_{workers}", case={"at_once": workers})
-                bench.results.add(answer, workers=workers, ps=self.ps)
+    def plan(self, folder: Path) -> Iterator[Turn]:
+        for workers in (1, self.workers) * self.repetitions:
+            yield Turn(
+                title=f"{counted(workers, 'worker')} + {self.ps} ps",
+                name=f"scaling_{workers}",
+                case={"at_once": workers},
+                axes={"workers": workers, "ps": self.ps},
+                tasks=Tasks(workers=workers, ps=self.ps, name=f"cluster-{workers}"),
+            )
 
     def measure(self, tasks: TaskNumbers, *, at_once: int) -> Any:
         """Train with so many workers."""
@@ -101,78 +102,62 @@ class Scaling(Benchmark):
 
         return dataset
 
-    def cases(self, results: Results) -> list[Case]:
-        return by_workers(results)
-
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
-        return {
-            "steps_per_s": case.steps_per_s,
-            "cpu_ms_per_step": case.cpu_ms_per_step,
-            "server_cpu_ms_per_push": server_cpu_ms_per_push(case),
-            "share_kept": share_kept(results, case),
-            "other_cores": round(case.other_cores, 2),
-        }
+    def measures(self, results: Results) -> list[Measure]:
+        return [
+            Measure("steps_per_s", rate, "steps/s"),
+            Measure("share_kept", partial(share_kept, results), "share\nkept", ratio_text),
+            Measure("cpu_ms_per_step", cpu_ms, "CPU ms\nper step"),
+            Measure("server_cpu_ms_per_push", server_cpu_ms_per_push, "server CPU ms\nper push"),
+        ]
 
     def bars(self, results: Results) -> list[Bar]:
-        case = by_workers(results)[-1]
+        case = self.cases(results)[-1]
         workers = case["workers"]
         title = f"{workers} workers + {case['ps']} ps"
         share = share_kept(results, case)
-        cpu_ms = server_cpu_ms_per_push(case).median
+        of_push = server_cpu_ms_per_push(case).median
         return [
             Bar(f"{title}: share of {workers} times one worker", share, KEPT_AIM),
-            Bar(f"{title}: server CPU per push, ms", cpu_ms, SERVER_CPU_AIM_MS, is_cost=True),
+            Bar.cost(f"{title}: server CPU per push, ms", of_push, SERVER_CPU_AIM_MS),
         ]
 
-    def tables(self, results: Results) -> list[Table]:
-        cases = by_workers(results)
-        columns: Columns = {
-            "steps/s": lambda case: case.steps_per_s,
-            "share\nkept": lambda case: ratio_text(share_kept(results, case)),
-            "CPU ms\nper step": lambda case: case.cpu_ms_per_step,
-            "server CPU ms\nper push": server_cpu_ms_per_push,
-        }
-        title = f"Steps that sleep, {cases[-1]['ps']} parameter servers"
-        return [case_table(title, [_workers(c["workers"]) for c in cases], cases, columns)]
+    def title_of(self, case: Case) -> str:
+        return f"Steps that sleep, {case['ps']} parameter servers"
+
+    def row_of(self, case: Case) -> str:
+        return counted(case["workers"], "worker")
 
     def explanation(self, results: Results) -> str:
         return "Medians (minimum-maximum). A push is one message to one server."
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw steps/s beside what the workers would do alone; CPU of a server per push."""
-        cases = by_workers(results)
+        cases = self.cases(results)
         alone = cases[0].steps_per_s.median / cases[0]["workers"]
         size = (11, 1.8 + 0.9 * len(cases))
         with picture(path, 1, 2, size=size, sharey=True) as (figure, axes):
             rates, costs = axes[0]
             for row, case in enumerate(cases):
-                ideal, rate = case["workers"] * alone, case.steps_per_s
+                ideal = case["workers"] * alone
                 kept = share_kept(results, case)
                 share = "" if kept is None or case["workers"] == 1 else f"  ({kept:.1%} kept)"
                 rates.barh(row, ideal, 0.62, color=GREY[0], label="workers times one worker's rate")
                 style: dict[str, Any] = {"colour": BLUE[1], "height": 0.38}
                 text = "{:.3g}" + share
-                draw_spread(rates, row, rate, text=text, beside=ideal, label="measured", **style)
+                draw_spread(
+                    rates, row, case.steps_per_s, text=text, beside=ideal, label="measured", **style
+                )
                 draw_spread(costs, row, server_cpu_ms_per_push(case), **style)
             costs.axvline(SERVER_CPU_AIM_MS, color=GREY[1], linestyle="--", linewidth=1.2)
             aim, place = f"aim: at most {SERVER_CPU_AIM_MS:g}", (SERVER_CPU_AIM_MS, -0.62)
             annotate(costs, aim, place, (4, -2), va="top", fontsize=8.5, color=GREY[1])
-            names = [f"{_workers(case['workers'])}\n{cases[0]['ps']} ps" for case in cases]
+            names = [f"{self.row_of(case)}\n{cases[0]['ps']} ps" for case in cases]
             for axis, title, label in (
                 (rates, "Steps per second", "more is better"),
                 (costs, "CPU of a server per push, ms", "less is better"),
             ):
                 name_bars(axis, names, above=0.65, margin=0.25, title=title, label=label)
             legend_below(figure, rates, entries=2, columns=3, has_spreads=True)
-
-
-def _workers(count: int) -> str:
-    return f"{count} worker" + ("s" if count > 1 else "")
-
-
-def by_workers(results: Results) -> list[Case]:
-    """The cases, the fewest workers first."""
-    return sorted(results.cases, key=lambda case: case["workers"])
 
 
 def server_cpu_ms_per_push(case: Case) -> Spread:

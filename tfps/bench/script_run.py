@@ -35,20 +35,13 @@ class ScriptRun:
 
     process: TaskProcess
     tree: ProcessTree
-    folder: Path  # for what it writes
+    report_path: Path  # where the numbers are that it reports
+    steps_folder: Path  # where it notes steps that wait
     begin_s: float
-
-    @property
-    def report_path(self) -> Path:
-        """Where the numbers are that it reports."""
-        return self.folder / "report.json"
 
     def why_ended(self, status: int | None) -> str:
         """How it ended, and its last words."""
-        if status is None:
-            how = "does not end"
-        else:
-            how = f"status {status}" if status > 0 else name_of_status(status)
+        how = "does not end" if status is None else name_of_status(status)
         if OUT_OF_MEMORY.search(self.process.log_path.read_text(errors="replace")):
             return f"{how}: not enough memory"
         lines = self.process.last_lines(LAST_LINES) or ["it printed nothing"]
@@ -67,44 +60,53 @@ class ScriptRun:
 
 @contextmanager
 def script_run(
-    command: Sequence[str], *, title: str, memory_kib: int | None, **options: Any
+    command: Sequence[str], *, title: str, memory_kib: int | None, is_slow: bool, **options: Any
 ) -> Iterator[ScriptRun]:
     """Start a script with so much memory for each of its processes; end it with the block.
 
-    Its options are those of the command line; what it writes goes to a folder of its own. Tasks
-    of one machine talk TCP, as those of several do, since the system counts that.
+    Tasks of one machine talk TCP, as those of several do, since the system counts that.
+
+    Args:
+        command: starts it.
+        title: of the process.
+        memory_kib: as `ulimit -d` counts it; None: no limit.
+        is_slow: whether its steps wait, and are noted.
+        options: more of the command line.
     """
-    with tempfile.TemporaryDirectory(prefix="tfps-bench-") as name:
-        folder = Path(name)
-        values = {"report-file": folder / "report.json"} | options
-        own = [text for name, value in values.items() for text in (f"--{name}", str(value))]
+    # Tasks of a script that is killed may note one more step while the folder goes.
+    with tempfile.TemporaryDirectory(prefix="tfps-bench-", ignore_cleanup_errors=True) as name:
+        report_path, steps_folder = Path(name, "report.json"), Path(name, "steps")
+        steps_folder.mkdir()
+        values = {"report-file": report_path} | options
+        values |= {"steps-folder": steps_folder} if is_slow else {}
+        own = [text for key, value in values.items() for text in (f"--{key}", str(value))]
         limited = [] if memory_kib is None else ["sh", "-c", f'ulimit -d {memory_kib}; exec "$@"']
         process = start_program(
             name=title,
             command=[*limited, *limited[:1], *command, *own],
             environment=common_environment(extra={UNIX_SOCKETS_VARIABLE: "off"}),
-            log_path=folder / "log",
+            log_path=Path(name, "log"),
         )
         try:
             with ProcessTree(process.pid) as tree:
-                yield ScriptRun(process, tree, folder, time.time())
+                yield ScriptRun(process, tree, report_path, steps_folder, time.time())
         finally:
             process.kill()
 
 
 def used(tree: ProcessTree) -> dict[str, Any]:
     """Memory and CPU of all processes, and of those of each role."""
-    roles = sorted(set(tree.roles.values()))
+    by_role = {role: tree.of_role(role) for role in sorted(set(tree.roles.values()))}
     return {
         "largest_task_mib": max(tree.peaks_mib.values()),
         "all_tasks_mib": sum(tree.peaks_mib.values()),
         "cpu_s": sum(tree.cpu_s.values()),
         "tasks": {
             role: {
-                "mib": max(tree.peaks_mib[p] for p in tree.of_role(role)),
-                "cpu_s": statistics.mean(tree.cpu_s[p] for p in tree.of_role(role)),
+                "mib": max(tree.peaks_mib[each] for each in processes),
+                "cpu_s": statistics.mean(tree.cpu_s[each] for each in processes),
             }
-            for role in roles
+            for role, processes in by_role.items()
         },
     }
 

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import click
 
+AT_LEAST_ONE = click.IntRange(min=1)
 
-def option(
-    default: Any,
-    kind: click.ParamType,
-    text: str,
-    *,
-    flag: str = "",
-    default_text: str | None = None,
-) -> Any:
+
+def option(default: Any, text: str, kind: click.ParamType = AT_LEAST_ONE, *, flag: str = "") -> Any:
     """Make a field of settings that is an option too; of a tuple one that may be repeated.
 
-    Empty texts: it is called as the field, and nothing is said of the default.
+    Without a flag it is called as the field.
     """
-    if default_text is None:
-        several = default if isinstance(default, tuple) else (default,)
-        default_text = ", ".join(map(str, several))
-    suffix = f" [default: {default_text}]" if default_text else ""
-    choice = {"type": kind, "help": text + suffix, "multiple": isinstance(default, tuple)}
+    several = default if isinstance(default, tuple) else (default,)
+    whole = f"{text} [default: {', '.join(map(str, several))}]"
+    return _field(default, type=kind, help=whole, flag=flag)
+
+
+def choices(names: Iterable[Any], text: str, *, flag: str = "") -> Any:
+    """Make a field that is some of all there is; its option may be repeated."""
+    every = tuple(names)
+    numbers = [each for each in every if isinstance(each, int)]
+    kind = click.IntRange(min(numbers), max(numbers)) if numbers else click.Choice(every)
+    return _field(every, type=kind, help=text, flag=flag)
+
+
+def _field(default: Any, *, flag: str, **choice: Any) -> Any:
+    choice["multiple"] = isinstance(default, tuple)
     return field(default=default, metadata={"option": choice, "flag": flag})
 
 

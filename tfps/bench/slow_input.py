@@ -65,11 +65,7 @@ class SlowInput:
 
     def function(self) -> Callable[[Any], Any]:
         """The function for `fit`, which each worker calls with its context."""
-
-        def dataset(context: Any) -> Any:
-            return self.of_worker(context.input_pipeline_id)
-
-        return dataset
+        return lambda context: self.of_worker(context.input_pipeline_id)
 
     def of_worker(self, worker: int) -> Any:
         """The pipeline of one worker."""
@@ -81,12 +77,8 @@ class SlowInput:
         durations_s = self.delay.durations_s(seed=self.seed, worker=worker, steps=PATTERN_STEPS)
         waits_us = tf.constant((1e6 * durations_s).astype(np.int64))
         waits = tf.data.Dataset.from_tensor_slices(waits_us).repeat()
-        slow = tf.data.Dataset.zip((batches, waits)).flat_map(_after_wait)
-        options = tf.data.Options()
-        # TensorFlow would fetch ahead by itself, and the wait would pass beside the step.
-        options.experimental_optimization.apply_default_optimizations = False
-        options.autotune.enabled = False
-        return slow.with_options(options)
+        # Else the wait would pass beside the step.
+        return one_by_one(tf.data.Dataset.zip((batches, waits)).flat_map(_after_wait))
 
     def _batches(self, worker: int) -> Any:
         import tensorflow as tf
@@ -108,6 +100,16 @@ class SlowInput:
 
         visits = tf.data.Dataset.range(2**31 - 1, output_type=tf.int32)
         return visits.flat_map(permuted).map(gather)
+
+
+def one_by_one(elements: Any) -> Any:
+    """The same dataset, of which TensorFlow does not fetch ahead by itself."""
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.autotune.enabled = False
+    return elements.with_options(options)
 
 
 def slept(elements: Any, wait_us: Any) -> Any:

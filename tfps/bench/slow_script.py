@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from tfps.bench.script_run import CANNOT, ScriptRun
@@ -33,23 +32,13 @@ Steps = Mapping[int, Sequence[float]]  # when each process began its steps, in o
 
 @dataclass(frozen=True)
 class SlowScript:
-    """What is done to a script whose steps wait.
-
-    Args:
-        run: the script.
-        steps_folder: where it notes them.
-        processes: how many take steps.
-        spare: of them whose gradient is not waited for, and dropped.
-        window_s: how long its pace is looked at.
-        has_faults: whether a worker is slowed down, and then killed.
-    """
+    """What is done to a script whose steps wait."""
 
     run: ScriptRun
-    steps_folder: Path
-    processes: int
-    spare: int
-    window_s: float
-    has_faults: bool
+    processes: int  # that take steps
+    spare: int  # of them whose gradient is not waited for, and dropped
+    window_s: float  # how long its pace is looked at
+    has_faults: bool  # whether a worker is slowed down, and then killed
 
     def answer(self) -> dict[str, Any]:
         """Steps of all workers per second, and what became of them after faults."""
@@ -59,7 +48,7 @@ class SlowScript:
         if not self.has_faults:
             return {"steps_per_s": pace}
         victim = max(self.steps)  # the last one that was started
-        mark = self.steps_folder / f"slow-{victim}"
+        mark = self.run.steps_folder / f"slow-{victim}"
         mark.touch()
         beside_slow = self._pace()
         mark.unlink()
@@ -73,7 +62,7 @@ class SlowScript:
     @property
     def steps(self) -> Steps:
         """Up to now."""
-        return steps_of(os.listdir(self.steps_folder))
+        return steps_of(os.listdir(self.run.steps_folder))
 
     def _pace(self) -> float:
         time.sleep(SETTLE_S)

@@ -1,65 +1,41 @@
 """What stale gradients cost against synchronous training, and which optimizers win it back.
 
-The order of pushes is given, so it does not matter how fast a machine is or what else it does: the
-workers of one process take their turns, on the same servers, with the same ledgers, as on a
-cluster. In one scenario 17 workers push in turn, and every gradient lacks 16 updates, as with many
-asynchronous workers that are alike. In the other one of eight workers takes five times as long, and
-the order is that of their steps: few gradients are very stale, and those are of one worker.
-
-What they are compared with is training without staleness: workers share each batch, and an update
-is the mean of their gradients. All trainings with a seed have the same first weights, the same
-batches in the same order and as many updates; only staleness differs.
-
-Every training takes its last third of updates with a tenth of its learning rate. Each contestant
-trains with every learning rate of its base's grid, the plain optimizer and the synchronous training
-included, and keeps the one with the best accuracy on images held out from training. Those then
-train with seeds of their own, and are compared on the test images by differences seed by seed. A
+The plain optimizers and the synchronous trainings choose a learning rate of their own, too: a
 discount of gradients that are all about equally stale does little that a smaller learning rate does
-not: without tuning the plain optimizer too it would look better than it is.
+not, and would look better than it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 import tfps
-from tfps.bench.contestant_runs import (
-    COMPARE,
-    SYNCHRONOUS,
-    TUNE,
-    ContestantRuns,
-    helpers,
-    minus_plain,
-    minus_synchronous,
-    nearest,
-)
-from tfps.bench.contestant_trainings import ContestantTrainings, OrderedImages
+from tfps.bench import contestant_runs as runs
+from tfps.bench.benchmark import Benchmark, Order, grouped
+from tfps.bench.contestant_runs import SYNCHRONOUS, base_of, minus_plain, minus_synchronous
+from tfps.bench.contestant_trainings import ContestantTrainings
 from tfps.bench.contestants import BASES, CONTESTANTS
-from tfps.bench.images import LabelledImages, image_files
-from tfps.bench.interval import Interval
+from tfps.bench.images import LabelledImages, image_paths
+from tfps.bench.interval import points_text
 from tfps.bench.picture import BLUE, GREY, INK, name_axis, picture
-from tfps.bench.push_order import PushScenario
-from tfps.bench.results import Bar, Results, Spread
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers
-from tfps.bench.settings import IMAGES, REPETITIONS, option
+from tfps.bench.results import Bar, Case, Measure, Results, Spread
+from tfps.bench.settings import IMAGES, REPETITIONS, choices, option
 from tfps.bench.slow_input import Delay
-from tfps.bench.staleness_counts import (
-    mean_staleness,
-    share_between,
-    staleness_of,
-)
-from tfps.bench.table import Columns, case_table
+from tfps.bench.staleness_counts import draw_staleness, mean_staleness, shares, staleness_of
+from tfps.bench.table import case_table, columns_of
+from tfps.bench.turn import TaskNumbers, Turn
+from tfps.bench.turnstile import PushScenario
 
 FORCED, SLOW = "forced", "slow"  # the scenarios with stale gradients
-TUNING_SEED = 0  # the others are counted from 1: no learning rate is chosen for them
+STALE = (FORCED, SLOW)
 TURN_TIMEOUT_S = 5400.0  # more than a hundred trainings
 SHARE_AIM = 0.8  # of the gradients that lack as many updates as was wanted
 GAP_AIM = 0.5  # points that the best optimizer may end below synchronous training
@@ -77,13 +53,10 @@ class Staleness(Benchmark):
 
     name = "staleness"
     chooses = ("contestants",)
+    order: ClassVar[Order] = {"scenario": (SYNCHRONOUS, *STALE)}
 
-    contestants: tuple[str, ...] = option(
-        tuple(CONTESTANTS),
-        click.Choice(list(CONTESTANTS)),
-        "Only this one; may be repeated.",
-        flag="--optimizer",
-        default_text="",
+    contestants: tuple[str, ...] = choices(
+        CONTESTANTS, "Only this one; may be repeated.", flag="--optimizer"
     )
     forced_updates: int = 16  # of others, which every gradient lacks in one scenario
     workers: int = 8  # in the other one
@@ -91,7 +64,7 @@ class Staleness(Benchmark):
     spread: float = 0.3  # how far their steps vary, as a share of their length
     sharers: int = 4  # workers that share each batch of synchronous training
     # What staleness costs in a training that stops well before its end is another question.
-    updates: int = option(2400, click.IntRange(min=60), "Updates of each training.")
+    updates: int = option(2400, "Updates of each training.", click.IntRange(min=60))
     batch_size: int = 64
     validation_images: int = 1000  # the last of the training images, for the learning rates
     repetitions: int = field(default=10, metadata=REPETITIONS)
@@ -105,12 +78,12 @@ class Staleness(Benchmark):
 
     @property
     def scenarios(self) -> dict[str, PushScenario]:
-        """Those in which gradients are stale."""
         slow = Delay(1.0, slow_worker=0, slow_factor=self.slow_factor, spread=self.spread)
         every = f"every gradient lacks {self.forced_updates} updates"
         one = f"one of {self.workers} workers takes {self.slow_factor:g} times as long"
         return {
-            FORCED: PushScenario(every, self.forced_updates + 1, Delay(1.0)),
+            SYNCHRONOUS: PushScenario("synchronous", self.sharers, is_shared=True),
+            FORCED: PushScenario(every, self.forced_updates + 1),
             SLOW: PushScenario(one, self.workers, slow),
         }
 
@@ -121,29 +94,18 @@ class Staleness(Benchmark):
         begin = (len(rates) - count) // 2
         return rates[begin : begin + count]
 
-    @property
-    def turns(self) -> int:
-        return len(by_base(self.contestants)) * len((SYNCHRONOUS, FORCED, SLOW))
-
-    def run(self, bench: Bench) -> None:
-        with image_files(self.images) as paths:
-            for base, names in by_base(self.contestants).items():
-                for scenario in (SYNCHRONOUS, FORCED, SLOW):
-                    title = "synchronous"
-                    trained = [base]
-                    if scenario != SYNCHRONOUS:
-                        title, trained = self.scenarios[scenario].title, names
-                    bench.progress(f"{CONTESTANTS[base].title}, {title}")
-                    case = {"scenario": scenario, "base": base, "contestants": trained}
-                    answers = bench.turn(
-                        None,
-                        name=f"{base}_{scenario}",
-                        case=case | {"images_path": paths["images_path"]},
-                        timeout_s=TURN_TIMEOUT_S,
-                    )
-                    for answer in answers:
-                        axes = {"optimizer": answer["contestant"], "phase": answer["phase"]}
-                        bench.results.add(answer, scenario=scenario, **axes)
+    def plan(self, folder: Path) -> Iterator[Turn]:
+        images_path = image_paths(self.images, folder)["images_path"]
+        for base, names in by_base(self.contestants).items():
+            for scenario, described in self.scenarios.items():
+                trained = [base] if scenario == SYNCHRONOUS else names
+                case = {"scenario": scenario, "base": base, "contestants": trained}
+                yield Turn(
+                    title=f"{CONTESTANTS[base].title}, {described.title}",
+                    name=f"{base}_{scenario}",
+                    case=case | {"images_path": images_path},
+                    timeout_s=TURN_TIMEOUT_S,
+                )
 
     def measure(
         self,
@@ -159,146 +121,134 @@ class Staleness(Benchmark):
         The answer has the accuracies and the staleness of each training.
         """
         del tasks  # all are of this process
-        data = LabelledImages.load(images_path)
-        is_synchronous = scenario == SYNCHRONOUS
-        order = None if is_synchronous else self.scenarios[scenario]
-        mode = tfps.Synchronous() if is_synchronous else tfps.Asynchronous()
-        workers = self.sharers if order is None else order.workers
+        pushed = self.scenarios[scenario]
+        mode = tfps.Synchronous() if pushed.is_shared else tfps.Asynchronous()
         # Nothing of TensorFlow may be used before it.
-        with tfps.testing.OneProcess(workers=workers, ps=1) as cluster:
-            strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver, consistency=mode)
-            images = OrderedImages(
-                data=data, held=self.validation_images, workers=workers, order=order
+        with tfps.testing.OneProcess(workers=pushed.workers, ps=1) as cluster:
+            trainings = ContestantTrainings(
+                strategy=tfps.ParameterServerStrategy(cluster.cluster_resolver, consistency=mode),
+                scenario=pushed,
+                data=LabelledImages.load(images_path),
+                held=self.validation_images,
+                batch_size=self.batch_size,
+                updates=self.updates,
             )
-            trainings = ContestantTrainings(strategy, images, self.batch_size, self.updates)
-            answers = [
-                trainings.train(name, rate, TUNING_SEED) | {"phase": TUNE}
-                for name in contestants
-                for rate in self.rates_of(base)
-            ]
+            answers = []
             for name in contestants:
-                tried = [answer for answer in answers if answer["contestant"] == name]
-                rate = ContestantRuns(scenario, name, tried).best_rate
-                answers += [
-                    trainings.train(name, rate, seed) | {"phase": COMPARE} for seed in self.seeds
+                tried = [
+                    trainings.train(name, rate, runs.TUNING_SEED) for rate in self.rates_of(base)
                 ]
+                best = runs.best_rate(tried)
+                answers += [*tried, *(trainings.train(name, best, seed) for seed in self.seeds)]
         return answers
 
-    def is_at_edge(self, runs: ContestantRuns) -> bool:
-        """Whether the best learning rate is an end of the grid: a better one may lie beyond."""
-        rates = self.rates_of(CONTESTANTS[runs.name].base)
-        return runs.best_rate in (min(rates), max(rates))
+    def take(self, results: Results, turn: Turn, answer: Any) -> None:
+        for training in answer:
+            results.add(training, scenario=turn.case["scenario"], optimizer=training["contestant"])
 
-    def entries(self, results: Results) -> list[dict[str, Any]]:
+    def measures(self, results: Results) -> list[Measure]:
+        gap, gained = (partial(of, results) for of in (minus_synchronous, minus_plain))
         return [
-            self._entry(results, ContestantRuns.of(results, scenario, name))
-            for scenario in (SYNCHRONOUS, FORCED, SLOW)
-            for names in compared(results, scenario).values()
-            for name in names
+            Measure("base", base_of),
+            Measure("learning_rate", runs.learning_rate),
+            Measure("is_at_edge_of_grid", self.is_at_edge),
+            Measure("", self._rate_text, "learning\nrate"),
+            Measure("validation_accuracy", _validation_accuracy),
+            Measure("test_accuracy", _test_accuracy, "accu-\nracy %", _percent_text),
+            Measure("test_accuracy_of_seed", runs.accuracies),
+            Measure("minus_synchronous", gap, "minus synchronous,\npoints", points_text),
+            Measure("minus_plain", gained, "minus plain,\npoints", points_text),
+            Measure("mean_staleness_updates", _mean_staleness),
+            Measure("staleness_updates", staleness_of),
         ]
 
-    def _entry(self, results: Results, runs: ContestantRuns) -> dict[str, Any]:
-        scenario, name = runs.scenario, runs.name
-        gained, gap = None, None
-        if scenario != SYNCHRONOUS:
-            gained = minus_plain(results, scenario, name)
-            gap = minus_synchronous(results, scenario, name)
-        return {
-            "scenario": scenario,
-            "optimizer": name,
-            "base": CONTESTANTS[name].base,
-            "learning_rate": runs.best_rate,
-            "is_at_edge_of_grid": self.is_at_edge(runs),
-            "validation_accuracy": {f"{rate:g}": runs.tuning[rate] for rate in sorted(runs.tuning)},
-            "test_accuracy": Spread.of(runs.accuracies.values()).as_json(),
-            "test_accuracy_of_seed": runs.accuracies,
-            "minus_plain": gained and gained.as_json(),
-            "minus_synchronous": gap and gap.as_json(),
-            "mean_staleness_updates": round(mean_staleness(runs.staleness_updates), 2),
-            "staleness_updates": runs.staleness_updates,
-        }
+    def entries(self, results: Results) -> list[dict[str, Any]]:
+        """Without samples: speed is not measured."""
+        return [{**case.axes, **self.quantities(results, case)} for case in self.cases(results)]
+
+    def is_at_edge(self, case: Case) -> bool:
+        """Whether the best learning rate is an end of the grid: a better one may lie beyond."""
+        rates = self.rates_of(base_of(case))
+        return runs.learning_rate(case) in (min(rates), max(rates))
+
+    def _rate_text(self, case: Case) -> str:
+        return f"{runs.learning_rate(case):g}{'*' if self.is_at_edge(case) else ' '}"
 
     def bars(self, results: Results) -> list[Bar]:
         """Whether gradients were as stale as was wanted, and what the best optimizer loses."""
         wanted = self.forced_updates
-        share = share_between(staleness_in(results, FORCED), wanted, wanted)
+        share = shares(staleness_of(*results.of(scenario=FORCED))).get(wanted, 0.0)
         bars = [Bar(f"share of gradients that lack {wanted} updates", share, SHARE_AIM)]
-        for scenario, described in self.scenarios.items():
-            best = nearest(results, scenario, _names(results, scenario))
+        for scenario in STALE:
+            best = runs.nearest(results, results.of(scenario=scenario))
             name = (
-                f"{described.title}: the best optimizer minus synchronous in points, low end of "
-                "the 95 % interval"
+                f"{self.scenarios[scenario].title}: the best optimizer minus synchronous in "
+                "points, low end of the 95 % interval"
             )
             bars.append(Bar(name, best and 100 * best[1].low, -GAP_AIM))
         return bars
 
     def tables(self, results: Results) -> list[Table]:
+        """Those of stale gradients, each below the synchronous training of its base."""
+        columns = columns_of(self.measures(results))
         tables = []
-        for scenario, described in self.scenarios.items():
-            for base, names in compared(results, scenario).items():
-                fresh = ContestantRuns.of(results, SYNCHRONOUS, base)
-                stale = [ContestantRuns.of(results, scenario, name) for name in names]
-                title = f"{CONTESTANTS[base].title}, {described.title}"
-                titles = ["synchronous", *(CONTESTANTS[name].title for name in names)]
-                columns = self._columns(results, scenario)
-                tables.append(case_table(title, titles, [fresh, *stale], columns))
+        stale = [case for case in self.cases(results) if case["scenario"] in STALE]
+        for title, cases in grouped(stale, self.title_of).items():
+            fresh = results.of(scenario=SYNCHRONOUS, optimizer=base_of(cases[0]))
+            names = [self.row_of(case) for case in fresh + cases]
+            tables.append(case_table(title, names, fresh + cases, columns))
         return tables
 
-    def _columns(self, results: Results, scenario: str) -> Columns:
-        def rate_text(runs: ContestantRuns) -> str:
-            return f"{runs.best_rate:g}{'*' if self.is_at_edge(runs) else ' '}"
+    def title_of(self, case: Case) -> str:
+        return f"{CONTESTANTS[base_of(case)].title}, {self.scenarios[case['scenario']].title}"
 
-        def difference(compare: Any, runs: ContestantRuns) -> str:
-            stale = runs.scenario == scenario
-            return points_text(compare(results, scenario, runs.name) if stale else None)
-
-        return {
-            "learning\nrate": rate_text,
-            "accu-\nracy %": lambda runs: accuracy_text(runs.accuracies),
-            "minus synchronous,\npoints": partial(difference, minus_synchronous),
-            "minus plain,\npoints": partial(difference, minus_plain),
-        }
+    def row_of(self, case: Case) -> str:
+        is_fresh = case["scenario"] == SYNCHRONOUS
+        return SYNCHRONOUS if is_fresh else CONTESTANTS[case["optimizer"]].title
 
     def explanation(self, results: Results) -> str:
-        means = {name: mean_staleness(staleness_in(results, name)) for name in self.scenarios}
-        seeds = max(len(case.runs) for case in results.of(phase=COMPARE))
+        forced, slow = (mean_staleness(staleness_of(*results.of(scenario=name))) for name in STALE)
+        seeds = max(len(runs.accuracies(case)) for case in results.cases)
         return (
-            f"Staleness {means[FORCED]:.1f} and {means[SLOW]:.1f} updates in the mean. Learning "
+            f"Staleness {forced:.1f} and {slow:.1f} updates in the mean. Learning "
             "rates: the best of a grid on held-out images; * is an end of the grid. Accuracy: "
             f"the median of {seeds} seeds on the test images. Differences: the mean, seed by seed, "
             "and the ends of its 95 % interval. Plain: the optimizer itself, as stale."
         )
 
-    def verdicts(self, results: Results) -> Sequence[Text]:
+    def verdicts(self, results: Results) -> list[Text]:
         lines = []
-        for scenario, described in self.scenarios.items():
-            lines.append(Text(f"{described.title[0].upper()}{described.title[1:]}:"))
-            for base, names in compared(results, scenario).items():
-                if base not in names:
-                    continue
-                plain = CONTESTANTS[base].title
-                better = ", ".join(
-                    CONTESTANTS[name].title for name in helpers(results, scenario, names)
-                )
-                of_its_own = f"than plain {plain} with a learning rate of its own"
-                said = f"better {of_its_own}: {better}" if better else f"none better {of_its_own}"
-                lines.append(Text(f"{plain}: {said}."))
-            best = nearest(results, scenario, _names(results, scenario))
+        for scenario in STALE:
+            cases = results.of(scenario=scenario)
+            lines.append(f"{self.scenarios[scenario].title.capitalize()}:")
+            for base, own in grouped(cases, base_of).items():
+                if results.find(scenario, base) is not None:
+                    lines.append(self._better(results, base, own))
+            best = runs.nearest(results, cases)
             if best is not None:
-                title = f"{titled(best[0])} minus synchronous"
-                lines.append(Text(f"Best: {title} {points_text(best[1])} points."))
-        return lines
+                title = titled(best[0]["optimizer"])
+                lines.append(f"Best: {title} minus synchronous {points_text(best[1])} points.")
+        return list(map(Text, lines))
+
+    def _better(self, results: Results, base: str, cases: Sequence[Case]) -> str:
+        """Which optimizers on a base win something."""
+        plain = CONTESTANTS[base].title
+        names = [self.row_of(case) for case in cases if runs.helps(results, case)]
+        better = f"better than plain {plain} with a learning rate of its own"
+        return f"{plain}: {better}: {', '.join(names)}." if names else f"{plain}: none {better}."
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw the gap of each optimizer to synchronous training, and how stale gradients were."""
-        rows = max(len(_names(results, scenario)) for scenario in self.scenarios)
+        rows = max(len(results.of(scenario=scenario)) for scenario in STALE)
         size, ratios = (11, 2 * (1.3 + 0.3 * rows)), {"width_ratios": (1.5, 1)}
         with picture(path, 2, 2, size=size, gridspec_kw=ratios) as (_, axes):
-            for (gaps, counts), (scenario, described) in zip(
-                axes, self.scenarios.items(), strict=True
-            ):
-                _draw_gaps(gaps, results, scenario, title=described.title)
-                _draw_staleness(counts, staleness_in(results, scenario))
+            for (gaps, stale), scenario in zip(axes, STALE, strict=True):
+                cases = results.of(scenario=scenario)
+                _draw_gaps(gaps, results, cases, title=self.scenarios[scenario].title.capitalize())
+                found = shares(staleness_of(*cases))
+                bars = {value: share for value, share in found.items() if share >= RARE}
+                draw_staleness(stale, [(BLUE[1], bars)], width=0.85, label="updates")
+                name_axis(stale, title="Staleness")
 
 
 def by_base(names: Collection[str]) -> dict[str, list[str]]:
@@ -308,16 +258,6 @@ def by_base(names: Collection[str]) -> dict[str, list[str]]:
     return {base: group for base, group in groups.items() if group}
 
 
-def compared(results: Results, scenario: str) -> dict[str, list[str]]:
-    """What was trained in a scenario, by the plain optimizer."""
-    found = {case["optimizer"] for case in results.of(scenario=scenario)}
-    return by_base(found)
-
-
-def _names(results: Results, scenario: str) -> list[str]:
-    return [name for names in compared(results, scenario).values() for name in names]
-
-
 def titled(name: str) -> str:
     """A contestant with its base."""
     base = CONTESTANTS[name].base
@@ -325,48 +265,36 @@ def titled(name: str) -> str:
     return title if name == base else f"{title}, {CONTESTANTS[name].title}"
 
 
-def staleness_in(results: Results, scenario: str) -> dict[int, int]:
-    """Staleness -> number of gradients, of all trainings in a scenario."""
-    return staleness_of(run for case in results.of(scenario=scenario) for run in case.runs.values())
+def _validation_accuracy(case: Case) -> dict[str, float]:
+    return {f"{rate:g}": found for rate, found in sorted(runs.tuning(case.runs.values()).items())}
 
 
-def accuracy_text(accuracies: Mapping[int, float]) -> str:
-    """The median in per cent."""
-    return f"{100 * Spread.of(accuracies.values()).median:.2f}"
+def _test_accuracy(case: Case) -> Spread:
+    return Spread.of(runs.accuracies(case).values())
 
 
-def points_text(difference: Interval | None) -> str:
-    """A difference of accuracies in points, with its ends."""
-    if difference is None:
-        return ""
-    mean, low, high = (100 * each for each in (difference.mean, difference.low, difference.high))
-    return f"{mean:+.2f} ({low:+.2f}, {high:+.2f})"
+def _mean_staleness(case: Case) -> float:
+    return round(mean_staleness(staleness_of(case)), 2)
 
 
-def _draw_gaps(axis: Any, results: Results, scenario: str, *, title: str) -> None:
-    names = _names(results, scenario)
+def _percent_text(accuracy: Spread) -> str:
+    return f"{100 * accuracy.median:.2f}"
+
+
+def _draw_gaps(axis: Any, results: Results, cases: Sequence[Case], *, title: str) -> None:
     axis.axvline(0, color=GREY[1], linewidth=1)
     axis.axvspan(-GAP_AIM, GAP_AIM, color=GREY[0], alpha=0.4, linewidth=0)
-    for y, name in enumerate(names):
-        gap, gained = (of(results, scenario, name) for of in (minus_synchronous, minus_plain))
+    for y, case in enumerate(cases):
+        gap = minus_synchronous(results, case)
         if gap is not None:
             axis.hlines(y, 100 * gap.low, 100 * gap.high, color=INK, linewidth=1)
-            is_better = gained is not None and gained.low > 0
-            colour = BLUE[1] if is_better else GREY[1]
+            colour = BLUE[1] if runs.helps(results, case) else GREY[1]
             axis.plot(100 * gap.mean, y, "o", color=colour, markersize=6)
-    axis.set_yticks(range(len(names)), [titled(name) for name in names], fontsize=9)
-    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_yticks(range(len(cases)), [titled(case["optimizer"]) for case in cases], fontsize=9)
+    axis.set_ylim(len(cases) - 0.5, -0.5)
     axis.margins(x=0.1)
     label = (
         "test accuracy minus that of synchronous training, points: mean and 95 % interval\n"
         f"blue: better than the plain optimizer; grey band: within {GAP_AIM:g}"
     )
-    name_axis(axis, title=f"{title[0].upper()}{title[1:]}", label=label)
-
-
-def _draw_staleness(axis: Any, counts: dict[int, int]) -> None:
-    total = sum(counts.values())
-    for value, count in counts.items():
-        if count >= RARE * total:
-            axis.bar(value, 100 * count / total, 0.85, color=BLUE[1])
-    name_axis(axis, title="Staleness", label="updates", y_label="% of gradients")
+    name_axis(axis, title=title, label=label)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from tfps.bench.picture import name_axis
+from tfps.bench.results import Case
 
 
 def staleness_between(before: Any, after: Any) -> dict[int, int]:
@@ -19,15 +22,38 @@ def mean_staleness(counts: Mapping[int, int]) -> float:
     return sum(value * count for value, count in counts.items()) / max(1, sum(counts.values()))
 
 
-def share_between(counts: Mapping[int, int], low: int, high: int) -> float:
-    """Share of the gradients whose staleness lies in a range, both ends included."""
-    inside = sum(count for value, count in counts.items() if low <= value <= high)
-    return inside / max(1, sum(counts.values()))
+def shares(counts: Mapping[int, int], *, most: int | None = None) -> dict[int, float]:
+    """Staleness -> share of the gradients; from the most on all together, if it is given."""
+    total = max(1, sum(counts.values()))
+    found = dict.fromkeys(() if most is None else range(most + 1), 0.0)
+    for value, count in counts.items():
+        place = value if most is None else min(value, most)
+        found[place] = found.get(place, 0.0) + count / total
+    return found
 
 
-def staleness_of(runs: Iterable[Mapping[str, Any]]) -> dict[int, int]:
-    """Of several trainings together, of whose keys JSON has made words."""
+def staleness_of(*cases: Case) -> dict[int, int]:
+    """Of all trainings of some cases together, of whose keys JSON has made words."""
     total: Counter[int] = Counter()
-    for run in runs:
+    for run in (run for case in cases for run in case.runs.values()):
         total.update({int(value): count for value, count in run["staleness_updates"].items()})
     return dict(sorted(total.items()))
+
+
+def draw_staleness(
+    axis: Any, bars: Sequence[tuple[str, Mapping[int, float]]], *, width: float, label: str
+) -> None:
+    """Draw shares of the gradients by staleness: those of each colour beside the others.
+
+    Args:
+        axis: of the picture.
+        bars: a colour, and `shares`.
+        width: of all bars at one staleness.
+        label: of the staleness.
+    """
+    own = width / len(bars)
+    for number, (colour, found) in enumerate(bars):
+        beside = (number - (len(bars) - 1) / 2) * own
+        places = [value + beside for value in found]
+        axis.bar(places, [100 * share for share in found.values()], own, color=colour)
+    name_axis(axis, label=label, y_label="% of gradients")

@@ -1,23 +1,75 @@
-"""The rows of `tfps bench strategies`: a script, how it starts, what it asks of a cluster."""
+"""What `tfps bench strategies` compares: shapes, which are models on clusters, and rows.
+
+A row is a script of examples/strategies, how it starts, and what it asks of a cluster.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tfps
-from tfps.bench.lines_changed import lines_changed
-from tfps.bench.strategy_shapes import DENSE, LARGE, MIXED, StrategyShape
-from tfps.errors import DataError
+from tfps.config import bundle
+from tfps.units import counted
 
-PACKAGE = Path(tfps.__file__).resolve().parent
-# As installed from a wheel, and in a checkout.
-FOLDERS = tuple(folder / "examples/strategies" for folder in (PACKAGE / "bundled", PACKAGE.parent))
-BEFORE = "one_process.py"  # the script that the others are compared with
+FOLDER = bundle.folder("examples") / "strategies"
+
+DENSE, MIXED, LARGE = "dense", "mixed", "large"
+SLOW_WORKERS = (1, 2, 4)
+# Of which a task has 1.4 GB before it holds anything, most of it for stacks of threads.
+MEMORY_KIB = 4_100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyShape:
+    """A model on a cluster."""
+
+    title: str  # in tables and plots
+    model: str  # of the scripts
+    workers: int
+    ps: int = 1  # where a strategy has parameter servers
+    goal: float | None = None  # the test accuracy whose seconds are counted; None: there is none
+    memory_kib: int | None = None  # what a task may take, as `ulimit -d` counts it; None: no limit
+    # Whether steps wait 50 ms, so that workers behave like machines of their own; one of the most
+    # of them is slowed down and killed.
+    is_slow: bool = False
+    has_seeds: bool = False  # whether it is trained once for each repetition
+
+
+SHAPES: Mapping[str, StrategyShape] = {
+    DENSE: StrategyShape(
+        title="CNN of the reference job, 2 workers",
+        model=DENSE,
+        workers=2,
+        goal=0.83,
+        has_seeds=True,
+    ),
+    MIXED: StrategyShape(
+        title="wide & deep with 26 tables, 2 workers",
+        model=MIXED,
+        workers=2,
+        goal=0.8,
+        has_seeds=True,
+    ),
+    LARGE: StrategyShape(
+        title="2.7 GB of tables, tasks of 4.2 GB, 4 workers",
+        model=LARGE,
+        workers=4,
+        ps=4,
+        memory_kib=MEMORY_KIB,
+    ),
+    **{
+        f"slow_{workers}": StrategyShape(
+            title=f"steps that wait 50 ms, {counted(workers, 'worker')}",
+            model=DENSE,
+            workers=workers,
+            is_slow=True,
+        )
+        for workers in SLOW_WORKERS
+    },
+}
 
 # From the path of a script and the numbers of workers and of parameter servers to a command, which
 # takes more arguments.
@@ -44,52 +96,35 @@ def on_each_worker(script: Path, workers: int, ps: int) -> Sequence[str]:
     return [sys.executable, str(starter), "--workers", str(workers), str(script)]
 
 
-class Share(Enum):
-    """Who holds which share of a model's tables."""
+def whole(_: StrategyShape) -> float:
+    """Every process has the tables."""
+    return 1.0
 
-    WHOLE = "every process"
-    COPIES = "one process, the copies of all workers"
-    SERVERS = "the servers; workers ask for rows"
-    WORKERS = "the workers"
 
-    def of(self, shape: StrategyShape) -> float:
-        """Of the fullest task."""
-        shares = {Share.COPIES: float(shape.workers)}
-        shares |= {Share.SERVERS: 1 / shape.ps, Share.WORKERS: 1 / shape.workers}
-        return shares.get(self, 1.0)
+def among_workers(shape: StrategyShape) -> float:
+    """Each worker has its part of the tables."""
+    return 1 / shape.workers
 
 
 @dataclass(frozen=True)
 class StrategyRow:
-    """A strategy.
+    """A strategy."""
 
-    Args:
-        title: in tables and plots.
-        script: of examples/strategies.
-        start: how it begins.
-        mode: of a script that has several.
-        needs: what the cluster has to have.
-        cannot: why a model is not trained, by the model.
-        fewest_workers: below which it is no such strategy.
-        most_workers: above which nothing changes; None: more workers are more.
-        has_faults: whether workers are processes, which may be slow or killed one by one.
-        steps_alone: whether one process takes all steps.
-        spare: workers whose gradient a round does not wait for.
-        share: who holds which share of the tables.
-    """
-
-    title: str
-    script: str
-    start: Start = as_chief
-    mode: str = ""
-    needs: str = ""
-    cannot: Mapping[str, str] = field(default_factory=dict)
-    fewest_workers: int = 1
-    most_workers: int | None = None
-    has_faults: bool = True
-    steps_alone: bool = False
-    spare: int = 0
-    share: Share = Share.SERVERS
+    title: str  # in tables and plots
+    script: str  # of examples/strategies
+    _: KW_ONLY
+    lines_changed: int  # of the script for one process
+    needs: str = ""  # what the cluster has to have
+    start: Start = as_chief  # how it begins
+    mode: str = ""  # of a script that has several
+    cannot: Mapping[str, str] = field(default_factory=dict)  # by the model: why it is not trained
+    fewest_workers: int = 1  # below which it is no such strategy
+    most_workers: int | None = None  # above which nothing changes; None: more workers are more
+    has_faults: bool = True  # whether workers are processes, which may be slow, or killed
+    steps_alone: bool = False  # whether one process takes all steps
+    spare: int = 0  # workers whose gradient a round does not wait for
+    # What the fullest task holds of the tables; the servers have them, and workers ask for rows.
+    share: Callable[[StrategyShape], float] = lambda shape: 1 / shape.ps
 
     def counts(self, shape: StrategyShape) -> bool:
         """Whether it has a turn there; what is measured with few workers has none with more."""
@@ -104,72 +139,61 @@ class StrategyRow:
     def command(self, shape: StrategyShape) -> list[str]:
         """What trains, without the arguments of the job."""
         mode = ["--mode", self.mode] if self.mode else []
-        return [*self.start(folder() / self.script, shape.workers, shape.ps), *mode]
-
-    @property
-    def lines_changed(self) -> int:
-        """Of the script for one process."""
-        before, after = (folder() / name for name in (BEFORE, self.script))
-        return lines_changed(before.read_text(), after.read_text())
+        return [*self.start(FOLDER / self.script, shape.workers, shape.ps), *mode]
 
 
 ALL_AT_ONCE = "all tasks up, equally fast"
-OWN_SCRIPT, TFPS_SCRIPT = "tensorflow_parameter_servers.py", "tfps_parameter_servers.py"
 ALONE: Mapping[str, Any] = {"start": alone, "has_faults": False, "steps_alone": True}
 
 
-def _mode(title: str, mode: str, needs: str, **options: Any) -> StrategyRow:
-    return StrategyRow(f"tfps {title}", TFPS_SCRIPT, mode=mode, needs=needs, **options)
+def _mode(mode: str, needs: str, **options: Any) -> StrategyRow:
+    options |= {"lines_changed": 9, "needs": needs, "mode": mode}
+    return StrategyRow(f"tfps {mode.replace('_', ' ')}", "tfps_parameter_servers.py", **options)
 
 
 ROWS: Mapping[str, StrategyRow] = {
-    "one_process": StrategyRow("one process", BEFORE, most_workers=1, share=Share.WHOLE, **ALONE),
+    "one_process": StrategyRow(
+        "one process", "one_process.py", lines_changed=0, most_workers=1, share=whole, **ALONE
+    ),
     "mirrored": StrategyRow(
-        "mirrored", "mirrored.py", needs="one machine", share=Share.COPIES, **ALONE
+        "mirrored",
+        "mirrored.py",
+        lines_changed=7,
+        needs="one machine",
+        share=lambda shape: float(shape.workers),  # the copies of all workers lie in one process
+        **ALONE,
     ),
     "multi_worker": StrategyRow(
         "multi-worker mirrored",
         "multi_worker_mirrored.py",
-        on_each_worker,
+        lines_changed=8,
         needs=ALL_AT_ONCE,
-        share=Share.WHOLE,
+        start=on_each_worker,
+        share=whole,
     ),
-    "tensorflow": StrategyRow("TensorFlow's servers", OWN_SCRIPT, needs="ps up"),
-    "asynchronous": _mode("asynchronous", "asynchronous", "ps up"),
-    "synchronous": _mode("synchronous", "synchronous", "equally fast"),
-    "backup_worker": _mode(
-        "backup worker", "backup_worker", "a spare worker", fewest_workers=2, spare=1
+    "tensorflow": StrategyRow(
+        "TensorFlow's servers", "tensorflow_parameter_servers.py", lines_changed=8, needs="ps up"
     ),
-    "bounded": _mode("bounded", "bounded", "ps up"),
-    "local_steps": _mode("local steps", "local_steps", "ps up", share=Share.WHOLE),
+    "asynchronous": _mode("asynchronous", "ps up"),
+    "synchronous": _mode("synchronous", "equally fast"),
+    "backup_worker": _mode("backup_worker", "a spare worker", fewest_workers=2, spare=1),
+    "bounded": _mode("bounded", "ps up"),
+    "local_steps": _mode("local_steps", "ps up", share=whole),
     "layers": StrategyRow(
         "layers on tasks",
         "model_parallel_layers.py",
+        lines_changed=41,
         needs=ALL_AT_ONCE,
         cannot=dict.fromkeys((MIXED, LARGE), "its tables and layers do not lie in a row"),
         steps_alone=True,
-        share=Share.WORKERS,
+        share=among_workers,
     ),
     "tables": StrategyRow(
         "tables on workers",
         "model_parallel_tables.py",
+        lines_changed=45,
         needs=ALL_AT_ONCE,
         cannot={DENSE: "it has no tables"},
-        share=Share.WORKERS,
+        share=among_workers,
     ),
 }
-
-
-def folder() -> Path:
-    """Where the scripts are.
-
-    Raises:
-        DataError: the installation lacks them.
-    """
-    found = [place for place in FOLDERS if place.is_dir()]
-    if not found:
-        raise DataError(
-            "the scripts of examples/strategies are missing; looked in "
-            f"{' and '.join(map(str, FOLDERS))}; install tfps again"
-        )
-    return found[0]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from tfps.bench.results import Bar, Spread
+from tfps.bench.results import Bar, Measure, Spread
 
 QUIET_CORES = 0.25  # what a system does by itself; more takes time from the processes measured
 # Of a row's case, by the heading: a text, a spread, a number, or None where there is none.
@@ -36,6 +36,11 @@ def case_table(title: str, names: Sequence[str], cases: Sequence[Any], columns: 
     return table
 
 
+def columns_of(measures: Iterable[Measure]) -> Columns:
+    """What stands below the headings of those that have one."""
+    return {each.heading: each.cell for each in measures if each.heading is not None}
+
+
 def cell_text(value: str | Spread | float | None) -> str:
     """What stands in a cell of a table."""
     if isinstance(value, Spread):
@@ -58,6 +63,11 @@ def number_text(value: float) -> str:
     ('0.0123', '1234', '-1.16')
     """
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
+
+
+def middle(spread: Spread | None) -> float | None:
+    """The median alone, where a column has no room for the ends."""
+    return None if spread is None else spread.median
 
 
 def ratio_text(value: float | None) -> str:

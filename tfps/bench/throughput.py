@@ -1,41 +1,35 @@
 """Steps per second and CPU per step of seven ways to train the same model on the same data.
 
-Rows take turns, several times; every turn is a fresh cluster and a fresh chief process. What a
-shape's rows are compared on was thus measured within minutes of each other, and neither the memory
-of a task nor what its first step takes has anything of another row in it. Keras's flavour is
-decided by the environment (TF_USE_LEGACY_KERAS), which is why each row has a process of its own.
+Keras's flavour is decided by the environment (TF_USE_LEGACY_KERAS), which is why each row has a
+process of its own. Rows take turns: what is compared was measured within minutes of each other.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
-from rich.table import Table
 
-import tfps
+from tfps.bench.benchmark import Benchmark, Order, grouped
 from tfps.bench.images import Images, write_images
 from tfps.bench.picture import BLUE, GREY, INK, draw_spread, name_bars, picture
-from tfps.bench.results import Bar, Case, Results, Spread
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers
-from tfps.bench.settings import option
-from tfps.bench.table import Columns, case_table, ratio_text
-from tfps.bench.throughput_rows import LEGEND, ROWS
-from tfps.bench.throughput_shapes import SHAPES, Aim, Shape, shape_at
+from tfps.bench.results import Bar, Case, Measure, Results, Spread, cpu_ms, rate
+from tfps.bench.settings import choices, option
+from tfps.bench.table import middle, ratio_text
+from tfps.bench.throughput_shapes import LEGEND, ROWS, SHAPES, Aim, Shape, shape_at
 from tfps.bench.training import measured_epochs
+from tfps.bench.turn import TaskNumbers, Tasks, Turn
 from tfps.bench.usage import peak_mib, steps_way
 from tfps.bench.workload import MODELS
-from tfps.errors import ConfigError
+from tfps.units import counted
 
-BASELINE = "stock_fit"
-SINGLE = "single_fit"
+BASELINE, SINGLE = "stock_fit", "single_fit"
 BAR_HEIGHT = 0.38
 LEGEND_INCHES = 10.5  # of the picture's legend in one line
 MOST_ACROSS = 3  # shapes beside each other
@@ -53,22 +47,20 @@ class Throughput(Benchmark):
     """
 
     name = "throughput"
+    chooses = ("repetitions", "models", "workers")
+    needs_tf_keras = True
+    order: ClassVar[Order] = {
+        "model": MODELS,
+        "workers": None,
+        "row": ROWS,
+        "steps_per_execution": None,
+    }
 
     epoch_s: float = option(
-        1.0, click.FloatRange(min=0.1), "Length of an epoch.", flag="--epoch-seconds"
+        1.0, "Length of an epoch.", click.FloatRange(min=0.1), flag="--epoch-seconds"
     )
-    models: tuple[str, ...] = option(
-        tuple(MODELS),
-        click.Choice(list(MODELS)),
-        "Only this model.",
-        flag="--model",
-        default_text="",
-    )
-    workers: tuple[int, ...] = option(
-        (1, 2), click.IntRange(1, 2), "Only so many workers.", default_text=""
-    )
-    rows: Sequence[str] = tuple(ROWS)
-    steps_per_executions: Sequence[int] = (1, 50)
+    models: tuple[str, ...] = choices(MODELS, "Only this model.", flag="--model")
+    workers: tuple[int, ...] = choices((1, 2), "Only so many workers.")
     batch_size: int = 64
     epochs: int = 2  # measured ones in a turn, after a warm-up epoch
 
@@ -79,68 +71,35 @@ class Throughput(Benchmark):
         names = ("batch_size", "repetitions", "epochs", "epoch_s")
         return {name: getattr(self, name) for name in names}
 
-    @property
-    def shapes(self) -> list[Shape]:
-        """Those with one of the models and one of the numbers of workers."""
-        return [s for s in SHAPES if s.model in self.models and s.workers in self.workers]
+    def plan(self, folder: Path) -> Iterator[Turn]:
+        images_path = str(write_images(folder))
+        for shape in SHAPES:
+            if shape.model not in self.models or shape.workers not in self.workers:
+                continue
+            for row in shape.rows * min(self.repetitions, shape.most_repetitions):
+                yield Turn(
+                    title=f"{shape.title}: {ROWS[row].title}",
+                    name=row,
+                    case={"row": row, "place": shape.place, "images_path": images_path},
+                    tasks=None if row == SINGLE else Tasks(workers=shape.workers, ps=shape.ps),
+                    environment=ROWS[row].environment,
+                )
 
-    @property
-    def turns(self) -> int:
-        return sum(len(self.rows_of(s)) * self.repetitions_of(s) for s in self.shapes)
-
-    def rows_of(self, shape: Shape) -> list[str]:
-        return [row for row in self.rows if row in (shape.rows or ROWS)]
-
-    def repetitions_of(self, shape: Shape) -> int:
-        return min(self.repetitions, shape.most_repetitions)
-
-    def lengths(self, shape: Shape, row: str) -> Sequence[int]:
-        """The lengths of execution at which a row is measured on a shape."""
-        lengths = shape.lengths or self.steps_per_executions
-        return (max(lengths),) if ROWS[row].longest_only else lengths
-
-    def run(self, bench: Bench) -> None:
-        needs_tf_keras = any(ROWS[row].needs_tf_keras for row in self.rows)
-        if needs_tf_keras and importlib.util.find_spec("tf_keras") is None:
-            raise ConfigError(
-                "TensorFlow's own strategy trains only with tf_keras, which is not installed; "
-                "install it: pip install 'tfps[bench]'",
-                source="tfps bench throughput",
-            )
-        with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder:
-            images_path = str(write_images(Path(folder)))
-            for shape in self.shapes:
-                for row in self.rows_of(shape) * self.repetitions_of(shape):
-                    bench.progress(f"{shape.title}: {ROWS[row].title}")
-                    case = {"row": row, "place": shape.place, "images_path": images_path}
-                    with bench.cluster(shape.workers, shape.ps) as cluster:
-                        answer = bench.turn(
-                            cluster,
-                            name=row,
-                            case=case,
-                            needs_cluster=row != SINGLE,
-                            environment=ROWS[row].environment,
-                        )
-                    self.add(bench.results, shape, row, answer)
-
-    def add(self, results: Results, shape: Shape, row: str, answer: Any) -> None:
-        """Take the result of one turn: what was measured by the length of an execution."""
+    def take(self, results: Results, turn: Turn, answer: Any) -> None:
+        """Add what was measured by the length of an execution."""
         for length, measured in answer["lengths"].items():
-            place = {**shape.place, "row": row, "steps_per_execution": int(length)}
-            results.add(measured | {"details": answer["details"]}, **place)
+            row = {"row": turn.case["row"], "steps_per_execution": int(length)}
+            results.add(measured | {"details": answer["details"]}, **turn.case["place"], **row)
 
     def measure(
         self, tasks: TaskNumbers, *, row: str, place: Mapping[str, Any], images_path: str
     ) -> Any:
         """Train in one way, at each length of execution."""
-        shape = shape_at(place)
-        if row == SINGLE:
-            tasks = TaskNumbers({})
-        way = ROWS[row]
+        shape, way = shape_at(place), ROWS[row]
         strategy = way.begin()
         images = Images.load(images_path, batch_size=self.batch_size)
         measured = {}
-        for length in self.lengths(shape, row):
+        for length in shape.lengths_of(row):
             begin_s = time.perf_counter()
             epochs = way.prepare(strategy, MODELS[shape.model], length)(images)
             epochs(1, length * shape.workers, tasks.clock())
@@ -160,46 +119,36 @@ class Throughput(Benchmark):
                     for role, numbers in {"chief": [os.getpid()], **tasks.groups}.items()
                 },
             }
-        details = steps_way(strategy) if isinstance(strategy, tfps.ParameterServerStrategy) else {}
-        return {"lengths": measured, "details": details}
+        return {"lengths": measured, "details": steps_way(strategy)}
 
-    def cases(self, results: Results) -> list[Case]:
-        return [case for cases in by_shape(results).values() for case in cases]
-
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
-        memory_mib = memory_mib_by_role(case).items()
-        ratios = {f"ratio_to_{row}": ratio(results, case, row) for row in (BASELINE, SINGLE)}
-        return {
-            "batch_size": self.batch_size,
-            "steps_per_s": case.steps_per_s,
-            "cpu_ms_per_step": case.cpu_ms_per_step,
-            "seconds_to_first_step": case.spread("first_step_s"),
-            "memory_mib": {role: spread.as_json() for role, spread in memory_mib},
-            "other_cores": round(case.other_cores, 2),
-            **{name: None if value is None else round(value, 3) for name, value in ratios.items()},
-        }
+    def measures(self, results: Results) -> list[Measure]:
+        to_stock, to_single = (partial(ratio, results, row) for row in (BASELINE, SINGLE))
+        return [
+            Measure("batch_size", lambda _: self.batch_size),
+            Measure("", lambda case: str(case["steps_per_execution"]), "per\nexec."),
+            Measure("steps_per_s", rate, "steps/s"),
+            Measure("cpu_ms_per_step", cpu_ms, "CPU ms\n/ step", middle),
+            Measure(
+                "",
+                lambda case: None if case["row"] == SINGLE else to_stock(case),
+                "vs.\nstock",
+                ratio_text,
+            ),
+            Measure("", to_single, "vs.\nsingle", ratio_text),
+            Measure("seconds_to_first_step", _first_step_s, "first\nstep", middle),
+            Measure("memory_mib", memory_mib_by_role, "MiB", largest_mib),
+            Measure(f"ratio_to_{BASELINE}", lambda case: _rounded(to_stock(case))),
+            Measure(f"ratio_to_{SINGLE}", lambda case: _rounded(to_single(case))),
+        ]
 
     def bars(self, results: Results) -> list[Bar]:
         return [_bar(results, shape, aim) for shape in SHAPES for aim in shape.aims]
 
-    def tables(self, results: Results) -> list[Table]:
-        columns: Columns = {
-            "per\nexec.": lambda case: str(case["steps_per_execution"]),
-            "steps/s": lambda case: case.steps_per_s,
-            "CPU ms\n/ step": lambda case: case.cpu_ms_per_step.median,
-            "vs.\nstock": lambda case: (
-                "" if case["row"] == SINGLE else ratio_text(ratio(results, case, BASELINE))
-            ),
-            "vs.\nsingle": lambda case: ratio_text(ratio(results, case, SINGLE)),
-            "first\nstep": lambda case: case.spread("first_step_s").median,
-            "MiB": memory_mib,
-        }
-        tables = []
-        for shape, cases in by_shape(results).items():
-            first = {case["row"]: case for case in reversed(cases)}
-            names = [ROWS[c["row"]].title if c is first[c["row"]] else "" for c in cases]
-            tables.append(case_table(shape.title, names, cases, columns))
-        return tables
+    def title_of(self, case: Case) -> str:
+        return shape_at(case.axes).title
+
+    def row_of(self, case: Case) -> str:
+        return ROWS[case["row"]].title
 
     def explanation(self, results: Results) -> str:
         return (
@@ -210,7 +159,7 @@ class Throughput(Benchmark):
 
     def draw(self, results: Results, path: Path) -> None:
         """Draw for each shape steps/s above CPU per step; bars end at medians."""
-        measured = list(by_shape(results).items())
+        measured = list(grouped(self.cases(results), self.title_of).items())
         across = min(len(measured), MOST_ACROSS)
         # A band has some shapes, and two rows of axes: rates above costs.
         bands = [measured[k : k + across] for k in range(0, len(measured), across)]
@@ -222,17 +171,13 @@ class Throughput(Benchmark):
         with picture(path, 2 * len(bands), across, size=size, **options) as (figure, axes):
             for axis in axes.flat:
                 axis.set_axis_off()
-            for number, (band, names) in enumerate(zip(bands, rows, strict=True)):
-                for (shape, cases), rates, costs in zip(
-                    band, *axes[2 * number :][:2], strict=False
-                ):
-                    label = "steps/s: more is better"
-                    _draw_panel(rates, cases, names, lambda case: case.steps_per_s, label)
+            for band, names, above, below in zip(bands, rows, axes[::2], axes[1::2], strict=True):
+                for (title, cases), rates, costs in zip(band, above, below, strict=False):
+                    _draw_panel(rates, cases, names, rate, "steps/s: more is better")
                     label = "CPU ms per step, all processes: less is better"
-                    _draw_panel(costs, cases, names, lambda case: case.cpu_ms_per_step, label)
-                    model, _, tasks = shape.title.partition(", ")
-                    title = f"{model}\n{tasks}"
-                    rates.set_title(title, fontsize=10, color=INK, fontweight="bold")
+                    _draw_panel(costs, cases, names, cpu_ms, label)
+                    lines = title.replace(", ", "\n", 1)
+                    rates.set_title(lines, fontsize=10, color=INK, fontweight="bold")
             _draw_legend(figure, sorted(results.on("steps_per_execution")))
 
 
@@ -248,7 +193,7 @@ def _draw_panel(
         colour = shades[length != shortest or not longer]
         # The longest execution is the upper bar of its row; one alone stands in the middle.
         measured = [c["steps_per_execution"] for c in cases if c["row"] == case["row"]]
-        offset = (len(measured) - 1) / 2 - sorted(measured).index(length)
+        offset = (len(measured) - 1) / 2 - measured.index(length)
         y = rows.index(case["row"]) + offset * BAR_HEIGHT
         text = "{:,.0f}" if spread.median >= 100 else "{:.3g}"
         draw_spread(axis, y, spread, colour=colour, height=BAR_HEIGHT, text=text)
@@ -260,16 +205,18 @@ def _draw_legend(figure: Any, lengths: list[int]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    longest_first = list(reversed(lengths))
-    labels = [f"{length} step{'s' if length > 1 else ''} per execution" for length in longest_first]
     # Beside the first entries where there is room, else below them; one more handle without a line.
     wide = figure.get_figwidth() > LEGEND_INCHES
     explained = LEGEND if wide else LEGEND.replace(". ", ".\n")
-    handles: list[Any] = [Patch(color=GREY[length == lengths[-1]]) for length in longest_first]
-    handles += [Line2D([], [], color=INK, linewidth=1), Line2D([], [], linewidth=0)]
-    labels += ["minimum to maximum", explained]
-    style: dict[str, Any] = {"ncols": len(handles) if wide else 1, "frameon": False}
-    figure.legend(handles, labels, loc="outside lower center", fontsize=8.5, **style)
+    entries: dict[str, Any] = {
+        f"{counted(length, 'step')} per execution": Patch(color=GREY[length == lengths[-1]])
+        for length in reversed(lengths)
+    }
+    entries["minimum to maximum"] = Line2D([], [], color=INK, linewidth=1)
+    entries[explained] = Line2D([], [], linewidth=0)
+    style: dict[str, Any] = {"ncols": len(entries) if wide else 1, "frameon": False}
+    place = "outside lower center"
+    figure.legend(entries.values(), entries.keys(), loc=place, fontsize=8.5, **style)
 
 
 def memory_mib_by_role(case: Case) -> dict[str, Spread]:
@@ -278,40 +225,30 @@ def memory_mib_by_role(case: Case) -> dict[str, Spread]:
     return {role: Spread.of(run[role] for run in runs) for role in runs[0]}
 
 
-def memory_mib(case: Case) -> float:
+def largest_mib(spreads: Mapping[str, Spread]) -> float:
     """The most that the largest of all tasks had at once; the chief is one where it trains."""
-    spreads = memory_mib_by_role(case)
     return max(spreads[role].median for role in spreads if role != "chief" or len(spreads) == 1)
 
 
-def by_shape(results: Results) -> dict[Shape, list[Case]]:
-    """The cases of the shapes that were measured, in the order of the shapes and of the rows."""
-
-    def order(case: Case) -> tuple[int, int]:
-        return list(ROWS).index(case["row"]), case["steps_per_execution"]
-
-    found = {shape: sorted(results.of(**shape.place), key=order) for shape in SHAPES}
-    return {shape: cases for shape, cases in found.items() if cases}
+def _first_step_s(case: Case) -> Spread:
+    return case.spread("first_step_s")
 
 
-def ratio(
-    results: Results,
-    case: Case,
-    row: str,
-    quantity: Quantity = lambda case: case.steps_per_s,
-) -> float | None:
-    """The case's median of a quantity over that of another row, all else equal."""
+def ratio(results: Results, row: str, case: Case) -> float | None:
+    """The case's median rate over that of another row, all else equal."""
     other = {**case.axes, "row": row}
-    return results.ratio(tuple(case.axes.values()), tuple(other.values()), quantity)
+    return results.ratio(tuple(case.axes.values()), tuple(other.values()))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
 
 
 def _bar(results: Results, shape: Shape, aim: Aim) -> Bar:
-    case = results.find(*shape.place.values(), aim.row, aim.steps_per_execution)
-
-    def quantity(case: Case) -> Spread:
-        return case.cpu_ms_per_step if aim.of_cpu else case.steps_per_s
-
-    value = None if case is None else ratio(results, case, aim.with_row, quantity)
+    ours, theirs = (
+        (*shape.place.values(), row, aim.steps_per_execution) for row in (aim.row, aim.with_row)
+    )
+    value = results.ratio(ours, theirs, cpu_ms if aim.of_cpu else rate)
     what = "CPU per step of " if aim.of_cpu else ""
     name = (
         f"{shape.title}, {aim.steps_per_execution} per execution: "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfps.bench.runner import TaskNumbers
 from tfps.bench.socket_bytes import tcp_bytes_of
+from tfps.bench.turn import TaskNumbers
 from tfps.bench.usage import EpochClock
 from tfps.cluster import ClusterSpec
 
@@ -13,8 +13,7 @@ Moved = list[int | None]  # of each server; None where nobody counts it
 class TrafficClock(EpochClock):
     """Measures epochs of a cluster's tasks, with what each server has sent and received by TCP.
 
-    Args:
-        tasks: of the cluster, which is that of TF_CONFIG; a process without one has no servers.
+    The cluster is that of TF_CONFIG; a process without one has no servers.
     """
 
     def __init__(self, tasks: TaskNumbers) -> None:

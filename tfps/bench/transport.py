@@ -1,22 +1,15 @@
 """One exchange of a worker with a parameter server, by each carrier and from 4 KB to 64 MB.
 
-Carriers take turns within each size. TLS is a setting of a whole task, so it has a cluster of its
-own; its turns come between those of the other. Beside the bare exchange ("echo": the server sends
-back what it gets), two rows at the size of the MLP of `tfps bench throughput` say what a server's
-work costs. They are steps of a real `fit` over `direct` whose model computes nothing: "+ ledger"
-adds the mutex, version, ticket check, histograms of staleness and durations and the metrics of a
-push, and the worker's loop around it; "+ Adam update" adds the optimizer. The CPU of the parameter
-server tells what of that is the server's. At 25 million parameters the whole push is compared with
-what it cannot do without: the echo, and one pass of Adam in a process of its own.
+TLS is a setting of a whole task, so it has a cluster of its own, whose turns come between those of
+the other. Two rows say what a server's work adds to the bare exchange ("echo"): they are steps of a
+real `fit` whose model computes nothing.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,20 +17,12 @@ from typing import Any
 from rich.table import Table
 
 import tfps
+from tfps.bench.benchmark import Benchmark
 from tfps.bench.certificates import can_make_certificates, make_certificates
-from tfps.bench.picture import (
-    BLUE,
-    GREY,
-    INK,
-    draw_curve,
-    draw_spread,
-    name_axis,
-    name_bars,
-    picture,
-)
-from tfps.bench.results import Bar, Case, Results, Spread
-from tfps.bench.runner import Bench, Benchmark, TaskNumbers
-from tfps.bench.table import Columns, case_table
+from tfps.bench.picture import BLUE, GREY, INK, draw_curves, draw_spread, name_bars, picture
+from tfps.bench.results import Bar, Case, Measure, Results, Spread, cpu_ms
+from tfps.bench.table import Columns, case_table, columns_of, middle
+from tfps.bench.turn import TaskNumbers, Tasks, Turn
 from tfps.bench.usage import EpochClock, Sample
 from tfps.bench.workload import MODELS
 from tfps.transport.direct.secret import SECRET_VARIABLE
@@ -79,17 +64,22 @@ def ms(case: Case) -> Spread:
     return case.spread_of_samples(lambda sample: 1e3 / sample.steps_per_s)
 
 
-def group_cpu_ms(case: Case, group: str) -> Spread:
-    """Of one exchange, the processes of one role: ``"worker"`` or ``"ps"``."""
-    return case.spread_of_samples(lambda sample: sample.group_cpu_ms_per_step(group))
+def server_cpu_ms(case: Case) -> Spread:
+    """Of one exchange, the parameter server alone."""
+    return case.spread_of_samples(lambda sample: sample.group_cpu_ms_per_step("ps"))
 
 
-NUMBERS: Columns = {
-    "ms per\nexchange": ms,
-    "CPU ms": lambda case: case.cpu_ms_per_step,
-    "worker's": lambda case: group_cpu_ms(case, "worker").median,
-    "ps's": lambda case: group_cpu_ms(case, "ps").median,
-}
+def worker_cpu_ms(case: Case) -> Spread:
+    """Of one exchange, the worker alone."""
+    return case.spread_of_samples(lambda sample: sample.group_cpu_ms_per_step("worker"))
+
+
+MEASURES = (
+    Measure("ms_per_exchange", ms, "ms per\nexchange"),
+    Measure("cpu_ms_per_exchange", cpu_ms, "CPU ms"),
+    Measure("worker_cpu_ms_per_exchange", worker_cpu_ms, "worker's", middle),
+    Measure("ps_cpu_ms_per_exchange", server_cpu_ms, "ps's", middle),
+)
 Run = Callable[[int, EpochClock], None]
 
 
@@ -115,34 +105,27 @@ class Transport(Benchmark):
         few = replace(self, sizes_bytes=(4_000, MLP_BYTES), large_pushes=4)
         return replace(few, repetitions=1, rounds=1, measured_s=0.05)
 
-    @property
-    def turns(self) -> int:
-        return self.repetitions * (1 + can_make_certificates())
-
-    def run(self, bench: Bench) -> None:
-        """Measure on a cluster for each of plain and, with `openssl`, encrypted connections."""
+    def plan(self, folder: Path) -> Iterator[Turn]:
+        """On a cluster for each of plain and, with `openssl`, encrypted connections."""
         # The chief takes it from there too, and need not ask the strategy for the one that it made.
         plain = {SECRET_VARIABLE: secrets.token_hex(32)}
-        with tempfile.TemporaryDirectory(prefix="tfps-bench-") as folder, ExitStack() as stack:
-            environments = {"": plain}
-            if can_make_certificates():
-                environments["tls"] = plain | make_certificates(Path(folder))
-            clusters = {}
-            for kind, environment in environments.items():
-                name = "cluster-tls" if kind else "cluster"
-                cluster = bench.cluster(1, 1, name=name, environment=environment)
-                clusters[kind] = stack.enter_context(cluster)
-            for kind in [*environments] * self.repetitions:
-                carriers = [name for name, c in CARRIERS.items() if c.encrypts == bool(kind)]
-                bench.progress(", ".join(CARRIERS[name].title for name in carriers))
-                entries = bench.turn(
-                    clusters[kind],
-                    name="transport_tls" if kind else "transport",
-                    case={"carriers": carriers, "has_work": not kind},
-                    environment=environments[kind],
-                )
-                for entry in entries:
-                    bench.results.add({"samples": [entry.pop("sample")]}, **entry)
+        environments = {"transport": plain}
+        if can_make_certificates():
+            environments["transport_tls"] = plain | make_certificates(folder)
+        for name in [*environments] * self.repetitions:
+            encrypts, environment = name == "transport_tls", environments[name]
+            carriers = [each for each, kind in CARRIERS.items() if kind.encrypts == encrypts]
+            yield Turn(
+                title=", ".join(CARRIERS[each].title for each in carriers),
+                name=name,
+                case={"carriers": carriers, "has_work": not encrypts},
+                tasks=Tasks(workers=1, ps=1, name=f"cluster_{name}", environment=environment),
+                environment=environment,
+            )
+
+    def take(self, results: Results, turn: Turn, answer: Any) -> None:
+        for entry in answer:
+            results.add({"samples": [entry.pop("sample")]}, **entry)
 
     def measure(self, tasks: TaskNumbers, *, carriers: Sequence[str], has_work: bool) -> Any:
         """Exchange by some carriers, with whole steps that compute nothing too if wanted."""
@@ -199,14 +182,8 @@ class Transport(Benchmark):
         others = [case for size in WORK for case in work(results, size) if case["row"] != "echo"]
         return [*echoes(results), *others]
 
-    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
-        return {
-            "ms_per_exchange": ms(case),
-            "cpu_ms_per_exchange": case.cpu_ms_per_step,
-            "worker_cpu_ms_per_exchange": group_cpu_ms(case, "worker"),
-            "ps_cpu_ms_per_exchange": group_cpu_ms(case, "ps"),
-            "other_cores": round(case.other_cores, 2),
-        }
+    def measures(self, results: Results) -> Sequence[Measure]:
+        return MEASURES
 
     def bars(self, results: Results) -> list[Bar]:
         found = {case["row"]: ms(case).median for case in work(results, LARGE_BYTES)}
@@ -214,9 +191,10 @@ class Transport(Benchmark):
         value = found["adam"] / (found["echo"] + found["pass"]) if is_whole else None
         size = size_text(LARGE_BYTES)
         name = f"a push of {size} with Adam over an echo of {size} and a pass of Adam"
-        return [Bar(name, value, LARGE_AIM, is_cost=True)]
+        return [Bar.cost(name, value, LARGE_AIM)]
 
     def tables(self, results: Results) -> list[Table]:
+        numbers = columns_of(MEASURES)
         cases = echoes(results)
         first = {case["size_bytes"]: case for case in reversed(cases)}
         size: Columns = {
@@ -226,11 +204,11 @@ class Transport(Benchmark):
         }
         title = "One exchange with one parameter server"
         names = [CARRIERS[case["carrier"]].title for case in cases]
-        tables = [case_table(title, names, cases, {**size, **NUMBERS})]
+        tables = [case_table(title, names, cases, {**size, **numbers})]
         for size_bytes, titles in WORK.items():
             title = f"What a server does with {size_text(size_bytes)}, direct over a unix socket"
             cases = work(results, size_bytes)
-            tables.append(case_table(title, [titles[c["row"]] for c in cases], cases, NUMBERS))
+            tables.append(case_table(title, [titles[c["row"]] for c in cases], cases, numbers))
         return tables
 
     def explanation(self, results: Results) -> str:
@@ -248,7 +226,7 @@ class Transport(Benchmark):
             times, costs, *works = axes[0]
             _draw_by_size(times, echoes(results), ms, title="Time of an exchange, ms")
             title = "CPU of an exchange, ms, all processes"
-            _draw_by_size(costs, echoes(results), lambda case: case.cpu_ms_per_step, title=title)
+            _draw_by_size(costs, echoes(results), cpu_ms, title=title)
             for axis, size in zip(works, WORK, strict=True):
                 _draw_by_work(axis, work(results, size), size)
             for axis in (times, works[0]):
@@ -260,20 +238,18 @@ class Transport(Benchmark):
 def _draw_by_size(
     axis: Any, cases: Sequence[Case], quantity: Callable[[Case], Spread], *, title: str
 ) -> None:
-    for name, carrier in CARRIERS.items():
-        own = {case["size_bytes"]: quantity(case) for case in cases if case["carrier"] == name}
-        if own:
-            style = {"marker": carrier.marker, "markersize": 5, "label": carrier.title}
-            draw_curve(axis, list(own), list(own.values()), colour=carrier.colour, **style)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    ticks = sorted({case["size_bytes"] for case in cases})
-    axis.set_xticks(ticks, [size_text(size) for size in ticks], fontsize=8)
-    axis.minorticks_off()
-    axis.tick_params(axis="y", labelsize=8)
+    axis.set(xscale="log", yscale="log")
+    curves = [
+        (
+            [case for case in cases if case["carrier"] == name],
+            {"colour": it.colour, "marker": it.marker, "markersize": 5, "label": it.title},
+        )
+        for name, it in CARRIERS.items()
+    ]
+    label = "payload, up and down: below is better"
+    places: dict[str, Any] = {"over": "size_bytes", "named": size_text}
+    draw_curves(axis, curves, quantity=quantity, title=title, label=label, **places)
     axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-    axis.grid(axis="y", color="#e4e7eb", linewidth=0.8)
-    name_axis(axis, title=title, label="payload, up and down: below is better")
 
 
 def _draw_by_work(axis: Any, cases: Sequence[Case], size_bytes: int) -> None:
@@ -283,9 +259,8 @@ def _draw_by_work(axis: Any, cases: Sequence[Case], size_bytes: int) -> None:
         labels = ("time", "CPU, all processes", "CPU, parameter server")
         time, cpu, server = labels if row == 0 else (None, None, None)
         draw_spread(axis, row - 0.2, ms(case), colour=BLUE[1], height=0.36, label=time)
-        cpu_ms = case.cpu_ms_per_step
-        draw_spread(axis, row + 0.2, cpu_ms, colour=GREY[0], height=0.36, label=cpu)
-        server_ms = group_cpu_ms(case, "ps").median
+        draw_spread(axis, row + 0.2, cpu_ms(case), colour=GREY[0], height=0.36, label=cpu)
+        server_ms = server_cpu_ms(case).median
         axis.barh(row + 0.2, server_ms, 0.36, color=GREY[1], label=server)
     names = [WORK[size_bytes][case["row"]] for case in cases]
     title = f"A push of {size_text(size_bytes)}, direct over unix: ms"

@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 
+import tfps
+
 # The system's own count of the most memory, so that no moment is missed between two looks.
 PEAK = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
 EVERY = ""  # all processes, whatever their role
@@ -96,14 +98,11 @@ def clock_callback(keras: Any, clock: EpochClock, steps: int, *, rounds: int = 1
 
 
 def steps_way(strategy: Any) -> dict[str, Any]:
-    """Say which way the steps took: every report has it."""
+    """Say which way the steps took: every report has it; nothing of another's strategy."""
+    if not isinstance(strategy, tfps.ParameterServerStrategy):
+        return {}
     stats = strategy.stats()
     return {"fallback_steps": stats.fallback_steps, "carriers": stats.carriers}
-
-
-def epochs_answer(strategy: Any, samples: list[Sample]) -> dict[str, Any]:
-    """Answer what was measured, in the form that `Results` take."""
-    return {"samples": [asdict(sample) for sample in samples], "details": steps_way(strategy)}
 
 
 def measured_fit(
@@ -114,7 +113,8 @@ def measured_fit(
 
     callbacks = [clock_callback(keras, clock, steps)]
     model.fit(*data, epochs=1 + epochs, verbose=0, callbacks=callbacks, **options)
-    return epochs_answer(model.distribute_strategy, clock.samples[1:])
+    samples = [asdict(sample) for sample in clock.samples[1:]]
+    return {"samples": samples, "details": steps_way(model.distribute_strategy)}
 
 
 def peak_mib(process: int) -> float:

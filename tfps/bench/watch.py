@@ -31,7 +31,6 @@ class Watch(keras.callbacks.Callback):
     def __post_init__(self) -> None:
         super().__init__()
         self._begun_s = self._next_look_s = 0.0  # the first look is at once
-        self._is_measured = False
         self.before: Any = None
         self.after: Any = None
         self.curve: list[tuple[float, float]] = []  # seconds, accuracy
@@ -41,22 +40,21 @@ class Watch(keras.callbacks.Callback):
         if self.before is None:
             # Not with the epoch: the workers' pipelines are only being made then.
             self.before = self.strategy.stats()
-            self._is_measured = True
             self.clock.begin()
             self._begun_s = time.perf_counter()
         passed_s = time.perf_counter() - self._begun_s
-        if not self._is_measured or passed_s < min(self._next_look_s, self.train_s):
+        if self.after is not None or passed_s < min(self._next_look_s, self.train_s):
             return
         if passed_s >= self.train_s:
             self._end()
         self._look(passed_s)
         is_reached = any(accuracy >= self.goal for _, accuracy in self.curve)
-        if self._is_measured and is_reached and passed_s >= self.least_s:
+        if self.after is None and is_reached and passed_s >= self.least_s:
             self._end()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """The steps are over before the time is."""
-        if self._is_measured:
+        if self.before is not None and self.after is None:
             passed_s = time.perf_counter() - self._begun_s
             self._end()
             self._look(passed_s)
@@ -68,5 +66,4 @@ class Watch(keras.callbacks.Callback):
     def _end(self) -> None:
         self.after = self.strategy.stats()
         self.clock.end(sum(self.after.worker_steps) - sum(self.before.worker_steps))
-        self._is_measured = False
         self.model.stop_training = True

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from tfps.bench.batch import Batch
+from tfps.bench.benchmark import Benchmark
 from tfps.bench.checkpoint import SavingBenchmark
 from tfps.bench.consistency import Consistency
 from tfps.bench.embedding import Embeddings
@@ -20,7 +21,7 @@ from tfps.bench.placement import Placing
 from tfps.bench.recovery import RecoveryBenchmark
 from tfps.bench.results import Results
 from tfps.bench.rows import Rows
-from tfps.bench.runner import Benchmark, run
+from tfps.bench.runner import run
 from tfps.bench.scaling import Scaling
 from tfps.bench.staleness import Staleness
 from tfps.bench.strategies import Strategies
@@ -116,12 +117,11 @@ def _shared_options() -> list[click.Parameter]:
 
 def _followed(benchmark: Benchmark, *, log_dir: Path, journal: TurnJournal) -> Results:
     """Run a benchmark and name each turn when it starts."""
-    turns = iter(range(1, benchmark.turns + 1))
     started = time.monotonic()
 
-    def progress(turn: str) -> None:
+    def progress(number: int, count: int, title: str) -> None:
         minutes = (time.monotonic() - started) / 60
-        click.echo(f"{minutes:5.1f} min  turn {next(turns)} of {benchmark.turns}  {turn}")
+        click.echo(f"{minutes:5.1f} min  turn {number} of {count}  {title}")
 
     try:
         return run(benchmark, progress=progress, log_dir=log_dir, journal=journal)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.unit.bench.outputs import answer, sample, turn_of_row
+from tfps.bench.benchmark import Benchmark
 from tfps.bench.categories import IDS
-from tfps.bench.contestant_runs import COMPARE, TUNE
+from tfps.bench.contestant_runs import TUNING_SEED
 from tfps.bench.embedding_rows import LENGTHS
-from tfps.bench.runner import Bench
-from tfps.bench.staleness import TUNING_SEED, Staleness
+from tfps.bench.results import Results
+from tfps.bench.runner import Bench, measured
+from tfps.bench.staleness import Staleness
 from tfps.bench.transport import LARGE_BYTES, MLP_BYTES
+from tfps.bench.turn import TaskNumbers, Turn
 
 Answer = Callable[[Mapping[str, Any]], Any]
 
@@ -60,11 +62,10 @@ def pair(_: Mapping[str, Any]) -> Any:
 
 
 def trainings(case: Mapping[str, Any]) -> Any:
-    ordered = [(TUNE, rate, TUNING_SEED) for rate in Staleness().quick().rates_of(case["base"])]
-    ordered += [(COMPARE, 0.03, seed) for seed in (1, 2)]
+    ordered = [(rate, TUNING_SEED) for rate in Staleness().quick().rates_of(case["base"])]
+    ordered += [(0.03, seed) for seed in (1, 2)]
     return [
         {
-            "phase": phase,
             "contestant": name,
             "learning_rate": rate,
             "seed": seed,
@@ -73,7 +74,7 @@ def trainings(case: Mapping[str, Any]) -> Any:
             "staleness_updates": {"9": 10},
         }
         for name in case["contestants"]
-        for phase, rate, seed in ordered
+        for rate, seed in ordered
     ]
 
 
@@ -90,7 +91,7 @@ def scenarios(case: Mapping[str, Any]) -> Any:
         "bytes_pulled": 100,
         "bytes_pushed": 100,
     }
-    return {"scenarios": dict.fromkeys(case["trainings"], run), "details": {}}
+    return {"scenarios": dict.fromkeys(case["scenarios"], run), "details": {}}
 
 
 def faults(case: Mapping[str, Any]) -> Any:
@@ -165,14 +166,28 @@ class AnsweredBench(Bench):
     """A run whose chiefs answer at once, and that remembers what they were asked."""
 
     journal: Any = None  # keeps nothing
+    titles: list[str] = field(default_factory=list)
     cases: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def cluster(self, workers: int, ps: int, *, name: str = "cluster", **options: Any) -> Any:
-        return nullcontext()
-
-    def turn(self, cluster: Any, *, name: str, case: Mapping[str, Any], **options: Any) -> Any:
+    def answer(self, turn: Turn) -> Any:
+        case = dict(turn.case) | ({"began_s": 0.0} if turn.is_timed else {})
+        if turn.tasks is not None and turn.tasks.is_linked:
+            case["has_links"] = True
         self.cases.append(json.loads(json.dumps(case)))
-        return ANSWERS[self.benchmark.name](case)
+        if self.benchmark.name in ANSWERS:
+            return ANSWERS[self.benchmark.name](case)
+        return self.benchmark.measure(TaskNumbers({}), **case)  # what needs no cluster
 
-    def linked_turn(self, *, name: str, case: Mapping[str, Any], **options: Any) -> Any:
-        return self.turn(None, name=name, case={**case, "has_links": True})
+    def run(self) -> Results:
+        """Take all turns."""
+
+        def progress(number: int, count: int, title: str) -> None:
+            self.titles.append(title)
+            assert number == len(self.titles) <= count
+
+        return measured(self.benchmark, self.log_dir, self, progress=progress)
+
+
+def run_answered(benchmark: Benchmark, folder: Path) -> Results:
+    """What a benchmark has of chiefs that answer at once."""
+    return AnsweredBench(benchmark, folder).run()

@@ -11,8 +11,8 @@ from typing import Any
 from PIL import Image
 from rich.console import Console
 
+from tfps.bench.benchmark import Benchmark
 from tfps.bench.results import Results
-from tfps.bench.runner import Benchmark
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def test_medians_are_compared(tmp_path: Path) -> None:
     assert len(written.content["cases"]) == 9
     assert written.content["cases"][0]["seconds"] == {"min": 1.0, "median": 2.0, "max": 3.0}
     assert written.content["settings"]["restored_ps"] == [1, 3]
-    assert all(benchmark.title_of(case) in written.text for case in results.cases)
+    assert all(benchmark.row_of(case) in written.text for case in results.cases)
 
 
 def test_what_was_not_measured_has_no_value() -> None:

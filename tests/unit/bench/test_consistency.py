@@ -7,11 +7,12 @@ import pytest
 
 from tests.unit.bench.outputs import outputs
 from tfps.bench.accuracy import NEVER_S, ends_s, goal_s, goal_text
-from tfps.bench.consistency import Consistency, add
-from tfps.bench.mode_comparison import comparisons, examples_per_s, gain, rate
+from tfps.bench.consistency import Consistency
+from tfps.bench.mode_comparison import comparisons, gain, rate
 from tfps.bench.modes import ALL_MODES, FREE_WORKERS, LOCAL_MODES, SCENARIOS
 from tfps.bench.results import Case, Results
 from tfps.bench.slow_input import Delay
+from tfps.bench.turn import Turn
 
 
 def run(
@@ -49,6 +50,11 @@ def run(
 
 def answer(**scenarios: dict[str, Any]) -> dict[str, Any]:
     return {"scenarios": scenarios, "details": {"fallback_steps": 0}}
+
+
+def add(results: Results, mode: str, seed: int, found: dict[str, Any]) -> None:
+    turn = Turn(title="", name="", case={"mode": mode}, seed=seed)
+    Consistency().take(results, turn, found)
 
 
 @pytest.fixture
@@ -98,7 +104,7 @@ def case(results: Results, scenario: str, mode: str) -> Case:
 def test_examples_are_those_of_gradients_that_were_applied(results: Results) -> None:
     backup = case(results, "constant", "backup")
     assert rate(backup, "updates").median == 18
-    assert examples_per_s(backup, 64).median == 64 * 18
+    assert Consistency().examples_per_s(backup).median == 64 * 18
     assert rate(backup, "dropped").median == 3
 
 
@@ -151,11 +157,16 @@ def test_histograms_curves_and_intervals_are_written(results: Results, tmp_path:
     assert all(row.title in written.text for row in ALL_MODES.values())
 
 
-def test_a_turn_for_each_mode_and_fewer_for_local_steps() -> None:
-    settings = Consistency(repetitions=5, local_repetitions=3)
-    assert settings.turns == 5 * (6 + 2) + 3 * len(LOCAL_MODES)
-    assert settings.local_seeds == [1, 2, 3]
-    assert Consistency(repetitions=1).local_seeds == [1]
+def test_a_turn_for_each_mode_and_fewer_for_local_steps(tmp_path: Path) -> None:
+    for repetitions, local in ((5, 3), (1, 1)):
+        settings = Consistency(repetitions=repetitions, local_repetitions=3)
+        turns = list(settings.plan(tmp_path))
+        assert len(turns) == repetitions * (6 + 2) + local * len(LOCAL_MODES)
+        seeds = {turn.seed for turn in turns if turn.case["mode"] in LOCAL_MODES}
+        assert seeds == set(range(1, local + 1))
+
+
+def test_local_steps_are_as_stated() -> None:
     made = [row.make() for row in LOCAL_MODES.values()]
     assert [mode.period_steps for mode in made] == [1, 4, 16, 64, 16, 16]
     assert [mode.synchronous for mode in made] == [False] * 4 + [True, False]

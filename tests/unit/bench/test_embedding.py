@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.unit.bench.outputs import answer, outputs, sample
-from tfps.bench.categories import FEATURES, TableModel, distinct_rows, drawn_ids
-from tfps.bench.embedding import Embeddings, by_place
+from tfps.bench.categories import FEATURES, IDS, TableModel, distinct_rows, drawn_ids
+from tfps.bench.embedding import Embeddings
 from tfps.bench.embedding_rows import AIMS, LENGTHS, ROWS, rows_with
 from tfps.bench.examples import Examples
 from tfps.bench.results import Results
@@ -70,9 +70,10 @@ def test_ours_is_compared_with_the_better_of_stocks_ways(results: Results, tmp_p
     assert {case["bytes_per_step"] for case in others} == {None}
 
 
-def test_cases_stand_in_the_order_of_the_rows(results: Results) -> None:
-    found = by_place(results)[1, "uniform", 26]
-    assert [(case["row"], case["steps_per_execution"]) for case in found] == list(RATES)
+def test_cases_stand_by_ids_then_tables_then_rows(results: Results) -> None:
+    axes = ("ids", "tables", "row", "steps_per_execution")
+    found = [tuple(case[axis] for axis in axes) for case in Embeddings().cases(results)]
+    assert found == [(ids, tables, *key) for ids in IDS for tables in (1, 26) for key in RATES]
 
 
 def test_what_has_an_aim_is_measured() -> None:

@@ -22,7 +22,11 @@ def test_quantiles_fall_to_the_normal_ones(degrees: int) -> None:
 
 def test_the_interval_is_that_of_the_differences() -> None:
     # Differences 1, 2, 3: a mean of 2 with a standard error of 1 / sqrt(3), two degrees of freedom.
-    interval = Interval.of_differences([11.0, 22.0, 33.0], [10.0, 20.0, 30.0])
+    # Only one of them has the seeds 4 and 5.
+    interval = Interval.of_seeds(
+        {1: 11.0, 2: 22.0, 3: 33.0, 4: 9.0}, {3: 30.0, 2: 20.0, 1: 10.0, 5: 1.0}
+    )
+    assert interval is not None
     assert interval.mean == pytest.approx(2.0)
     assert interval.high - interval.mean == pytest.approx(4.30265 / 3**0.5, rel=1e-4)
     assert interval.mean - interval.low == pytest.approx(interval.high - interval.mean)
@@ -34,12 +38,13 @@ numbers = st.floats(-1, 1)
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=10))
 def test_what_is_exchanged_changes_its_sign(pairs: list[tuple[float, float]]) -> None:
-    ours, theirs = zip(*pairs, strict=True)
-    forth, back = Interval.of_differences(ours, theirs), Interval.of_differences(theirs, ours)
+    ours, theirs = (dict(enumerate(values)) for values in zip(*pairs, strict=True))
+    forth, back = Interval.of_seeds(ours, theirs), Interval.of_seeds(theirs, ours)
+    assert forth is not None
+    assert back is not None
     assert (forth.mean, forth.low) == pytest.approx((-back.mean, -back.high))
     assert forth.low <= forth.mean <= forth.high
 
 
-def test_each_seed_has_a_partner() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        Interval.of_differences([1.0, 2.0], [1.0])
+def test_one_seed_says_nothing() -> None:
+    assert Interval.of_seeds({1: 1.0, 2: 2.0}, {1: 1.0}) is None

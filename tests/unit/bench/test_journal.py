@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import json
-import secrets
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import click
-from click.testing import CliRunner
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.bench.answers import ANSWERS
 from tests.unit.bench.outputs import answer, sample
-from tests.unit.bench.test_runner import Demo
+from tests.unit.bench.test_runner import Demo, run_command
+from tfps.bench.batch import Batch
+from tfps.bench.benchmark import Benchmark
+from tfps.bench.embedding import Embeddings
 from tfps.bench.journal import TurnJournal
-from tfps.bench.runner import Bench
-from tfps.cli.bench import command_of
+from tfps.bench.network import NetworkBenchmark
+from tfps.bench.rows import Rows
+from tfps.bench.scaling import Scaling
+from tfps.bench.staleness import Staleness
+from tfps.bench.strategies import Strategies
+from tfps.bench.throughput import Throughput
 from tfps.errors import TaskFailed
-
-
-@dataclass(frozen=True)
-class Interrupted(Demo):
-    """Ask chiefs that are stood in for; each run has its files elsewhere."""
-
-    name = "interrupted"
-    chooses = ("repetitions", "sizes")
-
-    def run(self, bench: Bench) -> None:
-        for size in self.sizes * self.repetitions:
-            bench.progress(f"size {size}")
-            case = {"size": size, "images_path": f"/tmp/{secrets.token_hex(4)}/images"}
-            bench.results.add(bench.turn(None, name="size", case=case), size=size)
 
 
 class Chiefs:
@@ -46,7 +37,7 @@ class Chiefs:
         self.sizes: list[int] = []
         self._last = last
 
-    def __call__(self, cluster: Any, *, order: Any, **options: Any) -> Any:
+    def __call__(self, order: Any) -> Any:
         if len(self.sizes) == self._last:
             raise TaskFailed("chief ended with signal 9")
         self.sizes.append(order["case"]["size"])
@@ -54,14 +45,13 @@ class Chiefs:
 
 
 def _bench(*options: str, output: Path, last: int | None = None) -> tuple[Chiefs, Any]:
+    """Each run has its files elsewhere."""
     chiefs = Chiefs(last=last)
-    command: click.Command = command_of(Interrupted)
-    with mock.patch.object(Bench, "_ask_chief", lambda _, *given, **named: chiefs(*given, **named)):
-        return chiefs, CliRunner().invoke(command, [*options, "--output", str(output)])
+    return chiefs, run_command(Demo, *options, output=output, chief=chiefs)
 
 
 def _rates(output: Path) -> dict[int, list[float]]:
-    content = json.loads((output / "interrupted.json").read_text())
+    content = json.loads((output / "demo.json").read_text())
     return {
         case["size"]: [each["steps"] / each["seconds"] for each in case["samples"]]
         for case in content["cases"]
@@ -74,7 +64,7 @@ def test_a_run_that_was_stopped_goes_on_behind_its_last_turn(tmp_path: Path) -> 
     rest, ran = _bench("--resume", output=tmp_path)
     assert (rest.sizes, ran.exit_code) == ([2, 4], 0), ran.output
     assert "4 turns were kept from" in " ".join(ran.output.split())
-    content = json.loads((tmp_path / "interrupted.json").read_text())
+    content = json.loads((tmp_path / "demo.json").read_text())
     assert content["kept_turns"] == 4
     assert _rates(tmp_path) == {2: [100, 300, 100], 4: [200, 400, 200]}
 
@@ -88,13 +78,49 @@ def test_runs_of_parts_become_one_report(tmp_path: Path) -> None:
     assert list(_rates(tmp_path)) == [2, 4]
 
 
+@pytest.mark.quick("network*", "rows*")
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        (Batch, ["--batch-size=16", "--batch-size=32"]),
+        (Embeddings, ["--workers=1", "--workers=2"]),
+        (NetworkBenchmark, ["--way=whole", "--way=changes"]),
+        (Rows, ["--mib=1", "--mib=4"]),
+        (Scaling, ["--workers=3", "--workers=3"]),
+        (Staleness, ["--optimizer=sgd", "--optimizer=adam"]),
+        (Strategies, ["--shape=dense", "--shape=mixed"]),
+        (Throughput, ["--model=mlp", "--model=cnn"]),
+    ],
+    ids=lambda given: getattr(given, "name", ""),
+)
+def test_options_that_choose_turns_join_parts(
+    kind: type[Benchmark], parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "draw", lambda *_: None)
+    asked = list[Any]()
+
+    def chief(order: Any) -> Any:
+        asked.append(order)
+        return ANSWERS[kind.name](order["case"])
+
+    for part in parts:
+        ran = run_command(kind, "--quick", "--resume", part, output=tmp_path, chief=chief)
+        assert ran.exit_code == 0, ran.output
+    count = len(asked)
+    both = [*dict.fromkeys(parts)]
+    ran = run_command(kind, "--quick", "--resume", *both, output=tmp_path, chief=chief)
+    assert ran.exit_code == 0, ran.output
+    assert len(asked) == count > 0
+    assert f"{count} turns were kept" in " ".join(ran.output.split())
+
+
 def test_other_settings_and_a_run_that_resumes_none_measure_anew(tmp_path: Path) -> None:
     _bench(output=tmp_path)
     other, _ = _bench("--resume", "--epoch-seconds", "7", output=tmp_path)
     assert len(other.sizes) == 6
     anew, _ = _bench(output=tmp_path)
     assert len(anew.sizes) == 6
-    assert "kept_turns" not in json.loads((tmp_path / "interrupted.json").read_text())
+    assert "kept_turns" not in json.loads((tmp_path / "demo.json").read_text())
 
 
 def test_another_machine_measures_anew(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ import pytest
 
 from tests.unit.bench.outputs import answer, outputs, sample
 from tfps.bench.network import NetworkBenchmark
-from tfps.bench.network_accuracy import ACCURACY, STEPS, end_s
+from tfps.bench.network_accuracy import end_s
 from tfps.bench.network_rows import (
+    ACCURACY,
     CODECS,
     SLOW_MBIT,
     SMALL,
     SMALL_MODELS,
+    STEPS,
     TRAINED,
     UNLIMITED,
     WAYS,
@@ -107,11 +109,14 @@ def test_the_dearest_codec_is_judged_without_limit() -> None:
     assert bar.holds
 
 
-def test_fast_links_leave_rows_out_unless_they_are_named() -> None:
-    usual = NetworkBenchmark(parts=(STEPS,))
-    named = NetworkBenchmark(parts=(STEPS,), rates=(1000,), models=("mlp",), ways=("cast",))
-    assert usual.turns < 3 * NetworkBenchmark(parts=(STEPS,), rates=(SLOW_MBIT,)).turns
-    assert named.turns == 1
+def test_fast_links_leave_rows_out_unless_they_are_named(tmp_path: Path) -> None:
+    one_row: dict[str, Any] = {"rates": (1000,), "models": ("mlp",), "ways": ("cast",)}
+    usual, slow, named = (
+        len(list(NetworkBenchmark(parts=(STEPS,), **chosen).plan(tmp_path)))
+        for chosen in ({}, {"rates": (SLOW_MBIT,)}, one_row)
+    )
+    assert usual < 3 * slow
+    assert named == 1
     # Every codec is measured on slow links, with both small models, and without limit.
     for model, rate in itertools.product(SMALL_MODELS, (SLOW_MBIT, UNLIMITED)):
         if (model, rate) != ("mlp", UNLIMITED):
@@ -124,3 +129,14 @@ def test_the_longer_epoch_leaves_joining_out() -> None:
     assert difference(short, long) == Sample(10, 2.0, 1.0, 0.5)
     # Noise of a busy machine: no rate is better than one of seconds below zero.
     assert difference(short, Sample(20, 2.8, 3.0, 1.5)) == Sample(10, 1.4, 1.5, 0.75)
+
+
+def test_stock_needs_tf_keras_and_is_left_out_where_nothing_holds_it_back(tmp_path: Path) -> None:
+    stock = NetworkBenchmark(ways=("stock",), rates=(SLOW_MBIT,), models=(TRAINED,))
+    assert stock.needs_tf_keras
+    assert not stock.quick().needs_tf_keras
+    (turn,) = stock.plan(tmp_path)
+    assert turn.environment
+    results = Results()
+    stock.take(results, turn, None)
+    assert results.cases == []

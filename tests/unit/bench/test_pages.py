@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.bench.answers import ANSWERS, AnsweredBench
-from tfps.bench.runner import Benchmark
+from tests.unit.bench.answers import ANSWERS, run_answered
+from tfps.bench.benchmark import Benchmark
 from tfps.cli.bench import BENCHMARKS
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs/benchmarks"
@@ -37,10 +37,10 @@ def pages(script: Mapping[str, Any], tmp_path: Path) -> Any:
 
 def a_run(kind: type[Benchmark], folder: Path) -> Path:
     """What `tfps bench` writes."""
-    bench = AnsweredBench(kind().quick(), print, folder)
-    bench.benchmark.run(bench)
-    path = bench.benchmark.write(bench.results, folder)
-    bench.benchmark.draw(bench.results, path.with_suffix(".png"))
+    benchmark = kind().quick()
+    results = run_answered(benchmark, folder)
+    path = benchmark.write(results, folder)
+    benchmark.draw(results, path.with_suffix(".png"))
     return path
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.bench.answers import run_answered
 from tests.unit.bench.outputs import outputs
-from tfps.bench.journal import TurnJournal
 from tfps.bench.model_shapes import CRITEO_CATEGORIES, MODELS
 from tfps.bench.placement import (
     WAYS,
@@ -18,21 +18,14 @@ from tfps.bench.placement import (
     traffic_imbalance,
 )
 from tfps.bench.results import Results
-from tfps.bench.runner import Bench
 
 SETTINGS = Placing(servers=(1, 4), planned_variables=100, repetitions=2)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Real ones: nothing has to be started for them."""
-    turns: list[str] = []
-    folder = tmp_path_factory.mktemp("logs")
-    journal = TurnJournal(folder / "turns", is_resumed=False)
-    bench = Bench(SETTINGS, turns.append, folder, journal)
-    SETTINGS.plan(bench)
-    assert len(turns) == SETTINGS.turns
-    return bench.results
+    """Real ones: no cluster has to be started for them."""
+    return run_answered(SETTINGS, tmp_path_factory.mktemp("logs"))
 
 
 def test_every_model_is_placed_in_every_way(results: Results) -> None:

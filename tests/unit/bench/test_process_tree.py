@@ -66,7 +66,6 @@ def test_bytes_are_those_between_two_moments() -> None:
     looks = [(0.0, TcpBytes(0, 0)), (10.0, TcpBytes(100, 1000)), (20.0, TcpBytes(100, 3000))]
     assert between(looks, 5.0, 15.0) == (50, 1500)
     assert between(looks, 0.0, 99.0) == (100, 3000)
-    assert between([], 0.0, 1.0) == (0, 0)
 
 
 def test_bytes_of_a_role_are_those_of_all_its_processes() -> None:

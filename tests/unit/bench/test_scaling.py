@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.bench.outputs import answer, outputs, sample
 from tfps.bench.results import Results
-from tfps.bench.scaling import Scaling, by_workers, server_cpu_ms_per_push, share_kept
+from tfps.bench.scaling import Scaling, server_cpu_ms_per_push, share_kept
 
 
 def results_of(*workers: int) -> Results:
@@ -20,7 +20,7 @@ def results_of(*workers: int) -> Results:
 
 def test_the_share_is_of_what_the_workers_would_do_alone() -> None:
     results = results_of(16, 1)
-    one, many = by_workers(results)
+    one, many = Scaling().cases(results)
     assert (one["workers"], many["workers"]) == (1, 16)
     assert share_kept(results, one) == pytest.approx(1.0)
     assert share_kept(results, many) == pytest.approx(288 / 320)

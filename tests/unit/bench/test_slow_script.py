@@ -76,10 +76,10 @@ def program(tmp_path: Path) -> Iterator[Any]:
             log_path=tmp_path / "log",
         )
         started.append(process)
-        run: Any = SimpleNamespace(process=process, why_ended=lambda status: f"status {status}")
-        return SlowScript(
-            run=run, steps_folder=folder, processes=1, spare=0, window_s=0.3, has_faults=True
+        run: Any = SimpleNamespace(
+            process=process, steps_folder=folder, why_ended=lambda status: f"status {status}"
         )
+        return SlowScript(run=run, processes=1, spare=0, window_s=0.3, has_faults=True)
 
     yield start
     for process in started:

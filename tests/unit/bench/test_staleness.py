@@ -9,26 +9,31 @@ import pytest
 
 from tests.unit.bench.outputs import outputs
 from tfps.bench.contestant_runs import (
-    COMPARE,
     SYNCHRONOUS,
-    TUNE,
-    ContestantRuns,
-    helpers,
+    TUNING_SEED,
+    helps,
+    learning_rate,
     minus_plain,
     minus_synchronous,
     nearest,
 )
 from tfps.bench.contestants import BASES, CONTESTANTS
-from tfps.bench.results import Results
-from tfps.bench.staleness import FORCED, SLOW, TUNING_SEED, Staleness, by_base
+from tfps.bench.results import Case, Results
+from tfps.bench.staleness import FORCED, SLOW, Staleness, by_base
+from tfps.bench.turn import Turn
 
 SGD = by_base(list(CONTESTANTS))["sgd"]
 
 
-def add(results: Results, scenario: str, phase: str, *trainings: dict[str, Any]) -> None:
-    for each in trainings:
-        found = each | {"phase": phase}
-        results.add(found, scenario=scenario, optimizer=each["contestant"], phase=phase)
+def add(results: Results, scenario: str, *trainings: dict[str, Any]) -> None:
+    turn = Turn(title="", name="", case={"scenario": scenario})
+    Staleness().take(results, turn, trainings)
+
+
+def case(results: Results, scenario: str, name: str) -> Case:
+    found = results.find(scenario, name)
+    assert found is not None
+    return found
 
 
 def training(name: str, rate: float, seed: int, accuracy: float) -> dict[str, Any]:
@@ -49,15 +54,15 @@ def results() -> Results:
     for scenario, names in ((SYNCHRONOUS, BASES), (FORCED, CONTESTANTS), (SLOW, CONTESTANTS)):
         for name in names:
             for position, rate in enumerate(BASES[CONTESTANTS[name].base].rates):
-                tried = training(name, rate, 0, 0.8 - 0.01 * abs(position - 2))
-                add(measured, scenario, TUNE, tried)
+                accuracy = 0.8 - 0.01 * abs(position - 2)
+                add(measured, scenario, training(name, rate, TUNING_SEED, accuracy))
         gains = {"sgd_inverse": 0.02, "sgd_exponential": -0.02, "adam_inverse": 0.0}
         if scenario == SYNCHRONOUS:
             gains = dict.fromkeys(BASES, 0.05)
         for seed in (1, 2, 3):
             for name in names:
                 accuracy = 0.8 + gains.get(name, 0.0) + 0.001 * seed * len(name)
-                add(measured, scenario, COMPARE, training(name, 0.1, seed, accuracy))
+                add(measured, scenario, training(name, 0.1, seed, accuracy))
     return measured
 
 
@@ -77,15 +82,15 @@ def test_every_contestant_is_compared_with_a_plain_one_on_its_grid() -> None:
 
 
 def test_no_learning_rate_is_chosen_for_a_seed_that_is_compared() -> None:
-    assert TUNING_SEED not in range(1, Staleness().repetitions + 1)
+    assert TUNING_SEED not in Staleness().seeds
 
 
-def test_a_quick_run_tries_the_middle_of_the_grid() -> None:
+def test_a_quick_run_tries_the_middle_of_the_grid(tmp_path: Path) -> None:
     quick = Staleness().quick()
     assert list(by_base(quick.contestants)) == ["sgd"]
     assert quick.rates_of("sgd") == BASES["sgd"].rates[2:4]
     assert Staleness().rates_of("sgd") == BASES["sgd"].rates
-    assert (quick.turns, Staleness().turns) == (3, 12)
+    assert [len(list(each.plan(tmp_path))) for each in (quick, Staleness())] == [3, 12]
 
 
 def test_gradients_lack_what_the_scenario_says() -> None:
@@ -97,37 +102,37 @@ def test_gradients_lack_what_the_scenario_says() -> None:
 
 
 def test_the_best_rate_is_that_of_the_held_out_images(results: Results) -> None:
-    runs = ContestantRuns.of(results, FORCED, "sgd")
-    assert runs.best_rate == BASES["sgd"].rates[2]
-    assert not Staleness().is_at_edge(runs)
-    add(results, FORCED, TUNE, training("sgd", 0.003, 0, 0.9))
-    runs = ContestantRuns.of(results, FORCED, "sgd")
-    assert runs.best_rate == 0.003
-    assert Staleness().is_at_edge(runs)
-    assert ContestantRuns.of(results, SLOW, "sgd").best_rate == BASES["sgd"].rates[2]
+    forced = case(results, FORCED, "sgd")
+    assert learning_rate(forced) == BASES["sgd"].rates[2]
+    assert not Staleness().is_at_edge(forced)
+    add(results, FORCED, training("sgd", 0.003, TUNING_SEED, 0.9))
+    assert learning_rate(forced) == 0.003
+    assert Staleness().is_at_edge(forced)
+    assert learning_rate(case(results, SLOW, "sgd")) == BASES["sgd"].rates[2]
 
 
 def test_who_helps_ends_better_with_confidence(results: Results) -> None:
     # The lead of the one with s + 1 is as large, but varies too much from seed to seed.
-    assert helpers(results, FORCED, SGD) == ["sgd_inverse"]
-    assert minus_plain(results, FORCED, "sgd") is None
-    better = minus_plain(results, FORCED, "sgd_inverse")
+    helpful = [name for name in SGD if helps(results, case(results, FORCED, name))]
+    assert helpful == ["sgd_inverse"]
+    assert minus_plain(results, case(results, FORCED, "sgd")) is None
+    better = minus_plain(results, case(results, FORCED, "sgd_inverse"))
     assert better is not None
     assert better.mean == pytest.approx(0.02 + 0.002 * 8)
-    worse = minus_plain(results, FORCED, "sgd_exponential")
+    worse = minus_plain(results, case(results, FORCED, "sgd_exponential"))
     assert worse is not None
     assert worse.mean < 0.02
 
 
 def test_the_gap_is_that_to_the_plain_optimizer_without_staleness(results: Results) -> None:
-    gap = minus_synchronous(results, FORCED, "sgd")
+    gap = minus_synchronous(results, case(results, FORCED, "sgd"))
     assert gap is not None
     assert gap.mean == gap.low == gap.high == pytest.approx(-0.05)
-    best = nearest(results, FORCED, SGD)
+    best = nearest(results, [case(results, FORCED, name) for name in SGD])
     assert best is not None
-    assert best[0] == "sgd_inverse"
+    assert best[0]["optimizer"] == "sgd_inverse"
     assert best[1].mean == pytest.approx(-0.05 + 0.02 + 0.002 * 8)
-    assert nearest(Results(), FORCED, SGD) is None
+    assert nearest(results, []) is None
 
 
 def test_every_training_is_written(results: Results, tmp_path: Path) -> None:
@@ -156,14 +161,14 @@ def test_large_differences_have_room(results: Results, tmp_path: Path) -> None:
     for seed, accuracy in enumerate((0.5, 0.8, 0.6)):
         for name in CONTESTANTS:
             if name not in BASES:
-                add(results, FORCED, COMPARE, training(name, 0.1, seed + 1, accuracy))
+                add(results, FORCED, training(name, 0.1, seed + 1, accuracy))
     assert "-22.27 (-59.98, +15.44)" in outputs(Staleness(), results, tmp_path).text
 
 
 def test_it_is_said_when_none_helps(results: Results) -> None:
     for seed in (1, 2, 3):
         same = (training(name, 0.1, seed, 0.8) for name in CONTESTANTS)
-        add(results, SLOW, COMPARE, *same)
+        add(results, SLOW, *same)
     lines = [line.plain for line in Staleness().verdicts(results)]
     assert "Adam: none better than plain Adam with a learning rate of its own." in lines
     assert lines[-1].startswith("Best: ")
@@ -172,9 +177,7 @@ def test_it_is_said_when_none_helps(results: Results) -> None:
 def test_a_gap_beyond_the_aim_is_not_reached(results: Results) -> None:
     fewer = Results()
     for scenario in (SYNCHRONOUS, FORCED):
-        for case in results.of(scenario=scenario, optimizer="sgd"):
-            for run in case.runs.values():
-                add(fewer, scenario, case["phase"], dict(run))
+        add(fewer, scenario, *map(dict, case(results, scenario, "sgd").runs.values()))
     _, forced, slow = replace(Staleness(), contestants=("sgd",)).bars(fewer)
     assert forced.value == pytest.approx(-5)
     assert forced.holds is False
@@ -184,9 +187,7 @@ def test_a_gap_beyond_the_aim_is_not_reached(results: Results) -> None:
 def test_one_that_is_tried_alone_has_no_plain_one_beside_it(results: Results) -> None:
     alone = Results()
     for scenario, name in ((SYNCHRONOUS, "momentum"), (FORCED, "momentum_dana")):
-        for case in results.of(scenario=scenario, optimizer=name):
-            for run in case.runs.values():
-                add(alone, scenario, case["phase"], dict(run))
+        add(alone, scenario, *map(dict, case(results, scenario, name).runs.values()))
     lines = [line.plain for line in Staleness().verdicts(alone)]
     assert [line for line in lines if "plain" in line] == []
     assert any(line.startswith("Best: Nesterov SGD, DANA minus synchronous") for line in lines)

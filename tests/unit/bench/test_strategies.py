@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.bench.answers import AnsweredBench, script
+from tests.unit.bench.answers import AnsweredBench, run_answered, script
 from tests.unit.bench.outputs import outputs
 from tfps.bench.results import Results
 from tfps.bench.script_run import CANNOT
 from tfps.bench.strategies import Strategies, by_shape, examples_per_s, goal_text, seconds_to_goal
-from tfps.bench.strategy_rows import ROWS
-from tfps.bench.strategy_shapes import SHAPES
+from tfps.bench.strategy_rows import ROWS, SHAPES
 
 
 def add(results: Results, shape: str, row: str, *, seed: int = 1, **numbers: Any) -> None:
@@ -22,10 +21,8 @@ def add(results: Results, shape: str, row: str, *, seed: int = 1, **numbers: Any
 
 
 def test_a_run_is_told_whole(tmp_path: Path) -> None:
-    bench = AnsweredBench(Strategies().quick(), lambda turn: None, tmp_path)
-    bench.benchmark.run(bench)
-    assert len(bench.cases) == bench.benchmark.turns
-    written = outputs(bench.benchmark, bench.results, tmp_path)
+    benchmark = Strategies().quick()
+    written = outputs(benchmark, run_answered(benchmark, tmp_path), tmp_path)
     cases = {(case["shape"], case["row"]): case for case in written.content["cases"]}
     dense = cases["dense", "asynchronous"]
     assert dense["accuracy"] == {"1": [0.5, 0.8]}
@@ -90,27 +87,28 @@ def test_what_cannot_run_says_why_and_is_in_no_table(tmp_path: Path) -> None:
 
 def test_what_is_known_not_to_run_takes_no_turn(tmp_path: Path) -> None:
     benchmark = replace(Strategies().quick(), rows=("layers", "tables"), shapes=("dense", "mixed"))
-    bench = AnsweredBench(benchmark, lambda turn: None, tmp_path)
-    bench.benchmark.run(bench)
+    bench = AnsweredBench(benchmark, tmp_path)
+    results = bench.run()
     assert [(case["shape"], case["row"]) for case in bench.cases] == [
         ("dense", "layers"),
         ("mixed", "tables"),
     ]
-    reasons = {(c["shape"], c["row"]): c.run.get(CANNOT) for c in bench.results.cases}
+    reasons = {(c["shape"], c["row"]): c.run.get(CANNOT) for c in results.cases}
     assert reasons["dense", "tables"] == "it has no tables"
     assert reasons["mixed", "layers"] == "its tables and layers do not lie in a row"
 
 
-def test_only_what_is_trained_to_an_accuracy_is_repeated() -> None:
-    places = Strategies().places
-    seeds = {name: {p["seed"] for p in places if p["shape"] == name} for name in SHAPES}
+def test_only_what_is_trained_to_an_accuracy_is_repeated(tmp_path: Path) -> None:
+    seeds: dict[str, set[Any]] = {name: set() for name in SHAPES}
+    for turn in Strategies().plan(tmp_path):
+        seeds[turn.case["shape"]].add(turn.seed)
     assert [name for name, found in seeds.items() if found == {1, 2, 3}] == ["dense", "mixed"]
     assert all(found == {1} for name, found in seeds.items() if name not in ("dense", "mixed"))
 
 
-def test_one_process_waits_alone_and_a_backup_needs_a_second_worker() -> None:
-    slow = [p["shape"] for p in Strategies().places if p["row"] == "one_process"]
-    assert [name for name in slow if name.startswith("slow")] == ["slow_1"]
+def test_one_process_waits_alone_and_a_backup_needs_a_second_worker(tmp_path: Path) -> None:
+    turns = Strategies(rows=("one_process",), shapes=("slow_1", "slow_2")).plan(tmp_path)
+    assert [turn.case["shape"] for turn in turns] == ["slow_1"]
     backup = ROWS["backup_worker"]
     assert backup.why_not(SHAPES["slow_1"]) == "needs 2 workers"
     assert backup.why_not(SHAPES["slow_2"]) is None

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +14,18 @@ from tests.unit.bench.outputs import outputs, turn_of_row
 from tfps.bench.journal import TurnJournal
 from tfps.bench.results import Case, Results
 from tfps.bench.runner import run
-from tfps.bench.throughput import Throughput, by_shape, memory_mib, ratio
-from tfps.bench.throughput_shapes import SHAPES, Shape
+from tfps.bench.throughput import Throughput, largest_mib, memory_mib_by_role, ratio
+from tfps.bench.throughput_shapes import ROWS, SHAPES, Shape, shape_at
+from tfps.bench.turn import Turn
 from tfps.bench.workload import EPOCH_STEPS, split
 from tfps.errors import ConfigError
 
 MLP = SHAPES[0]
+
+
+def take(results: Results, shape: Shape, row: str, answer: dict[str, Any]) -> None:
+    case = {"row": row, "place": shape.place}
+    Throughput().take(results, Turn(title=row, name=row, case=case), answer)
 
 
 def add(
@@ -25,7 +33,7 @@ def add(
 ) -> None:
     """What a chief answers: one epoch of 100 steps at 1, and one at 50 steps per execution."""
     both = {"1": steps_per_s, "50": steps_per_s}
-    Throughput().add(results, shape, row, turn_of_row(both, other_cores=other_cores))
+    take(results, shape, row, turn_of_row(both, other_cores=other_cores))
 
 
 @pytest.fixture
@@ -39,7 +47,8 @@ def results() -> Results:
 
 
 def cases(results: Results) -> dict[tuple[str, int], Case]:
-    return {(case["row"], case["steps_per_execution"]): case for case in by_shape(results)[MLP]}
+    own = Throughput().cases(results)
+    return {(case["row"], case["steps_per_execution"]): case for case in own}
 
 
 def test_turns_of_a_row_are_samples_of_one_case(results: Results) -> None:
@@ -49,9 +58,14 @@ def test_turns_of_a_row_are_samples_of_one_case(results: Results) -> None:
     assert case.cpu_ms_per_step.median == pytest.approx(2.0)
 
 
-def test_rows_stand_in_the_order_of_the_rows_not_of_the_turns(results: Results) -> None:
+def test_shapes_and_rows_have_an_order_whatever_that_of_the_turns(results: Results) -> None:
+    for shape in reversed(SHAPES[1:]):
+        add(results, shape, "stock_fit", 100)
+    found = Throughput().cases(results)
+    assert list(dict.fromkeys(map(Throughput().title_of, found))) == [s.title for s in SHAPES]
     rows = ("single_fit", "stock_fit", "tfps_fit")
-    assert list(cases(results)) == [(row, length) for row in rows for length in (1, 50)]
+    in_order = [(case["row"], case["steps_per_execution"]) for case in found[:6]]
+    assert in_order == [(row, length) for row in rows for length in (1, 50)]
 
 
 def test_bars_compare_medians_and_know_what_was_not_measured(results: Results) -> None:
@@ -61,7 +75,7 @@ def test_bars_compare_medians_and_know_what_was_not_measured(results: Results) -
     assert [bar.value for bar in measured] == pytest.approx([2.0, 2.0, 0.5, 1.0])
     assert [bar.holds for bar in measured] == [False, False, False, True]
     assert len(bars) > len(measured)
-    assert ratio(results, cases(results)["stock_fit", 1], "stock_loop") is None
+    assert ratio(results, "stock_loop", cases(results)["stock_fit", 1]) is None
 
 
 def test_every_case_is_written_with_its_ratios(results: Results, tmp_path: Path) -> None:
@@ -91,12 +105,12 @@ def test_a_busy_machine_is_named_below_the_tables(results: Results) -> None:
 
 
 def test_the_largest_task_has_the_memory(results: Results) -> None:
-    assert memory_mib(cases(results)["tfps_fit", 50]) == 500.0
+    assert largest_mib(memory_mib_by_role(cases(results)["tfps_fit", 50])) == 500.0
     answer = turn_of_row({"50": 10.0})
     answer["lengths"]["50"]["memory_mib"] = {"chief": 700.0}
-    Throughput().add(results, SHAPES[1], "single_fit", answer)
-    (alone,) = by_shape(results)[SHAPES[1]]
-    assert memory_mib(alone) == 700.0
+    take(results, SHAPES[1], "single_fit", answer)
+    (alone,) = results.of(**SHAPES[1].place)
+    assert largest_mib(memory_mib_by_role(alone)) == 700.0
 
 
 @pytest.mark.parametrize("count", [2, 5])
@@ -115,13 +129,21 @@ def test_without_tf_keras_the_error_says_what_to_install(
         run(Throughput(), progress=print, log_dir=tmp_path, journal=journal)
 
 
-def test_only_shapes_that_were_asked_for_are_measured() -> None:
-    assert Throughput().shapes == list(SHAPES)
-    assert Throughput(models=("mlp",), workers=(1,)).shapes == [MLP]
+def turns(settings: Throughput, folder: Path) -> Counter[tuple[str, str]]:
+    return Counter(
+        (shape_at(turn.case["place"]).title, turn.case["row"]) for turn in settings.plan(folder)
+    )
+
+
+def test_only_shapes_that_were_asked_for_are_measured(tmp_path: Path) -> None:
+    every = [(shape.title, row) for shape in SHAPES for row in shape.rows]
+    assert list(turns(Throughput(), tmp_path)) == every
+    only = turns(Throughput(models=("mlp",), workers=(1,)), tmp_path)
+    assert list(only) == [(MLP.title, row) for row in ROWS]
 
 
 def test_other_ways_of_ours_are_measured_at_the_longest_execution_only() -> None:
-    lengths = {row: tuple(Throughput().lengths(MLP, row)) for row in Throughput().rows}
+    lengths = {row: MLP.lengths_of(row) for row in ROWS}
     required = ("single_fit", "stock_fit", "stock_loop", "tfps_fit", "tfps_loop")
     assert all(lengths.pop(row) == (1, 50) for row in required)
     assert set(lengths.values()) == {(50,)}
@@ -129,24 +151,30 @@ def test_other_ways_of_ours_are_measured_at_the_longest_execution_only() -> None
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.title)
 def test_every_aim_is_about_a_row_at_a_length_that_is_measured(shape: Shape) -> None:
-    settings = Throughput()
     for aim in shape.aims:
         for row in (aim.row, aim.with_row):
-            assert row in settings.rows_of(shape)
-            assert aim.steps_per_execution in settings.lengths(shape, row)
+            assert row in shape.rows
+            assert aim.steps_per_execution in shape.lengths_of(row)
 
 
-def test_what_takes_long_takes_fewer_turns() -> None:
-    large = SHAPES[-1]
-    assert Throughput().repetitions_of(large) < Throughput().repetitions_of(MLP)
-    assert Throughput(repetitions=1).repetitions_of(large) == 1
+def test_what_takes_long_takes_fewer_turns(tmp_path: Path) -> None:
+    found = turns(Throughput(), tmp_path)
+    assert found[SHAPES[-1].title, "tfps_fit"] < found[MLP.title, "tfps_fit"]
+    assert set(turns(Throughput(repetitions=1), tmp_path).values()) == {1}
+
+
+def test_a_process_alone_has_no_cluster_beside_it(tmp_path: Path) -> None:
+    only = Throughput(models=("mlp",), workers=(2,), repetitions=1)
+    alone, *others = only.plan(tmp_path)
+    assert (alone.case["row"], alone.tasks) == ("single_fit", None)
+    counts = [(turn.tasks.workers, turn.tasks.ps) for turn in others if turn.tasks is not None]
+    assert counts == [(2, 1)] * (len(ROWS) - 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.title)
 def test_no_execution_is_cut_short_and_no_worker_idles(shape: Shape) -> None:
     assert shape.unit_steps % shape.workers == 0
-    lengths = Throughput().lengths(shape, "tfps_fit")
-    assert all(shape.unit_steps % length == 0 for length in lengths)
+    assert all(shape.unit_steps % length == 0 for length in shape.lengths)
 
 
 @given(steps=st.integers(1, 200).map(lambda units: 100 * units))

@@ -12,8 +12,8 @@ from tfps.bench.transport import (
     MLP_BYTES,
     Transport,
     echoes,
-    group_cpu_ms,
     ms,
+    server_cpu_ms,
     work,
 )
 from tfps.bench.workload import MODELS
@@ -55,7 +55,7 @@ def test_measurements_of_a_case_are_samples_of_one_exchange(results: Results) ->
     case = next(case for case in echoes(results) if case["carrier"] == "unix")
     assert (ms(case).minimum, ms(case).maximum) == pytest.approx((0.9 * 1.004, 1.1 * 1.004))
     assert case.cpu_ms_per_step.median == pytest.approx(2 * ms(case).median)
-    assert group_cpu_ms(case, "ps").median == pytest.approx(0.8 * ms(case).median)
+    assert server_cpu_ms(case).median == pytest.approx(0.8 * ms(case).median)
 
 
 def test_the_work_of_a_server_stands_from_the_bare_exchange_to_all_of_it(results: Results) -> None:

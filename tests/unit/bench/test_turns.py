@@ -10,7 +10,8 @@ import pytest
 
 from tests.unit.bench.answers import ANSWERS, AnsweredBench
 from tests.unit.bench.outputs import outputs
-from tfps.bench.runner import Benchmark, TaskNumbers
+from tfps.bench.benchmark import Benchmark
+from tfps.bench.turn import TaskNumbers
 from tfps.cli.bench import BENCHMARKS
 
 
@@ -24,18 +25,19 @@ def test_there_is_an_answer_for_every_benchmark_with_chiefs() -> None:
 def test_every_turn_is_announced_understood_and_written(
     kind: type[Benchmark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark, announced = kind().quick(), list[str]()
-    bench = AnsweredBench(benchmark, announced.append, tmp_path)
-    benchmark.run(bench)
-    assert len(announced) == benchmark.turns == len(bench.cases)
+    benchmark = kind().quick()
+    bench = AnsweredBench(benchmark, tmp_path)
+    results = bench.run()
+    assert len(bench.titles) == len(bench.cases) > 0
     for case in bench.cases:
         inspect.signature(benchmark.measure).bind(TaskNumbers({}), **case)
     # A chief process has the same settings.
     monkeypatch.setattr(kind, "measure", lambda self, tasks, **case: (self, tasks.groups, case))
-    order = json.loads(json.dumps(benchmark.order({"ps": [7]}, bench.cases[0])))
+    settings = json.loads(json.dumps(benchmark.settings()))
+    order = {"settings": settings, "groups": {"ps": [7]}, "case": bench.cases[0]}
     understood, groups, case = kind.answer(order)
     assert understood.as_json() == benchmark.as_json()
     assert (groups, case) == ({"ps": [7]}, bench.cases[0])
-    written = outputs(benchmark, bench.results, tmp_path)
+    written = outputs(benchmark, results, tmp_path)
     assert written.content["cases"]
     assert written.content["settings"]["repetitions"] == benchmark.as_json()["repetitions"]

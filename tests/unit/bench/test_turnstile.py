@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.bench.push_order import push_order
-from tfps.bench.turnstile import OrderedInput, Together, Turnstile, batch_rows
+from tfps.bench.turnstile import OrderedInput, Together, Turnstile, batch_rows, push_order
 
 STEPS = 60
 DURATIONS = st.lists(
@@ -71,7 +70,7 @@ def test_a_visit_takes_each_example_at_most_once_and_seeds_differ() -> None:
 def test_workers_that_share_a_batch_take_all_of_it() -> None:
     inputs = np.arange(12)
     rows = batch_rows(seed=1, examples=12, batch_size=4, steps=3)
-    shared = OrderedInput(inputs, inputs, rows, Together(), sharers=2)
+    shared = OrderedInput(inputs, inputs, rows, Together().take, sharers=2)
     for step in range(3):
         parts = [shared.batch(worker)[0] for worker in (0, 1)]
         assert [len(part) for part in parts] == [2, 2]

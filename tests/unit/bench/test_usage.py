@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tfps.bench.runner import TaskNumbers
 from tfps.bench.traffic import TrafficClock
+from tfps.bench.turn import TaskNumbers
 from tfps.bench.usage import EpochClock, Sample, peak_of
 
 PEAK_PROGRAM = """
