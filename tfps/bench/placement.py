@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -73,28 +73,29 @@ class Placing(Benchmark):
 
     def plan(self, folder: Path) -> Iterator[Turn]:
         many = f"{self.planned_variables:,} variables on {self.planned_servers} servers"
-        for name in (*MODELS, PLANNED):
-            title = many if name == PLANNED else MODELS[name].title
-            yield Turn(title=title, name=f"placement_{name}", case={"model": name})
+        titles = ", ".join(model.title for model in MODELS.values())
+        for models, title in ((list(MODELS), titles), ([PLANNED], many)):
+            yield Turn(title=title, name="placement", case={"models": models})
 
     def take(self, results: Results, turn: Turn, answer: Any) -> None:
         for found in answer:
-            results.add(found.pop("planned"), **turn.case, **found)
+            results.add(found.pop("planned"), **found)
 
-    def measure(self, tasks: TaskNumbers, *, model: str) -> Any:
-        """Plan a model for each number of servers in each way, or see how long planning takes."""
+    def measure(self, tasks: TaskNumbers, *, models: Sequence[str]) -> Any:
+        """Plan models for each number of servers in each way, or see how long planning takes."""
         del tasks  # there are none
-        if model == PLANNED:
-            place = {"servers": self.planned_servers, "way": BALANCED}
+        if models == [PLANNED]:
+            place = {"model": PLANNED, "servers": self.planned_servers, "way": BALANCED}
             seconds = (self._planning_s() for _ in range(self.repetitions))
             return [{**place, "planned": {"planning_s": each}} for each in seconds]
-        wanted = MODELS[model].wanted()
         return [
             {
+                "model": name,
                 "servers": servers,
                 "way": way,
                 "planned": _planned(wanted, servers=servers, way=WAYS[way]),
             }
+            for name, wanted in ((name, MODELS[name].wanted()) for name in models)
             for servers in self.servers
             for way in WAYS
         ]
