@@ -138,6 +138,7 @@ def test_what_cannot_be_shared_out_is_refused(strategy: tfps.ParameterServerStra
         CustomLoop(strategy, "sgd").run(1)
 
 
+@pytest.mark.slow
 def test_batches_that_the_chief_sends_are_kept_until_they_are_closed(
     strategy: tfps.ParameterServerStrategy, cluster: Callable[..., LocalCluster]
 ) -> None:

@@ -56,6 +56,8 @@ def test_two_workers_are_the_mean_of_two_gradients(
     assert after.gradients_dropped == before.gradients_dropped
 
 
+# In one process: test_functions_in_rounds of tests/unit/one_process/test_modes.py.
+@pytest.mark.slow
 @pytest.mark.conformance
 def test_the_last_round_is_complete_without_a_worker_that_has_nothing_to_run(
     loop: CustomLoop,

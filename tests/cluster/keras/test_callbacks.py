@@ -26,7 +26,8 @@ from tests.unit.numbers.comparison import (
 callbacks = keras.callbacks
 VALIDATION = (X[::-1].copy(), LABELS)
 
-pytestmark = pytest.mark.timeout(180)
+# Callbacks of all kinds see what they shall in tests/cluster/training/test_callbacks.py.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 def _folder(parent: Path) -> Path:

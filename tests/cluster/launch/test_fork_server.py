@@ -75,6 +75,7 @@ def test_a_cluster_that_ends_before_its_tasks_begin(tmp_path: Path) -> None:
     assert (tmp_path / "worker-0.log").read_text() == ""
 
 
+@pytest.mark.slow
 def test_the_next_cluster_starts_from_the_same_server(tmp_path: Path) -> None:
     """Also once this process has connected to the first one."""
     servers = []

@@ -63,6 +63,7 @@ def test_tasks_free_them(strategy: tfps.ParameterServerStrategy) -> None:
     strategy.close()
 
 
+@pytest.mark.slow
 def test_one_that_stops_at_that_moment_is_lost(
     strategy: tfps.ParameterServerStrategy,
     tasks: Callable[..., LocalCluster],

@@ -23,6 +23,8 @@ def _use(model: keras.Model) -> dict[str, Any]:
     return history
 
 
+# In one process: tests/unit/numbers/shards/test_collection.py, and all that stands there.
+@pytest.mark.slow
 def test_numbers_of_one_process(comparison: Comparison) -> None:
     def of_tables() -> Any:
         return ByTable({"users": keras.optimizers.Adagrad(0.1), "items": "sgd"}, "sgd")

@@ -109,7 +109,6 @@ def fitted(strategy: tfps.ParameterServerStrategy) -> tuple[keras.Model, tfps.st
     return model, before
 
 
-@pytest.mark.quick("", "grpc")
 @pytest.mark.conformance
 def test_fit_loses_no_update(fitted: tuple[keras.Model, Any]) -> None:
     model, _ = fitted

@@ -87,8 +87,9 @@ class KillEvaluatingWorker(keras.callbacks.Callback):
             self.killed = True
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
-@pytest.mark.parametrize("kind", [pytest.param("arrays", marks=pytest.mark.slow), "function"])
+@pytest.mark.parametrize("kind", ["arrays", "function"])
 def test_killed_while_it_evaluates(job: CountingJob, kind: str) -> None:
     updates = job.updates()
     x, labels = numbered(job.examples)

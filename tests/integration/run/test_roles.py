@@ -130,10 +130,8 @@ def test_a_chief_that_never_comes(spec: ClusterSpec, script: Path) -> None:
         assert server.wait() == 75
 
 
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_end_a_server(
     spec: ClusterSpec, script: Path, number: signal.Signals, status: int
 ) -> None:

@@ -86,7 +86,7 @@ class Ledger:
         return {key: row.numpy()[worker] for key, row in rows.items()}
 
 
-@pytest.mark.quick("*TopK*-Asynchronous*", "*Quantize*-Synchronous*")
+@pytest.mark.quick("*Quantize*-Synchronous*")
 @pytest.mark.parametrize(
     "mode",
     [tfps.Asynchronous(), tfps.BoundedStaleness(1), tfps.Synchronous(), tfps.LocalSteps(2)],
@@ -107,6 +107,8 @@ def test_a_worker_holds_what_its_servers_keep(
         assert np.any(value)
 
 
+# Of gradients: tests/unit/one_process/test_compression.py.
+@pytest.mark.slow
 def test_what_a_codec_leaves_out_comes_later(strategies: Callable[..., Any]) -> None:
     """A model learns, though of an update one number in ten comes down at once."""
     _, expected = fitted(strategies(None), 15)

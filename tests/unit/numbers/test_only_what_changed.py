@@ -52,7 +52,7 @@ def _fine_tuned(optimizer: Any = None) -> keras.Model:
     return model
 
 
-@pytest.mark.quick("Asynchronous*", "Synchronous*")
+@pytest.mark.quick("Synchronous*")
 @pytest.mark.parametrize(
     "mode",
     [

@@ -100,7 +100,8 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.quick("adafactor")
+# Adam is in test_more_and_fewer_servers_and_one_process.
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_optimizers(
     optimizer: Callable[[], Any], strategy: tfps.ParameterServerStrategy, tmp_path: Path

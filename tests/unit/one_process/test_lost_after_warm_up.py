@@ -45,6 +45,7 @@ def job(
     return make
 
 
+@pytest.mark.quick("1-Asynchronous*")
 @pytest.mark.parametrize("mode", MODES, ids=repr)
 @pytest.mark.parametrize("lost", [0, 1])
 def test_fit_goes_on(mode: Mode, lost: int, job: Job) -> None:

@@ -321,7 +321,7 @@ def test_totals_are_those_of_the_epoch_at_hand(
     np.testing.assert_allclose(history["label"], [Y.mean()] * 2, rtol=1e-5)
 
 
-@pytest.mark.quick("Asynchronous*-known", "Synchronous*-made")
+@pytest.mark.quick("Synchronous*-made")
 @pytest.mark.parametrize(
     "moment", [(TicketRun, "run_to"), (Server, "open_tickets")], ids=["known", "made"]
 )

@@ -105,7 +105,7 @@ def _parts() -> list[np.ndarray]:
     return np.split(X, np.cumsum(CALLS)[:-1])
 
 
-@pytest.mark.quick("adam*", "two optimizers")
+@pytest.mark.quick("adam*")
 @pytest.mark.parametrize("case", ONE_PROCESS)
 def test_one_worker_is_one_process(alone: tfps.ParameterServerStrategy, case: str) -> None:
     make, clips = ONE_PROCESS[case]

@@ -149,7 +149,7 @@ def _alone(make: Callable[..., keras.Model], begin: list[Any], steps: int) -> tu
     return losses[-1], model.get_weights()
 
 
-@pytest.mark.quick("dependent ids-last one apart", "dependent ids-iterator")
+@pytest.mark.quick("dependent ids-last one apart")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", MODELS)
 def test_requests_and_the_numbers_of_one_process(

@@ -32,7 +32,7 @@ from tfps.testing import OneProcess
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.mark.quick("hash-clipped together", "None-adam")
+@pytest.mark.quick("hash-clipped together")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", ["hash", "modulo", "fixed", None])
 def test_one_process(name: str | None, optimizer: str, cluster: Callable[..., OneProcess]) -> None:
