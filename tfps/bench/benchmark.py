@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -58,7 +58,8 @@ class Benchmark(ABC):
         """All turns in their order; called once in a run.
 
         Args:
-            folder: for what the turns of this run need, for as long as it lasts.
+            folder: for what the turns of this run need, for as long as it lasts. What says in a
+                case where files lie is called ``..._path`` or ``folder``: `--resume` overlooks it.
         """
 
     @abstractmethod
@@ -170,7 +171,7 @@ class Benchmark(ABC):
         return settings.measure(TaskNumbers(order["groups"]), **order["case"])
 
 
-def grouped(cases: Iterable[Case], key: Any) -> dict[Any, list[Case]]:
+def grouped(cases: Iterable[Case], key: Callable[[Case], Any]) -> dict[Any, list[Case]]:
     """The cases by what a key says of them, in their order."""
     found: dict[Any, list[Case]] = {}
     for case in cases:

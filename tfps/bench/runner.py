@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,8 +26,8 @@ from tfps.launch.process import describe_status, start_program
 from tfps.testing import NoNamespacesError, namespaces
 from tfps.transport.direct import RATE_VARIABLE
 
-# How items of a case end that say where files lie, or when: elsewhere in each run.
-PLACES = ("_path", "folder", "began_s")
+# How items of a case end that say where files lie: elsewhere in each run.
+PLACES = ("_path", "folder")
 
 ServingCluster: TypeAlias = LocalCluster | NamespaceCluster
 # Called with the number of a turn, how many there are, and its title when it starts.
@@ -93,7 +94,7 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         self.end_clusters()
 
-    def end_clusters(self, *, but: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    def end_clusters(self, *, but: AbstractSet[str] = frozenset()) -> None:
         """End those that no later turn needs."""
         for name in self._clusters.keys() - but:
             self._clusters.pop(name).close()
@@ -116,9 +117,11 @@ class Bench:
         if turn.is_timed:
             case["began_s"] = time.time()
         with contextlib.ExitStack() as stack:
-            cluster = stack.enter_context(self._cluster(turn)) if turn.tasks is not None else None
-            if turn.tasks is not None and turn.tasks.is_linked:
-                case["has_links"] = isinstance(cluster, NamespaceCluster)
+            cluster = None
+            if turn.tasks is not None:
+                cluster = stack.enter_context(self._cluster(turn.name, turn.tasks))
+                if turn.tasks.is_linked:
+                    case["has_links"] = isinstance(cluster, NamespaceCluster)
             order = {
                 "settings": self.benchmark.settings(),
                 "groups": _process_numbers(cluster),
@@ -127,12 +130,10 @@ class Bench:
             return self._ask_chief(turn, cluster if turn.joins else None, order)
 
     @contextlib.contextmanager
-    def _cluster(self, turn: Turn) -> Iterator[ServingCluster]:
-        """The cluster of a turn."""
-        tasks = turn.tasks
-        assert tasks is not None
+    def _cluster(self, turn: str, tasks: Tasks) -> Iterator[ServingCluster]:
+        """The cluster of a turn of a name."""
         if tasks.is_linked:
-            with self._linked_cluster(turn.name, tasks) as linked:
+            with self._linked_cluster(turn, tasks) as linked:
                 yield linked
         elif not tasks.name:
             with self._started(tasks) as cluster:

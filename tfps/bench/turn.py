@@ -31,7 +31,7 @@ class Turn:
 
     title: str  # is announced
     name: str  # of the process in messages, and of its log
-    case: Mapping[str, Any]  # the arguments of `Benchmark.measure`; where files lie ends in `_path`
+    case: Mapping[str, Any]  # the arguments of `Benchmark.measure`
     axes: Mapping[str, Any] | None = None  # of what it answers; None: the case
     seed: int | None = None
     tasks: Tasks | None = None  # none where the chief trains alone, or starts its own
