@@ -1,0 +1,20 @@
+"""The programs that users reported give the results of one process."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.integration.reports.__main__ import NAMES
+from tfps.testing import run_command, watch_leftovers
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_report(name: str) -> None:
+    command = [sys.executable, "-m", "tests.integration.reports", name]
+    with watch_leftovers():
+        result = run_command(command, deadline_s=570, environment={"TF_CONFIG": None})
+    assert result.returncode == 0, result.stdout + result.stderr
