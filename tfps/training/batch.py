@@ -1,4 +1,4 @@
-"""What can be said of any batch: how many examples it holds, and what an empty one looks like."""
+"""Specs of batches, empty batches, and batches made again from their components."""
 
 from __future__ import annotations
 
@@ -14,6 +14,34 @@ def empty_component(spec: tf.TensorSpec) -> np.ndarray[Any, Any]:
     sizes = spec.shape.as_list() if spec.shape.rank else []
     empty = b"" if spec.dtype == tf.string else 0
     return np.full([size or 0 for size in sizes], empty, spec.dtype.as_numpy_dtype)
+
+
+def common_spec(specs: Sequence[Any], *, each: str) -> Any:
+    """Return the spec that the batches of several pipelines have in common.
+
+    Args:
+        specs: The structure of `tf.TypeSpec` of each pipeline's batches.
+        each: The word for one of the pipelines in messages, such as ``"worker"``.
+
+    Raises:
+        ValueError: They differ in more than sizes.
+    """
+    structures = [tf.nest.map_structure(lambda _: None, spec) for spec in specs]
+    flat = [tf.nest.flatten(spec) for spec in specs]
+    common = (
+        [None]
+        if any(structure != structures[0] for structure in structures)
+        else [
+            one.most_specific_common_supertype(others) for one, *others in zip(*flat, strict=True)
+        ]
+    )
+    if None in common:
+        different = next(spec for spec in specs if spec != specs[0])
+        raise ValueError(
+            f"the dataset function returned batches of {specs[0]} for one {each} and of "
+            f"{different} for another, expected the same types and ranks for all"
+        )
+    return tf.nest.pack_sequence_as(specs[0], common)
 
 
 def numbered(batches: tf.data.Dataset, *labels: tf.Tensor) -> tf.data.Dataset:

@@ -15,7 +15,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.errors import ConfigError
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.visit import BatchClaim
-from tfps.training.batch import empty_component, restore_batch
+from tfps.training.batch import common_spec, empty_component, restore_batch
 from tfps.training.shards import Shards
 
 
@@ -175,7 +175,9 @@ class WorkerPipelines:
             ).get_concrete_function()
             for index in range(workers)
         ]
-        self.batch_spec = self._datasets[0].structured_outputs.element_spec
+        self.batch_spec = common_spec(
+            [dataset.structured_outputs.element_spec for dataset in self._datasets], each="worker"
+        )
         self._flat_specs = tf.nest.flatten(self.batch_spec, expand_composites=True)
 
     @property

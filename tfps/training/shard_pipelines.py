@@ -14,7 +14,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.shard_book import ShardBook
 from tfps.runtime.program.examples import count_examples
 from tfps.runtime.worker.visit import BatchClaim
-from tfps.training.batch import empty_component, numbered, restore_batch
+from tfps.training.batch import common_spec, empty_component, numbered, restore_batch
 from tfps.training.dataset_function import dataset_of_pipeline, takes_context
 from tfps.training.dataset_graph import make_operations_deterministic, without_global_seed
 from tfps.training.lease_desk import NOWHERE, LeaseDesk
@@ -175,7 +175,7 @@ class ShardPipelines:
         graph = private.current_graph()
         with without_global_seed(graph):
             datasets = [dataset.with_options(IN_ORDER) for dataset in self._datasets()]
-        self.batch_spec = _common_spec([dataset.element_spec for dataset in datasets])
+        self.batch_spec = common_spec([dataset.element_spec for dataset in datasets], each="shard")
         unsettled = make_operations_deterministic(graph, number)
         if unsettled:
             logger.warning(UNSETTLED, ", ".join(sorted(unsettled)))
@@ -246,22 +246,3 @@ UNSETTLED = (
     "that two workers may see a shard in different orders. Should a worker die, an example may be "
     "visited twice or not at all. Give it a seed, or deterministic=True."
 )
-
-
-def _common_spec(specs: Sequence[Any]) -> Any:
-    """What holds of the batches of all shards.
-
-    Raises:
-        ValueError: they differ in more than sizes.
-    """
-    flat = [tf.nest.flatten(spec) for spec in specs]
-    common = [
-        one.most_specific_common_supertype(others) for one, *others in zip(*flat, strict=True)
-    ]
-    if None in common:
-        different = next(spec for spec in specs if spec != specs[0])
-        raise ValueError(
-            f"the dataset function returned batches of {specs[0]} for one shard and of {different} "
-            "for another, expected the same types and ranks for all"
-        )
-    return tf.nest.pack_sequence_as(specs[0], common)

@@ -1,0 +1,70 @@
+"""Pipelines of workers may differ in the sizes of their batches, and in nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfps
+
+Make = Callable[..., tfps.ParameterServerStrategy]
+
+
+def _averaging_model() -> keras.Model:
+    """Return a model that takes inputs of any width."""
+    inputs = keras.Input((None,))
+    mean = keras.layers.Lambda(lambda x: keras.ops.mean(x, axis=1, keepdims=True))(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(1)(mean))
+    model.compile("sgd", "mse")
+    return model
+
+
+def _of_other_lengths(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    length = 8 + 4 * context.input_pipeline_id
+    x = np.ones((4 * length, 4), "float32")
+    return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(length, drop_remainder=True)
+
+
+def _of_other_widths(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    x = np.ones((32, 3 + context.input_pipeline_id), "float32")
+    return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+
+
+def _of_other_types(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    x = np.ones((32, 4), "int32" if context.input_pipeline_id else "float32")
+    return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+
+
+def _of_other_structures(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    x = np.ones((32, 4), "float32")
+    batch = {"x": x, "y": x} if context.input_pipeline_id else (x, x)
+    return tf.data.Dataset.from_tensor_slices(batch).batch(8)
+
+
+@pytest.mark.parametrize(
+    ("function", "examples"), [(_of_other_lengths, 32 + 48), (_of_other_widths, 32 + 32)]
+)
+def test_batches_of_each_worker_have_their_own_size(
+    make_strategy: Make, function: Callable[..., tf.data.Dataset], examples: int
+) -> None:
+    strategy = make_strategy()
+    with strategy.scope():
+        model = _averaging_model()
+    model.fit(function, verbose=0)
+    assert strategy.stats().updates_applied == 8
+    assert strategy.stats().examples_seen == examples
+
+
+@pytest.mark.parametrize("function", [_of_other_types, _of_other_structures])
+def test_other_differences_are_refused(
+    make_strategy: Make, function: Callable[..., tf.data.Dataset]
+) -> None:
+    strategy = make_strategy()
+    with strategy.scope():
+        model = _averaging_model()
+    with pytest.raises(ValueError, match="for one worker and of .* expected the same types"):
+        model.fit(function, verbose=0)
