@@ -15,7 +15,12 @@ def is_part(graph: Any) -> bool:
 
 def graph_of_call(operation: Any) -> Any:
     """The graph of the function that a call in a traced function runs."""
-    return operation.graph._get_function(operation.get_attr("f").name).graph
+    return graph_of_function(operation, operation.get_attr("f"))
+
+
+def graph_of_function(operation: Any, function: Any) -> Any:
+    """The graph of a function that an attribute of an operation names."""
+    return operation.graph._get_function(function.name).graph
 
 
 def operations_below(graph: Any) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from tfps.errors import ConfigError, UnsupportedError
 
 Merge = Callable[[list[Any], list[Any]], Sequence[Any]]
+Array = np.ndarray[Any, Any]
 
 _registered: dict[type, Merge] = {}
 
@@ -19,10 +20,11 @@ _registered: dict[type, Merge] = {}
 def register_merge(cls: type[keras.metrics.Metric], fn: Merge) -> None:
     """Say how two states of a metric become one, where their sum would be wrong.
 
-    Workers count batches into states of their own, which the servers bring together. States of
-    Keras's own metrics are added; so are those of other classes if that is right for the first
-    batch. Any other class needs a merge: a function given here, or its own method
-    ``merge_state(metrics)``. Subclasses inherit it.
+    Workers count batches into states of their own, which the servers bring together. States to
+    which updates add are added, as those of Keras's own metrics are; a state that becomes the
+    maximum or the minimum of itself and something else is merged likewise. `fit` finds that in the
+    graph of the step, whatever the batches are. Any other class needs a merge: a function given
+    here, or its own method ``merge_state(metrics)``. Subclasses inherit it.
 
     Args:
         cls: the metric's class.
@@ -36,20 +38,25 @@ def register_merge(cls: type[keras.metrics.Metric], fn: Merge) -> None:
     Example:
 
     ```python
-    class Largest(keras.metrics.Metric):
-        def __init__(self, name="largest"):
+    class Longest(keras.metrics.Metric):
+        # The largest absolute error, with its sign
+
+        def __init__(self, name="longest"):
             super().__init__(name=name)
-            self.largest = self.add_variable((), "zeros")
+            self.error = self.add_variable((), "zeros")
 
         def update_state(self, y_true, y_pred, sample_weight=None):
-            self.largest.assign(keras.ops.maximum(self.largest, keras.ops.max(y_pred)))
+            errors = keras.ops.append(y_pred - y_true, self.error)
+            self.error.assign(errors[keras.ops.argmax(keras.ops.abs(errors))])
 
         def result(self):
-            return self.largest
+            return self.error
 
-    tfps.metrics.register_merge(
-        Largest, lambda left, right: [keras.ops.maximum(left[0], right[0])]
-    )
+    def longer(left, right):
+        is_left = keras.ops.abs(left[0]) >= keras.ops.abs(right[0])
+        return [keras.ops.where(is_left, left[0], right[0])]
+
+    tfps.metrics.register_merge(Longest, longer)
     ```
     """
     if not (isinstance(cls, type) and issubclass(cls, keras.metrics.Metric)):
@@ -61,54 +68,76 @@ def register_merge(cls: type[keras.metrics.Metric], fn: Merge) -> None:
 
 @dataclass(frozen=True)
 class MergedState:
-    """Keras variables whose values become one by a function instead of a sum."""
+    """Keras variables whose values become one by a function of a class's own."""
 
-    variables: tuple[Any, ...]
+    metric: Any
     merge: Merge
 
+    @property
+    def variables(self) -> tuple[Any, ...]:
+        return tuple(self.metric.variables)
 
-@dataclass(frozen=True)
-class Merging:
-    """What is known of a model's metrics.
-
-    Attributes:
-        merged: states with a function of their own; all others are added.
-        unproven: metrics of other people's classes that are added, if that turns out to be right.
-    """
-
-    merged: tuple[MergedState, ...] = ()
-    unproven: tuple[Any, ...] = ()
+    def after_reset(self) -> list[Array]:
+        """The values that a state begins with, whatever the metric has counted."""
+        with keras.StatelessScope() as scope:
+            self.metric.reset_state()
+        values = [scope.get_current_value(v) for v in self.metric.variables]
+        return [
+            np.asarray(variable._value.numpy() if value is None else value)
+            for variable, value in zip(self.metric.variables, values, strict=True)
+        ]
 
 
-def merging_of(metrics: Iterable[Any]) -> Merging:
-    """How the states of metrics, and of those inside them, become one."""
-    merged: list[MergedState] = []
-    unproven: list[Any] = []
-
-    def visit(metric: Any) -> None:
+def merged_states(metrics: Iterable[Any]) -> list[MergedState]:
+    """Return the metrics, and metrics inside them, that have a merge of their own."""
+    found: list[MergedState] = []
+    for metric in metrics:
         merge = _merge_of(metric)
         if merge is not None:
-            merged.append(MergedState(tuple(metric.variables), merge))
-            return
-        if not type(metric).update_state.__module__.startswith("keras."):
-            unproven.append(metric)
-        for inner in getattr(metric, "metrics", None) or metric._metrics:
-            visit(inner)
-
-    for metric in metrics:
-        visit(metric)
-    return Merging(tuple(merged), tuple(unproven))
+            found.append(MergedState(metric, merge))
+        else:
+            found += merged_states(_inside(metric))
+    return found
 
 
-def not_additive(metric: Any) -> UnsupportedError:
-    """The error for a metric whose states cannot be added."""
-    name = type(metric).__name__
+def no_sum(variable: Any, metrics: Iterable[Any]) -> UnsupportedError:
+    """The error for a state that several workers cannot count.
+
+    Args:
+        variable: of the state.
+        metrics: among which is perhaps the one that it belongs to.
+    """
+    owner = _owner(variable, metrics)
+    if owner is None:
+        return UnsupportedError(
+            f"{variable.path}: the state of a metric, received an update in a scheduled function "
+            "that is no sum of the state and of what does not depend on it; functions of several "
+            "workers, or devices, change it in no order. Return the value of the batch from the "
+            "function and put the values together where you fetch them, count in fit() or "
+            "evaluate(), or train with one worker that has one device."
+        )
+    name = type(owner).__name__
     return UnsupportedError(
-        f"the metric {metric.name!r} ({name}) cannot be counted by several workers: updated with "
-        "the two halves of the first batch, its state was not the sum of what each half gives. "
-        f"Say how two states become one with tfps.metrics.register_merge({name}, fn), or give "
-        f"{name} a method merge_state(self, metrics)."
+        f"the metric {owner.name!r} ({name}) cannot be counted by several workers: what "
+        f"update_state() makes of {variable.path} depends on the order of the batches. Expected "
+        "an update that adds to the state (assign_add), or takes the maximum or minimum of the "
+        "state and of something that does not depend on it. Write it so, say how two states "
+        f"become one with tfps.metrics.register_merge({name}, fn), or give {name} a method "
+        "merge_state(self, metrics)."
     )
+
+
+def _inside(metric: Any) -> Sequence[Any]:
+    inside: Sequence[Any] = getattr(metric, "metrics", None) or metric._metrics
+    return inside
+
+
+def _owner(variable: Any, metrics: Iterable[Any]) -> Any:
+    """The innermost of metrics that has a variable, or None."""
+    for metric in metrics:
+        if any(each is variable for each in metric.variables):
+            return _owner(variable, _inside(metric)) or metric
+    return None
 
 
 def _merge_of(metric: Any) -> Merge | None:

@@ -15,7 +15,6 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
-from tfps.metrics.merging import merging_of, not_additive
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.warm_up import is_at_begin
 from tfps.runtime.coordinator.worker_error import explain
@@ -90,7 +89,6 @@ class Follower:
                 request.source.orders.draw_ahead()  # while the workers compute
             reached = run.wait_for(upto or asked, meanwhile=self._show)
             reached = reached or run.completed >= asked
-            self._refuse_metrics(run)
             if not reached and request.source.failure is not None:
                 source = request.source
                 explain(source.failure, source.input_graphs, place="in the input, on the chief,")
@@ -295,7 +293,7 @@ class Follower:
                 step=self._step(),
                 batch_spec=request.source.batch_spec,
                 trains=self._kind == "train",
-                merging=merging_of(self._model.metrics),
+                keras_metrics=self._model.metrics,
                 devices=self._strategy.devices,
             )
             with self._compiling(), strategy.scope():
@@ -375,14 +373,8 @@ class Follower:
         program = self._program
         if program is None:
             return
-        self._refuse_metrics(run)
         self._take(program, run)
         advance_seeds(program, steps=run.completed)
-
-    def _refuse_metrics(self, run: TicketRun) -> None:
-        """Stop at once where the states of a metric turned out not to add up."""
-        if self._program is not None and (refused := self._program.totals.refused(run.metrics)):
-            raise not_additive(refused[0])
 
     def _take(self, program: Program, run: TicketRun) -> None:
         values = program.totals.values(run.metrics, self._metrics_before)

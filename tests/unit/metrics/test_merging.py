@@ -1,4 +1,4 @@
-"""Reports of metrics become totals: by addition, or by a class's own merge."""
+"""Reports of metrics become totals: by addition, as a maximum, or by a class's own merge."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import tfps
 from tfps.errors import ConfigError
-from tfps.metrics.additivity import adds_up, updates_watched
-from tfps.metrics.merging import MergedState, Merging, merging_of
-from tfps.runtime.program.metric_totals import MetricTotals
+from tfps.metrics.merging import merged_states
+from tfps.metrics.state_change import Change
+from tfps.runtime.program.metric_totals import Group, MetricTotals, end_to_end
 
 
 class Pair(keras.metrics.Metric):
@@ -24,8 +24,12 @@ class Pair(keras.metrics.Metric):
         self.highest = self.add_variable((2,), initializer="ones", name="highest")
         self.count = self.add_variable((), initializer="zeros", name="count")
 
-    def update_state(self, values: Any, scale: float = 1.0) -> None:
-        values = scale * keras.ops.cast(values, "float32")
+    def reset_state(self) -> None:
+        self.highest.assign([1.0, 1.0])
+        self.count.assign(0.0)
+
+    def update_state(self, values: Any) -> None:
+        values = keras.ops.cast(values, "float32")
         self.highest.assign(keras.ops.maximum(self.highest, keras.ops.max(values)))
         self.count.assign_add(keras.ops.cast(keras.ops.size(values), "float32"))
 
@@ -38,10 +42,18 @@ def _merge(left: list[Any], right: list[Any]) -> list[Any]:
 
 
 def _totals(metric: Pair) -> MetricTotals:
-    merging = Merging(merged=(MergedState(tuple(metric.variables), _merge),))
-    total = keras.metrics.Mean()
-    variables = [*total.variables, *metric.variables]
-    return MetricTotals(variables, [v.numpy() for v in variables], merging)
+    """Of a mean, a metric with its own merge, a maximum, a minimum and a flag."""
+    mean = keras.metrics.Mean()
+    others = [
+        keras.Variable(np.int32(0), dtype="int32"),
+        keras.Variable(0.0),
+        keras.Variable(False, dtype="bool"),
+    ]
+    changes = [Change.ADDED] * 2 + [Change.MIXED] * 2
+    changes += [Change.RAISED, Change.LOWERED, Change.RAISED]
+    bases = [np.ones(2, "float32"), np.zeros((), "float32")]
+    group = Group(tuple(metric.variables), bases, _merge)
+    return MetricTotals([*mean.variables, *metric.variables, *others], changes, [group])
 
 
 @given(st.lists(st.integers(-50, 50), min_size=1, max_size=6))
@@ -49,72 +61,58 @@ def test_totals_do_not_depend_on_the_order_of_reports(numbers: list[int]) -> Non
     totals = _totals(Pair())
 
     def report(number: int) -> tf.Tensor:
-        values = [float(number), 1.0, [number, 2.0 * number], 1.0]
-        return totals.report([tf.constant(v, tf.float32) for v in values], [])
+        values: list[Any] = [float(number), 1.0, [number, 2.0 * number], 1.0]
+        values += [number, number, float(number > 0)]
+        return end_to_end([tf.constant(value, tf.float64) for value in values])
 
+    before = [np.zeros(()), np.zeros(()), np.ones(2), np.zeros(()), *map(np.array, (-60, 60, 0))]
     results = []
     for order in (numbers, numbers[::-1]):
         total = tf.constant(totals.empty)
         for number in order:
             total = totals.combine(total, report(number))
-        results.append(totals.values(total.numpy(), totals.bases))
-    mean, count, highest, seen = results[0]
+        results.append(totals.values(total.numpy(), before))
+    mean, count, highest, seen, largest, smallest, any_above = results[0]
     assert mean == sum(numbers)
     assert count == seen == len(numbers)
     assert highest.tolist() == [max([1, *numbers]), max([1, *(2 * n for n in numbers)])]
+    assert largest == max(numbers)
+    assert smallest == min(numbers)
+    assert any_above == any(number > 0 for number in numbers)
     assert all((a == b).all() for a, b in zip(*results, strict=True))
 
 
 def test_what_was_counted_before_is_merged_in() -> None:
     totals = _totals(Pair())
-    before = [np.array(5.0), np.array(2.0), np.array([9.0, 1.0]), np.array(3.0)]
-    total = totals.empty + 1.0
-    values = totals.values(total, before)
-    assert [value.tolist() for value in values] == [6.0, 3.0, [9.0, 2.0], 4.0]
+    before = [5.0, 2.0, [9.0, 1.0], 3.0, 4, -4.0, True]
+    arrays = [np.array(value) for value in before]
+    values = totals.values(end_to_end(list(map(tf.constant, _COUNTED))).numpy(), arrays)
+    assert [value.tolist() for value in values] == [6.0, 3.0, [9.0, 2.0], 4.0, 6, -4.0, True]
+    kept = totals.values(totals.empty, arrays)
+    assert [value.tolist() for value in kept] == before
 
 
-def test_own_classes_are_unproven_until_registered() -> None:
+_COUNTED = [1.0, 1.0, [2.0, 2.0], 1.0, 6.0, 6.0, 0.0]
+
+
+def test_a_class_has_the_merge_that_is_registered_for_it() -> None:
     class Mine(Pair):
         pass
 
     class Smoothed(keras.metrics.Mean):
         pass
 
-    assert merging_of([keras.metrics.AUC(), Smoothed()]) == Merging()
     metric = Mine()
-    assert merging_of([metric]).unproven == (metric,)
+    assert merged_states([keras.metrics.AUC(), Smoothed(), metric]) == []
     tfps.metrics.register_merge(Mine, _merge)
-    assert merging_of([metric]).unproven == ()
-    (state,) = merging_of([metric]).merged
+    (state,) = merged_states([metric])
     assert state.merge is _merge
+    metric.update_state([7.0])
+    assert [value.tolist() for value in state.after_reset()] == [[1.0, 1.0], 0.0]
+    assert metric.count == 1.0
 
 
 @pytest.mark.parametrize(("cls", "fn"), [(Pair(), _merge), (int, _merge), (Pair, None)])
 def test_wrong_registrations_are_refused(cls: Any, fn: Any) -> None:
     with pytest.raises(ConfigError, match="received"):
         tfps.metrics.register_merge(cls, fn)
-
-
-@pytest.mark.parametrize(
-    ("metric", "arguments", "expected"),
-    [
-        (Pair(), ([3.0, 2.0, 5.0],), False),
-        (Pair(), ([3.0],), True),
-        (keras.metrics.Mean(), ([3.0, 2.0, 5.0],), True),
-        (keras.metrics.MeanSquaredError(), ([[3.0], [2.0]], [[1.0], [0.0]], [1.0, 2.0]), True),
-    ],
-)
-def test_halves_of_a_batch_show_what_adds_up(
-    metric: Any, arguments: tuple[Any, ...], expected: bool
-) -> None:
-    found: list[bool] = []
-
-    def seen(metric: Any, update: Any, given: Any, options: Any) -> None:
-        bases = [np.zeros(v.shape, "f4") + 0 for v in metric.variables]
-        found.append(bool(adds_up(metric.variables, bases, update, given, options)))
-
-    with updates_watched([metric], seen):
-        metric.update_state(*(tf.constant(argument) for argument in arguments))
-    assert found == [expected]
-    metric.update_state(*(tf.constant(argument) for argument in arguments))
-    assert len(found) == 1

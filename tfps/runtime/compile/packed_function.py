@@ -17,7 +17,8 @@ from tfps.errors import UnsupportedError
 from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.program.discovery import Discovery
 from tfps.runtime.program.local_training import keep_to, train_alone
-from tfps.runtime.program.program import Program, refuse_strangers
+from tfps.runtime.program.metric_states import ADDED, MetricStates
+from tfps.runtime.program.program import Program, is_metric, refuse_strangers
 from tfps.runtime.program.schedule import Regime
 from tfps.runtime.program.tables import let_rows_travel, refuse_whole_tables
 from tfps.runtime.server.function_half import FunctionHalf
@@ -146,6 +147,13 @@ def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
     with refusals():
         scratch.get_concrete_function()
     discovery = found[0]
+    if strategy.runtime.workers > 1 or len(strategy.devices.names) > 1:
+        states = MetricStates(
+            discovery.graph,
+            touched=[v for v in discovery.order if is_metric(v)],
+            handle_of=lambda variable: discovery.value_of(variable).handle,
+        )
+        states.refuse_others(ADDED)
     on_servers = [v for v in discovery.order if isinstance(v._value, ServerVariable)]
     program = Program(
         name="custom",

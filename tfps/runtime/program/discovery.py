@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
@@ -16,13 +15,12 @@ from tfps.bridge.step_scope import StepScope, outside_the_step
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.errors import UnsupportedError
-from tfps.metrics.merging import Merging
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.wrapped import members
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
 from tfps.runtime.program.devices import Meeting
-from tfps.runtime.program.metric_totals import MetricTotals
+from tfps.runtime.program.metric_states import MetricStates
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
 from tfps.runtime.program.step_results import StepResults
 
@@ -189,8 +187,12 @@ def discover(program: Program, strategy: Any) -> Program:
     on_servers = [v for v in discovery.order if not is_metric(v) and not is_seed(v)]
     looked_up = [v for v in on_servers if discovery.looked_up(v)]
     discovery.refuse_to_densify(looked_up)
-    metrics = _with_merged([v for v in discovery.order if is_metric(v)], program.merging)
-    bases = [np.asarray(v._value.numpy()) for v in metrics]
+    states = MetricStates(
+        discovery.graph,
+        touched=[v for v in discovery.order if is_metric(v)],
+        metrics=program.keras_metrics,
+        handle_of=lambda variable: discovery.value_of(variable).handle,
+    )
     seeds = [v for v in discovery.order if is_seed(v)]
     refuse_strangers(on_servers)
     return replace(
@@ -199,25 +201,18 @@ def discover(program: Program, strategy: Any) -> Program:
         state=[v for v in on_servers if discovery.written(v)] if program.trains else [],
         looked_up=looked_up,
         read_whole=[v for v in on_servers if discovery.read_whole(v)],
-        metrics=metrics,
-        totals=MetricTotals(metrics, bases, program.merging),
+        metrics=states.variables,
+        totals=states.totals(),
         seeds=seeds,
         draws_per_step=[discovery.draws[id(v)] for v in seeds],
         calls=calls,
         results=StepResults(
             tf.nest.flatten(concrete.structured_outputs),
-            handles=[discovery.value_of(v).handle for v in metrics],
-            specs=[tf.TensorSpec(tuple(v.shape), v._dtype) for v in metrics],
+            handles=states.handles,
+            specs=states.specs,
         ),
         outputs=tf.nest.map_structure(
             lambda t: tf.TensorSpec(t.shape, t.dtype) if isinstance(t, tf.Tensor) else t,
             concrete.structured_outputs,
         ),
     )
-
-
-def _with_merged(touched: list[Any], merging: Merging) -> list[Any]:
-    """Also what the step leaves alone of states that are merged as a whole."""
-    known = {id(variable) for variable in touched}
-    states = [s.variables for s in merging.merged if any(id(v) in known for v in s.variables)]
-    return [*touched, *(v for variables in states for v in variables if id(v) not in known)]

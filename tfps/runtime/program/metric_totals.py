@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.metrics.merging import Merging
+from tfps.metrics.merging import Merge
+from tfps.metrics.state_change import Change
 
 Array = np.ndarray[Any, Any]
+Combine = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class Group(NamedTuple):
+    """Variables whose values become one together, by a function of their metric's class."""
+
+    variables: Sequence[Any]
+    bases: Sequence[Array]  # their values after a reset
+    merge: Merge
 
 
 def end_to_end(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -23,62 +33,55 @@ def end_to_end(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 class MetricTotals:
-    """The layout of a program's metric reports.
+    """The layout of a program's metric reports, and what becomes of them.
 
-    A report holds, for each variable, what a step has added to its value after a reset; or, where
-    states are merged, the value itself. At its end stands, for each unproven metric, whether its
-    states were found not to add up.
+    A step begins with the values that change nothing, zeros where it adds, and reports what it ends
+    with.
+
+    Args:
+        variables: of metrics.
+        changes: of each, by a step; those of groups do not count.
+        groups: that have a function of their own.
     """
 
-    def __init__(self, variables: Sequence[Any], bases: Sequence[Array], merging: Merging) -> None:
-        self.bases = list(bases)
-        self._position = {id(variable): index for index, variable in enumerate(variables)}
-        self._groups = [
-            (self._positions(state), state.merge) for state in merging.merged if self._knows(state)
+    def __init__(
+        self, variables: Sequence[Any], changes: Sequence[Change], groups: Sequence[Group] = ()
+    ) -> None:
+        position = {id(variable): index for index, variable in enumerate(variables)}
+        self._groups = [([position[id(v)] for v in g.variables], g.merge) for g in groups]
+        own = {id(v): base for g in groups for v, base in zip(g.variables, g.bases, strict=True)}
+        self.bases = [
+            own[id(variable)] if id(variable) in own else _neutral(variable, change)
+            for variable, change in zip(variables, changes, strict=True)
         ]
-        self._merged = {index for indices, _ in self._groups for index in indices}
-        self.unproven = [m for m in merging.unproven if m.variables and self._knows(m)]
-        self._sizes = [*(base.size for base in self.bases), len(self.unproven)]
+        self._combine: dict[int, Combine] = {
+            index: tf.maximum if change == Change.RAISED else tf.minimum
+            for index, change in enumerate(changes)
+            if change in (Change.RAISED, Change.LOWERED) and id(variables[index]) not in own
+        }
+        self._sizes = [base.size for base in self.bases]
         self.items = sum(self._sizes)
-
-    def _knows(self, state: Any) -> bool:
-        return all(id(v) in self._position for v in state.variables)
-
-    def _positions(self, state: Any) -> list[int]:
-        return [self._position[id(v)] for v in state.variables]
 
     @property
     def empty(self) -> Array:
         """The total of no reports: float64 [items]."""
-        parts = [
-            base.ravel() if index in self._merged else np.zeros(base.size)
-            for index, base in enumerate(self.bases)
-        ]
-        return np.concatenate([*parts, np.zeros(len(self.unproven))]).astype(np.float64)
+        parts = [base.ravel().astype(np.float64) for base in self.bases]
+        return np.concatenate([np.zeros(0), *parts])
 
     @property
     def are_sums(self) -> bool:
-        """Whether a total is the sum of its reports: no states are merged."""
-        return not self._groups
-
-    def bases_of(self, metric: Any) -> list[Array]:
-        """The values of a metric's variables after a reset."""
-        return [self.bases[position] for position in self._positions(metric)]
-
-    def report(self, values: Sequence[tf.Tensor], refused: Sequence[tf.Tensor]) -> tf.Tensor:
-        """A step's report, from the values after it and a boolean for each unproven metric."""
-        parts = [
-            value - tf.constant(base) if base.any() and index not in self._merged else value
-            for index, (value, base) in enumerate(zip(values, self.bases, strict=True))
-        ]
-        return end_to_end([*parts, *refused])
+        """Whether a total is the sum of its reports."""
+        return not self._groups and not self._combine
 
     def combine(self, total: tf.Tensor, report: tf.Tensor) -> tf.Tensor:
         """A total that includes one more report."""
         if self.are_sums:
             return total + report
         left, right = tf.split(total, self._sizes), tf.split(report, self._sizes)
-        parts = [a + b for a, b in zip(left, right, strict=True)]
+        parts = [
+            self._combine.get(index, tf.add)(a, b)
+            for index, (a, b) in enumerate(zip(left, right, strict=True))
+        ]
         for indices, merge in self._groups:
             states = [[self._value(side[i], i) for i in indices] for side in (left, right)]
             for i, value in zip(indices, merge(*states), strict=True):
@@ -96,24 +99,24 @@ class MetricTotals:
 
     def values(self, total: Array, before: Sequence[Array]) -> list[Array]:
         """What the variables hold after a total, if they held ``before`` at its first report."""
-        parts = np.split(total, np.cumsum(self._sizes)[:-1])
-        values = [
-            np.asarray(old, np.float64) + part.reshape(old.shape)
-            for old, part in zip(before, parts, strict=False)
-        ]
-        for indices, merge in self._groups:
-            new = [self._value(tf.constant(parts[i]), i) for i in indices]
-            if any((before[i] != self.bases[i]).any() for i in indices):
-                new = list(merge([self._value(tf.constant(before[i]), i) for i in indices], new))
-            for i, value in zip(indices, new, strict=True):
-                values[i] = np.asarray(value, np.float64).reshape(self.bases[i].shape)
-        return values
-
-    def refused(self, total: Array) -> list[Any]:
-        """The metrics whose states do not add up."""
-        flags = total[total.size - len(self.unproven) :]
-        return [metric for metric, flag in zip(self.unproven, flags, strict=True) if flag]
+        held = np.concatenate([np.zeros(0), *(np.ravel(b) for b in before)]).astype(np.float64)
+        both = self.combine(tf.constant(held), tf.constant(total)).numpy()
+        parts = np.split(both, np.cumsum(self._sizes)[:-1])
+        return [part.reshape(base.shape) for part, base in zip(parts, self.bases, strict=False)]
 
     def _value(self, flat: tf.Tensor, index: int) -> tf.Tensor:
         base = self.bases[index]
         return tf.reshape(tf.cast(flat, tf.as_dtype(base.dtype)), base.shape)
+
+
+def _neutral(variable: Any, change: Change) -> Array:
+    """The value that a change begins with: zeros, or the smallest or largest number of a type."""
+    shape, dtype = tuple(variable.shape), tf.as_dtype(variable.dtype)
+    if change not in (Change.RAISED, Change.LOWERED):
+        return np.zeros(shape, dtype.as_numpy_dtype)
+    is_raised = change == Change.RAISED
+    if dtype.is_bool:
+        return np.full(shape, not is_raised)
+    if dtype.is_floating:
+        return np.full(shape, -np.inf if is_raised else np.inf, dtype.as_numpy_dtype)
+    return np.full(shape, dtype.min if is_raised else dtype.max, dtype.as_numpy_dtype)

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from tfps.bridge.shards import all_shards, shards_of
 from tfps.errors import UnsupportedError
-from tfps.metrics.merging import Merging
 from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 from tfps.optimizers.wrapped import members
 from tfps.runtime.program.devices import Devices
@@ -38,12 +37,12 @@ class Program:
     step: Callable[[Any], Any]  # the model's own step, from a batch to logs
     batch_spec: Any  # structure of `tf.TypeSpec` of a batch
     trains: bool  # whether its steps are training steps
-    merging: Merging = field(default_factory=Merging)  # how the states of metrics become one
+    keras_metrics: Sequence[Any] = ()  # of the model; the step may touch state of others as well
     variables: Sequence[Any] = ()  # Keras variables that live on servers and are pulled
     state: Sequence[Any] = ()  # those of them that the step writes itself, such as moving averages
     metrics: Sequence[Any] = ()  # metric state, accumulated on the ticket server
     # What a step reports of it.
-    totals: MetricTotals = field(default_factory=lambda: MetricTotals([], [], Merging()))
+    totals: MetricTotals = field(default_factory=lambda: MetricTotals([], []))
     seeds: Sequence[Any] = ()  # seed generators, and how often a step draws from each
     draws_per_step: Sequence[int] = ()
     # The exchanges of a step in order; empty for a step that trains nothing.

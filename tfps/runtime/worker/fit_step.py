@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,6 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.compression.difference import is_difference
 from tfps.consistency.ledger import NO_TICKET, Status, key_of
-from tfps.metrics.additivity import updates_watched
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.payload import Body, decode
 from tfps.runtime.message.request_header import NOTHING_TOLD, STILL, Fields
@@ -20,7 +18,7 @@ from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange import Answer, column_of, requests, timed_exchange
 from tfps.runtime.worker.held_values import HeldValues
 from tfps.runtime.worker.step import Step
-from tfps.runtime.worker.step_report import StepReport
+from tfps.runtime.worker.step_report import step_report
 from tfps.runtime.worker.visit import State, Visit
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Kind, Reply, Request
@@ -130,7 +128,6 @@ class FitStep(Step):
         program = self.program
         for metric, base in zip(program.metrics, program.totals.bases, strict=True):
             self.copies.load(metric, tf.constant(base))
-        made = StepReport(program, copies=self.copies)
         seeds = self.visit.seed_states(self.ticket, program.draws_per_step)
         for variable, seed in zip(program.seeds, seeds, strict=True):
             self.copies.load_seed(variable, seed)
@@ -139,13 +136,11 @@ class FitStep(Step):
             for v in program.state
             if v._value.dtype.is_integer or v.aggregation == "sum"
         }
-        watch = functools.partial(made.watch, tf.equal(self.ticket, self.visit.first))
-        with updates_watched(program.totals.unproven, watch):
-            outputs = program.devices.run(self, batch)
+        outputs = program.devices.run(self, batch)
         self.look_ups.ask_together()
         if program.calls and program.calls[-1].optimizer is None:
             self.exchange(len(program.calls) - 1, {})
-        return made.made_of(outputs, shares=self.shares)
+        return step_report(program, outputs, copies=self.copies, shares=self.shares)
 
     def finish(self, report: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Report an evaluation step to the ticket server; answers the next ticket."""

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfps
 from tfps.errors import UnsupportedError
@@ -29,7 +30,7 @@ def strategy(cluster: Callable[..., OneProcess]) -> Iterator[tfps.ParameterServe
 
 
 class Largest(keras.metrics.Metric):
-    """The largest prediction; its state is no sum."""
+    """The largest prediction."""
 
     def __init__(self, name: str = "largest") -> None:
         super().__init__(name=name)
@@ -42,11 +43,45 @@ class Largest(keras.metrics.Metric):
         return self.value
 
 
-class RegisteredLargest(Largest):
+class Coverage(keras.metrics.Metric):
+    """Which targets were seen, and whether all predictions were positive."""
+
+    def __init__(self, name: str = "coverage") -> None:
+        super().__init__(name=name)
+        self.seen = self.add_variable((2,), initializer="zeros", dtype="bool", name="seen")
+        self.positive = self.add_variable((), initializer="ones", dtype="bool", name="positive")
+        self.least = self.add_variable((), initializer="ones", name="least")
+
+    def reset_state(self) -> None:
+        self.seen.assign([False, False])
+        self.positive.assign(True)
+        self.least.assign(1.0)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        now = keras.ops.any(keras.ops.equal(y_true, [[0.0, 1.0]]), axis=0)
+        self.seen.assign(keras.ops.logical_or(self.seen, now))
+        positive = keras.ops.all(y_pred > 0.4)
+        self.positive.assign(keras.ops.logical_and(self.positive, positive))
+        self.least.assign(keras.ops.minimum(self.least, keras.ops.min(y_pred)))
+
+    def result(self) -> Any:
+        states = {"seen": self.seen, "positive": self.positive, "least": self.least}
+        return {name: keras.ops.mean(keras.ops.cast(v, "float32")) for name, v in states.items()}
+
+
+class Hidden(Largest):
+    """A maximum that is written so that the graph does not show it."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        now = keras.ops.max(y_pred)
+        self.value.assign(keras.ops.where(now > self.value, now, self.value))
+
+
+class RegisteredLargest(Hidden):
     """Registered below."""
 
 
-class MergingLargest(Largest):
+class MergingLargest(Hidden):
     """Says itself how two become one, as metrics of tf_keras do."""
 
     def merge_state(self, metrics: Iterable[Largest]) -> None:
@@ -84,6 +119,8 @@ def _metrics() -> list[keras.metrics.Metric]:
         keras.metrics.PrecisionAtRecall(0.5, name="precision"),
         RegisteredLargest("registered"),
         MergingLargest("merging"),
+        Largest(),
+        Coverage(),
         Batches(),
     ]
 
@@ -114,16 +151,81 @@ def _assert_equal(received: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(received[name], values, rtol=1e-4, err_msg=name)
 
 
-def test_class_that_does_not_add_up_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
+class Last(Largest):
+    """The newest batch's largest prediction."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.value.assign(keras.ops.max(y_pred))
+
+
+@pytest.mark.parametrize(
+    "kind", [Hidden, pytest.param(Last, marks=pytest.mark.slow)], ids=lambda kind: kind.__name__
+)
+def test_what_goes_by_the_order_of_batches_is_refused(
+    strategy: tfps.ParameterServerStrategy, kind: type[Largest]
+) -> None:
+    """Before the first step, and also where the first batches would add up."""
     with strategy.scope():
-        model = _model([Largest()])
-    with pytest.raises(UnsupportedError, match=r"'largest' \(Largest\).*register_merge\(Largest"):
-        model.fit(X, Y, batch_size=BATCH, verbose=0)
+        model = _model([kind()])
+    kernel, updates = model.get_weights()[0], strategy.stats().updates_applied
+    nothing = np.zeros_like(X)
+    message = rf"'largest' \({kind.__name__}\).*largest/value.*register_merge\({kind.__name__}"
+    with pytest.raises(UnsupportedError, match=message):
+        model.fit(nothing, Y, batch_size=BATCH, verbose=0)
     with pytest.raises(UnsupportedError, match="register_merge"):
-        model.evaluate(X, Y, batch_size=BATCH, verbose=0)
+        model.evaluate(nothing, Y, batch_size=BATCH, verbose=0)
+    with pytest.raises(UnsupportedError, match="register_merge"):
+        model.train_on_batch(X[:BATCH], Y[:BATCH])
+    assert (model.get_weights()[0] == kernel).all()
+    assert strategy.stats().updates_applied == updates
     with strategy.scope():
         model = _model([])
     model.fit(X, Y, batch_size=BATCH, verbose=0)  # nothing is left behind
+
+
+def test_a_maximum_begins_anew_after_a_reset(strategy: tfps.ParameterServerStrategy) -> None:
+    """Also where the step was traced while the metric had counted something."""
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")]
+        )
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=[Largest(), RegisteredLargest("r")])
+    for rows, value in [(2, 10.0), (3, 20.0)]:
+        batch = np.full((rows, 1), value)
+        model.train_on_batch(batch, batch)  # each is traced by itself
+    model.reset_metrics()
+    batch = np.full((3, 1), 3.0)
+    logs = model.train_on_batch(batch, batch, return_dict=True)
+    assert (logs["largest"], logs["r"]) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_refused"), [(Batches, False), (Last, True)], ids=["a sum", "the last value"]
+)
+def test_functions_of_several_workers_count_sums(
+    strategy: tfps.ParameterServerStrategy, kind: Any, is_refused: bool
+) -> None:
+    with strategy.scope():
+        metric = kind()
+
+    @tf.function
+    def count() -> None:
+        metric.update_state(tf.ones([2]), tf.ones([2]))
+
+    def run() -> None:
+        for _ in range(6):
+            strategy.coordinator.schedule(count)
+        strategy.coordinator.join()
+
+    if is_refused:
+        with pytest.raises(UnsupportedError, match=r"largest/value.*scheduled function"):
+            run()
+    else:
+        run()
+        assert {name: float(value) for name, value in metric.result().items()} == {
+            "total": 12.0,
+            "updates": 6.0,
+        }
 
 
 @pytest.mark.slow

@@ -1,0 +1,67 @@
+"""The states of metrics that a step touches, and how those of several workers become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.metrics.merging import merged_states, no_sum
+from tfps.metrics.state_change import Change
+from tfps.runtime.program.metric_totals import Group, MetricTotals
+from tfps.runtime.program.state_changes import StateChanges
+
+# Of what one step makes of a state: reports of `fit` become one in any of these ways.
+MERGEABLE = (Change.KEPT, Change.ADDED, Change.RAISED, Change.LOWERED)
+ADDED = (Change.KEPT, Change.ADDED)
+
+
+class MetricStates:
+    """The states in the trace of a step.
+
+    Args:
+        graph: of the step.
+        touched: the variables of metrics that it reads or writes.
+        metrics: of Keras, to which they belong, as far as is known.
+        handle_of: the step's resource that stands for a variable.
+
+    Attributes:
+        variables: those that were touched, and all of a state that is merged as a whole.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        *,
+        touched: Sequence[Any],
+        metrics: Sequence[Any] = (),
+        handle_of: Callable[[Any], tf.Tensor],
+    ) -> None:
+        known = {id(variable) for variable in touched}
+        self._groups = [
+            Group(state.variables, state.after_reset(), state.merge)
+            for state in merged_states(metrics)
+            if any(id(v) in known for v in state.variables)
+        ]
+        grouped = [v for group in self._groups for v in group.variables]
+        self.variables = [*touched, *(v for v in grouped if id(v) not in known)]
+        self.specs = [tf.TensorSpec(tuple(v.shape), v.dtype) for v in self.variables]
+        self.handles = [handle_of(v) for v in self.variables]
+        self._metrics, self._grouped = metrics, {id(variable) for variable in grouped}
+        self._found = StateChanges(graph, handles=self.handles, specs=self.specs)
+
+    def totals(self) -> MetricTotals:
+        """How the reports of several workers or devices become totals.
+
+        Raises:
+            UnsupportedError: the states of a metric cannot become one.
+        """
+        self.refuse_others(MERGEABLE)
+        return MetricTotals(self.variables, self._found.changes, self._groups)
+
+    def refuse_others(self, changes: Sequence[Change]) -> None:
+        """Raise an `UnsupportedError` for the first state that is changed in another way."""
+        for variable, change in zip(self.variables, self._found.changes, strict=True):
+            if change not in changes and id(variable) not in self._grouped:
+                raise no_sum(variable, self._metrics)

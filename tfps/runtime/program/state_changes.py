@@ -1,0 +1,176 @@
+"""How a step changes states of metrics: a proof on its graph, which holds for every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge.traced_graph import graph_of_call, graph_of_function
+from tfps.metrics.state_change import INDEPENDENT, MIXED, Change, Origin, after, either
+from tfps.runtime.program.step_results import CALLS, READ
+
+PASSED_ON = frozenset(
+    {"Identity", "IdentityN", "StopGradient", "PreventGradient", "EnsureShape", "Snapshot"}
+)
+ASKS_ABOUT = frozenset({"VarIsInitializedOp", "VariableShape"})
+CHOICES = {
+    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
+    **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
+}
+LOOPS = ("While", "StatelessWhile")
+
+
+class _Handle(NamedTuple):
+    """A resource that holds a state."""
+
+    state: int
+
+
+# What is known of a tensor.
+_Known = Origin | _Handle
+
+
+class StateChanges:
+    """Walks through a step in its order and notes how each value follows from states.
+
+    Only what is found in the graph counts: a rule that a batch of numbers happens to obey is none.
+    What is not known to add up, or to become a maximum or a minimum, is `Change.MIXED`.
+
+    Args:
+        graph: of the step.
+        handles: of the states.
+        specs: of the states.
+
+    Attributes:
+        changes: of each state, by the whole step.
+    """
+
+    def __init__(
+        self, graph: Any, *, handles: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec]
+    ) -> None:
+        self._now = [Origin(Change.KEPT, state) for state in range(len(handles))]
+        self._seen: dict[Any, Origin] = {}
+        self._shapes = [spec.shape for spec in specs]
+        known: dict[Any, _Known] = {h.ref(): _Handle(i) for i, h in enumerate(handles)}
+        self._walk(graph, known)
+        self.changes = [origin.change for origin in self._now]
+
+    def depends(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor anywhere in the step follows from a state."""
+        return self._seen.get(tensor.ref(), MIXED) != INDEPENDENT
+
+    def _walk(self, graph: Any, known: dict[Any, _Known]) -> None:
+        """Go through a graph of which some tensors are known."""
+        for operation in graph.get_operations():
+            if all(output.ref() in known for output in operation.outputs) and operation.outputs:
+                continue  # an input of a function, or the handle of a state
+            inputs = [known.get(each.ref(), MIXED) for each in operation.inputs]
+            found = self._outputs(operation, inputs)
+            known.update(zip((o.ref() for o in operation.outputs), found, strict=True))
+        for tensor, value in known.items():
+            if isinstance(value, Origin):
+                before = self._seen.get(tensor)
+                self._seen[tensor] = value if before is None else either(value, before)
+
+    def _outputs(self, operation: Any, inputs: list[_Known]) -> Sequence[_Known]:
+        kind, outputs = operation.type, len(operation.outputs)
+        if kind in CALLS:
+            return self._call(graph_of_call(operation), inputs)
+        if kind in CHOICES:
+            return self._choose(operation, inputs)
+        if kind in LOOPS:
+            return self._repeat(operation, inputs)
+        if kind in PASSED_ON:
+            return inputs[:outputs]
+        handles = [each for each in inputs if isinstance(each, _Handle)]
+        if handles:
+            return [self._access(operation, handles, inputs)] * outputs
+        if kind in ("Select", "SelectV2") and inputs[0] == INDEPENDENT:
+            return [_either(inputs[1], inputs[2])]
+        if self._passes_on(operation, inputs):
+            return inputs[:1]
+        return [after(kind, [_origin(each) for each in inputs])] * outputs
+
+    def _access(self, operation: Any, handles: list[_Handle], inputs: list[_Known]) -> Origin:
+        """An operation reads or writes a state."""
+        state, others = handles[0].state, [_origin(each) for each in inputs[1:]]
+        if operation.type in ASKS_ABOUT:
+            return INDEPENDENT
+        if operation.type == READ:
+            return self._now[state]
+        if operation.type == "AssignVariableOp":
+            self._now[state] = others[0]
+            return INDEPENDENT
+        for handle in handles:
+            origin = after(operation.type, [self._now[handle.state], *others])
+            self._now[handle.state] = MIXED if handle is not inputs[0] else origin
+        return MIXED
+
+    def _passes_on(self, operation: Any, inputs: list[_Known]) -> bool:
+        """Whether a shape or a type is changed in a way that changes no number."""
+        if operation.type not in ("Reshape", "Cast") or inputs[0] == INDEPENDENT:
+            return False
+        tensor, result = operation.inputs[0], operation.outputs[0]
+        if operation.type == "Cast":
+            is_wide = all(each.dtype.is_floating for each in (tensor, result))
+            return is_wide or tensor.dtype == result.dtype
+        state = _origin(inputs[0]).state
+        is_same = state is not None and result.shape.is_fully_defined()
+        return is_same and result.shape == tensor.shape == self._shapes[state or 0]
+
+    def _call(self, graph: Any, inputs: Sequence[_Known]) -> list[_Known]:
+        known = {each.ref(): value for each, value in zip(graph.inputs, inputs, strict=True)}
+        self._walk(graph, known)
+        return [known.get(output.ref(), MIXED) for output in graph.outputs]
+
+    def _choose(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
+        """One of several branches is taken."""
+        before, results = list(self._now), list[tuple[list[_Known], list[Origin]]]()
+        for attribute in CHOICES[operation.type]:
+            named = operation.get_attr(attribute)
+            for function in named if isinstance(named, (list, tuple)) else [named]:
+                self._now = list(before)
+                outputs = self._call(graph_of_function(operation, function), inputs[1:])
+                results.append((outputs, self._now))
+        outputs, now = results[0]
+        for more, then in results[1:]:
+            outputs = [_either(a, b) for a, b in zip(outputs, more, strict=True)]
+            now = [either(a, b) for a, b in zip(now, then, strict=True)]
+        if inputs[0] != INDEPENDENT:
+            outputs, now = [MIXED] * len(outputs), _mixed_where(now, before)
+        self._now = now
+        return outputs
+
+    def _repeat(self, operation: Any, inputs: list[_Known]) -> list[_Known]:
+        """A body is run until nothing new is found."""
+        condition, body = (
+            graph_of_function(operation, operation.get_attr(name)) for name in ("cond", "body")
+        )
+        begin, values = list(self._now), list(inputs)
+        while True:
+            before = (list(values), list(self._now))
+            (goes_on,) = self._call(condition, values)
+            outputs = self._call(body, values)
+            values = [_either(a, b) for a, b in zip(values, outputs, strict=True)]
+            self._now = [either(a, b) for a, b in zip(before[1], self._now, strict=True)]
+            if (values, self._now) == before:
+                break
+        if goes_on != INDEPENDENT:
+            self._now = _mixed_where(self._now, begin)
+            values = [v if isinstance(v, _Handle) else MIXED for v in values]
+        return values
+
+
+def _origin(known: _Known) -> Origin:
+    return known if isinstance(known, Origin) else MIXED
+
+
+def _either(one: _Known, other: _Known) -> _Known:
+    return one if one == other else either(_origin(one), _origin(other))
+
+
+def _mixed_where(now: Sequence[Origin], before: Sequence[Origin]) -> list[Origin]:
+    """Where a state decides whether it is changed, it is mixed."""
+    return [a if a == b else MIXED for a, b in zip(now, before, strict=True)]
