@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import STILL, Fields
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.program.devices import Meeting
+from tfps.runtime.program.program import is_seed
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import (
     Answer,
@@ -26,7 +28,7 @@ from tfps.runtime.worker.exchange_times import ExchangeTimes
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.still_values import StillValues
 from tfps.runtime.worker.worker_copies import WorkerCopies
-from tfps.runtime.worker.worker_index import caller_of_call
+from tfps.runtime.worker.worker_index import caller_of_call, stream_of_call
 from tfps.transport.carrier import Message
 from tfps.transport.message import Kind, Reply, Request
 from tfps.transport.packing import pack
@@ -64,6 +66,11 @@ class FunctionStep(Step):
         # Optimizer calls of which pushes were answered.
         self.calls_done = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
 
+    @functools.cached_property
+    def _stream(self) -> tf.Tensor:
+        """The stream that seed generators draw from."""
+        return stream_of_call(self.runtime)
+
     def _variables_to_follow(self) -> Sequence[Any]:
         """Those assigned that come again from home meanwhile; what is assigned is written back.
 
@@ -74,7 +81,8 @@ class FunctionStep(Step):
         return [
             variable
             for variable in self.program.state
-            if id(variable) in trained or (gets_all and variable.dtype != "bool")
+            if id(variable) in trained
+            or (gets_all and variable.dtype != "bool" and not is_seed(variable))
         ]
 
     def _who_calls(self) -> Fields:
@@ -123,7 +131,8 @@ class FunctionStep(Step):
     def divide(self, run: Callable[[], Any]) -> Any:
         before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
         answer = run()
-        self.copies.unite(self._written, before, self.shares)
+        united = [v for v in self._written if not is_seed(v)]  # each device draws in its own stream
+        self.copies.unite(united, before, self.shares)
         return answer
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
@@ -160,7 +169,7 @@ class FunctionStep(Step):
         self.residuals.prepare()
         self.calls_done.assign(tf.constant(0, tf.int64), read_value=False)
         for variable in self.program.metrics:
-            self.copies.load(variable, tf.identity(variable._value.read_value()))
+            self.begin_with(variable, tf.identity(variable._value.read_value()))
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
 
     def _ask_for_still(self, servers: Sequence[int]) -> dict[int, Message]:
@@ -176,12 +185,21 @@ class FunctionStep(Step):
         self._versions.assign(tf.stack(answer.versions), read_value=False)
 
     def begin_with(self, variable: Any, value: tf.Tensor) -> None:
+        if is_seed(variable):
+            # What runs at the same time begins with the same count of draws.
+            self.copies.load_seed(variable, value, stream=self._stream)
+            return
         if id(variable) in self._followed:
             self._at_home.load(variable, value)
         super().begin_with(variable, value)
 
     def take_over(self, variable: Any, value: tf.Tensor) -> None:
-        """A newer value from home; what the function has assigned since the pull comes on top."""
+        """A newer value from home; what the function has assigned since the pull comes on top.
+
+        Draws go on where they are, in a stream that no other worker draws from.
+        """
+        if is_seed(variable):
+            return
         if id(variable) in self._followed:
             assigned = self._change(variable)
             self._at_home.load(variable, value)

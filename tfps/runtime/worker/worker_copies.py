@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.runtime.program.examples import mean_of
 
-# Between the seeds of two devices; users' seeds are small or random, and rarely this far apart.
+# Between the seeds of two streams; users' seeds are small or random, and rarely this far apart.
 SEED_STRIDE = 0x9E3779B
 
 
@@ -51,15 +51,19 @@ class WorkerCopies:
         for copy in self._all(keras_variable):
             copy.load(value)
 
-    def load_seed(self, keras_variable: Any, state: tf.Tensor) -> None:
+    def load_seed(
+        self, keras_variable: Any, state: tf.Tensor, *, stream: tf.Tensor | int = 0
+    ) -> None:
         """Take over a seed generator's state; the examples of each device get masks of their own.
 
         Args:
             keras_variable: the state, [seed, count of draws].
-            state: for the first device, whose numbers are those of a worker with one device.
+            state: in stream 0, for the first device: the numbers of one process.
+            stream: no two draw the same; each device has one of its own in it.
         """
         for device, copy in enumerate(self._all(keras_variable)):
-            own = state + tf.constant([device * SEED_STRIDE, 0], tf.int64)
+            number = tf.cast(stream, tf.int64) * len(self) + device
+            own = tf.cast(state, tf.int64) + tf.stack([number * SEED_STRIDE, 0])
             copy.load(tf.cast(own, keras_variable._dtype))
 
     def assign(self, keras_variable: Any, value: Any) -> None:

@@ -44,6 +44,18 @@ def life_of_call(runtime: Runtime) -> tf.Tensor:
     return life
 
 
+def stream_of_call(runtime: Runtime) -> tf.Tensor:
+    """The stream of random numbers that is the worker's own in the life that it has, int64.
+
+    0 where there is one worker, whose numbers are those of one process, and on the chief.
+    """
+    if runtime.workers == 1:
+        return tf.constant(0, tf.int64)
+    worker = worker_of_call()
+    stream = 1 + worker + runtime.workers * life_of_call(runtime)
+    return tf.where(worker < 0, tf.zeros_like(stream), stream)
+
+
 def caller_of_call(servers: Iterable[ServerHalf]) -> Fields:
     """Who calls the current function, if one of the servers' functions asks: header fields."""
     return fields_of(worker_of_call()) if any(server.asks_who for server in servers) else {}
