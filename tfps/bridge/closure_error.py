@@ -166,6 +166,9 @@ def _execute(
             original(closure, worker)
     except Exception as error:
         membership.on_error(index)
+        if queue.is_closed:
+            worker.executor.clear_error()  # which would be told when it is collected
+            raise
         if may_repeat and not queue.is_recalled():
             if tells_of_an_unread_request(error):
                 worker.executor.clear_error()

@@ -61,6 +61,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._asking: set[Any] = set()  # the workers whose threads are in `get`
         self._joining = 0  # how many threads wait for all closures
         self._is_held = False
+        self.is_closed = False  # what is still heard of closures is of no interest to anybody
         self._lives = Lives()
         self.begun = 0  # how many closures workers have taken so far
         self.on_failure: Callable[[int], None] = lambda _worker: None
@@ -343,17 +344,20 @@ class ClosureQueue(private.CoordinatedClosureQueue):
                 self._error = self._error or make_error()
                 self._stop_waiting_condition.notify_all()
 
-    def close(self, make_error: Callable[[], Exception]) -> None:
-        """Cancel all closures.
+    def close(self, make_error: Callable[[], Exception]) -> bool:
+        """Cancel all closures, and return whether there were any.
 
         Args:
             make_error: where there are any, of what `join` or `done` raises for them.
         """
         with self._queue_lock:
-            if not self._is_idle():
-                self._error = make_error()
-                self._cancel_all_closures()
-                self._stop_waiting_condition.notify_all()
+            self.is_closed = True
+            if self._is_idle():
+                return False
+            self._error = make_error()
+            self._cancel_all_closures()
+            self._stop_waiting_condition.notify_all()
+        return True
 
     def forgive(self) -> None:
         """Take the error of `fail` back for closures scheduled from now on."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
@@ -20,8 +22,21 @@ def is_on_a_cluster() -> bool:
     return private.current_context()._server_def is not None
 
 
-def end_coordinator(coordinator: Any, make_error: Callable[[], Exception]) -> None:
-    """Cancel what runs and let the threads of a coordinator end.
+_connecting = threading.RLock()
+
+
+@contextlib.contextmanager
+def connecting() -> Iterator[None]:
+    """While it is open, no other thread connects this process to a cluster.
+
+    Two at a time would tell the tasks of the same change, and both would fail.
+    """
+    with _connecting:
+        yield
+
+
+def end_coordinator(coordinator: Any, make_error: Callable[[], Exception]) -> bool:
+    """Cancel what runs, let the threads of a coordinator end, and return whether anything ran.
 
     The thread that connects lost workers anew would otherwise connect this process to the old
     cluster again, while it works with another one.
@@ -31,12 +46,13 @@ def end_coordinator(coordinator: Any, make_error: Callable[[], Exception]) -> No
         make_error: of what `join` or `done` raises where something was cancelled.
     """
     cluster = coordinator._cluster
-    cluster.closure_queue.close(make_error)
-    cluster.failure_handler.stop()
+    cluster.failure_handler.stop()  # first: what is cancelled is no loss of a worker
+    was_busy = cluster.closure_queue.close(make_error)
     for worker in cluster.workers:
         worker.stop()
     cluster.closure_queue.stop()
     cluster.resource_cancellation_mgr.start_cancel()
+    return bool(was_busy)
 
 
 def is_connected(addresses: Iterable[str]) -> bool:
@@ -60,5 +76,6 @@ def disconnect() -> None:
     alone.ClearField("cluster_device_filters")  # they cannot change without a new connection
     del alone.cluster.job[:]
     alone.cluster.job.extend(job for job in definition.cluster.job if job.name == alone.job_name)
-    context.update_server_def(alone)
+    with connecting():
+        context.update_server_def(alone)
     disconnected()

@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
+import tensorflow as tf
+
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closure_error import tells_of_a_member_let_out
+from tfps.bridge.connection import connecting
 from tfps.cluster import accepts_connections
 
 LOOK_EVERY_S = 0.5  # how late a worker's return is noticed
@@ -171,6 +174,9 @@ class FailureHandler(private.WorkerPreemptionHandler):
                 tells_of_a_member_let_out(error) or servers.excuses(error)
             )
             servers.leave()
+            if not self._should_preemption_thread_run:
+                # Of this error TensorFlow writes nothing, and nobody looks for the worker.
+                raise tf.errors.CancelledError(None, None, "the strategy was closed") from None
             if not is_excused:
                 raise
         else:
@@ -216,7 +222,9 @@ class FailureHandler(private.WorkerPreemptionHandler):
         if not all(map(accepts_connections, _addresses(self._server_def, "ps").values())):
             return False  # TensorFlow would wait for that one
         gone = frozenset(self._addresses) - there
-        with self._cluster_update_lock:
+        with connecting(), self._cluster_update_lock:
+            if not self._should_preemption_thread_run:
+                return False  # this process may be connected to another cluster by now
             left_out = frozenset(w for w in gone - self.away if self.health.lose(w))
             self.left_out |= left_out  # before they are gone from the cluster
             self.connects = True
@@ -243,7 +251,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         there = self._there(self._addresses)
         if not all(map(self.health.answers, there)):
             return False
-        with self._cluster_update_lock:
+        with connecting(), self._cluster_update_lock:
             gone = frozenset(self._addresses) - there - self.away
             if left_out := frozenset(worker for worker in gone if self.health.lose(worker)):
                 self.left_out |= left_out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tfps.bridge.connection import connecting
 from tfps.cluster import ClusterSpec, cluster_of_file
 from tfps.cluster.topology import Topology
 from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
@@ -39,7 +40,7 @@ class ClusterConnections:
             ConnectTimeout: tasks that did not answer in time.
             PortInUse: the chief's port is held by another process.
         """
-        with chief_start(self._spec, self._resolver, timeout_s=timeout_s):
+        with chief_start(self._spec, self._resolver, timeout_s=timeout_s), connecting():
             connect_tensorflow()
 
     def resolve(self) -> ClusterSpec:

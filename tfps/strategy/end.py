@@ -34,8 +34,9 @@ class End:
         self._strategy = weakref.ref(strategy)
         self._tasks, self._runtime, self._guard = runtime.processes, runtime, guard
         self._finalizer = weakref.finalize(strategy, _stay if is_named else _free, runtime, guard)
-        atexit.register(self._finalizer)
         itself, deadline_s = weakref.ref(self), guard.policy.deadline_s
+        self._at_exit = self._finalizer if is_named else functools.partial(_exit, itself)
+        atexit.register(self._at_exit)
         register_client(
             Client(
                 frozenset(address for _, _, address in runtime.cluster.tasks("worker", "ps")),
@@ -48,8 +49,9 @@ class End:
     def close(self, reason: str) -> None:
         """Free what the strategy holds on the servers; later calls do nothing."""
         if self._begins():
+            if self._end_coordinator(reason):  # first: what runs looks for what is freed
+                self._runtime.let_exchanges_end()
             _free(self._runtime, self._guard, reason)
-            self._end_coordinator()
 
     def leave(self, reason: str) -> None:
         """Use the tasks no more: they are about to end with all that they hold.
@@ -59,20 +61,22 @@ class End:
         if not self._tasks:
             self.close(reason)
         elif self._begins():
+            self._end_coordinator(reason)
             self._guard.close()
             answering = all_answer(self._tasks, deadline_s=self._guard.policy.deadline_s)
             self._runtime.abandon(reason, answering=answering)
-            self._end_coordinator()
 
     def _begins(self) -> bool:
         """Whether this is the first time; nothing is left for the collector, or for exit."""
-        atexit.unregister(self._finalizer)
+        atexit.unregister(self._at_exit)
         return self._finalizer.detach() is not None
 
-    def _end_coordinator(self) -> None:
-        strategy = self._strategy()
-        if strategy is not None and strategy._cluster_coordinator is not None:
-            end_coordinator(strategy._cluster_coordinator, self._runtime.closed_error)
+    def _end_coordinator(self, reason: str) -> bool:
+        """Cancel what runs, and return whether anything did."""
+        strategy, error = self._strategy(), functools.partial(self._runtime.closed_error, reason)
+        if strategy is None or strategy._cluster_coordinator is None:
+            return False
+        return end_coordinator(strategy._cluster_coordinator, error)
 
 
 def _free(runtime: Runtime, guard: Guard, reason: str = "nothing refers to it any more") -> None:
@@ -86,6 +90,12 @@ def _free(runtime: Runtime, guard: Guard, reason: str = "nothing refers to it an
 def _stay(runtime: Runtime, guard: Guard) -> None:
     guard.close()
     runtime.abandon("nothing refers to it any more", answering=False)
+
+
+def _exit(of: weakref.ref[End]) -> None:
+    end = of()
+    if end is not None:
+        end.close("its process ends")
 
 
 def _leave(of: weakref.ref[End], reason: str) -> None:

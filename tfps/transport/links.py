@@ -278,13 +278,18 @@ class Links:
     def cancel(self, job_id: Any, worker: Any, incarnation: Any) -> np.int64:
         """Let no exchange of a closure begin, and those that have begun end on all servers.
 
-        Answers whether they have ended; one that does not is not waited for any longer.
+        `NO_INCARNATION` waits for those of all closures of the worker. Answers whether they have
+        ended; one that does not is not waited for any longer.
         """
         sender = int(job_id), int(worker), int(incarnation)
         self._note_failure(sender)
+
+        def is_meant(other: tuple[int, int, int]) -> bool:
+            return other[:2] == sender[:2] and sender[2] in (other[2], NO_INCARNATION)
+
         with self._lock:
             have_ended = self._has_ended.wait_for(
-                lambda: sender not in self._under_way, timeout=LEFT_BEHIND_TIMEOUT_S
+                lambda: not any(map(is_meant, self._under_way)), timeout=LEFT_BEHIND_TIMEOUT_S
             )
         return np.int64(have_ended)
 

@@ -49,7 +49,7 @@ class _Cluster:
     def __init__(self, *, recalled: bool = False) -> None:
         self.membership = _Attendance()
         self.closure_queue = SimpleNamespace(
-            membership=self.membership, is_recalled=lambda: recalled
+            is_closed=False, membership=self.membership, is_recalled=lambda: recalled
         )
         self.told: list[Exception] = []
         self.worker = SimpleNamespace(

@@ -74,6 +74,8 @@ def handler(machines: Machines) -> Iterator[FailureHandler]:
         closure_queue=SimpleNamespace(_cancellation_mgr=SimpleNamespace(is_cancelled=False)),
         _potential_ps_failures_lock=threading.Lock(),
         _num_ps=len(SERVERS),
+        _record_and_ignore_transient_ps_failure=lambda _: False,
+        _record_and_ignore_transient_timeouts=lambda _: False,
     )
     handler = FailureHandler(definition, cluster)
     handler.health = Health()
@@ -97,6 +99,22 @@ def test_what_a_worker_ran_that_was_let_out_runs_again(handler: FailureHandler) 
         closure()
     assert ran == ["again"]
     assert handler.away == frozenset()
+
+
+def test_what_fails_after_the_end_is_no_loss(
+    handler: FailureHandler, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is looked for, and nothing is written: the strategy was closed meanwhile."""
+    failed = list[Exception]()
+
+    def closure() -> None:
+        with handler.wait_on_failure(failed.append, worker_device_name="/job:worker/task:1"):
+            handler.stop()
+            raise LOST
+
+    with pytest.raises(tf.errors.CancelledError, match="the strategy was closed"):
+        closure()
+    assert (failed, handler.away, caplog.records) == ([], frozenset(), [])
 
 
 @pytest.mark.parametrize("servers", [NoReturn(), Returns()], ids=["lost", "comes back"])

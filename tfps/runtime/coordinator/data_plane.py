@@ -31,7 +31,7 @@ from tfps.transport.direct import (
     secret_from_environment,
 )
 from tfps.transport.direct_carrier import DirectCarrier, MixedCarrier
-from tfps.transport.links import Links, Peers
+from tfps.transport.links import NO_INCARNATION, Links, Peers
 from tfps.transport.one_thread import run_on_one_thread, suits_one_thread
 from tfps.transport.service_loop import service_loop
 
@@ -226,8 +226,10 @@ class DataPlane:
     def _direct_lines(self) -> list[tuple[int, ControlLine]]:
         return [(w, line) for w, line in enumerate(self._lines) if self.direct_workers[w]]
 
-    def cancel(self, worker: int, incarnation: int) -> None:
+    def cancel(self, worker: int, incarnation: int = NO_INCARNATION) -> None:
         """Let what a cancelled closure has sent arrive on all servers, and nothing more be sent.
+
+        Without an incarnation, wait for what all closures of the worker have sent.
 
         By `direct`: TensorFlow itself cancels its own calls, of which some may have arrived.
         """

@@ -148,13 +148,13 @@ class Runtime(Storage):
         if self.closed:
             raise self.closed_error()
 
-    def closed_error(self) -> StrategyClosed:
+    def closed_error(self, reason: str = "") -> StrategyClosed:
         """What is raised where somebody uses the servers all the same."""
         return StrategyClosed(
-            f"this strategy is closed, because {self.closed_because}, and the variables of its "
-            "models are gone. Train, evaluate, predict, save and read weights before that, inside "
-            "the `with` block of the cluster. To go on, make a new strategy on a running cluster, "
-            "and the model in its scope."
+            f"this strategy is closed, because {reason or self.closed_because}, and the variables "
+            "of its models are gone. Train, evaluate, predict, save and read weights before that, "
+            "inside the `with` block of the cluster. To go on, make a new strategy on a running "
+            "cluster, and the model in its scope."
         )
 
     @property
@@ -254,6 +254,11 @@ class Runtime(Storage):
         """Let rounds wait for workers that are going to join; for each whether it will."""
         for server in self.servers:
             server.expect(there)
+
+    def let_exchanges_end(self) -> None:
+        """Let what functions have sent that were cancelled since arrive on all servers."""
+        for worker in range(self.workers):
+            self.data_plane.cancel(worker)
 
     def cancel_expected(self, worker: int) -> None:
         """A worker that was expected will not join now."""
