@@ -48,6 +48,11 @@ def current_step() -> StepTrace | None:
     return getattr(_local, "step", None)
 
 
+def known_value(keras_variable: Any) -> tf.Tensor:
+    """A variable's value as this thread knows it: in a step, that of the worker's own copy."""
+    return tf.convert_to_tensor(keras_variable.value)
+
+
 def refuse_later(error: Exception) -> None:
     """Note why what is traced cannot work; raised here, AutoGraph would make another error of it.
 

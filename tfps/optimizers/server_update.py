@@ -25,6 +25,7 @@ from tfps.optimizers.discount import Discount
 from tfps.optimizers.elementwise import clips_on_worker, may_be_compiled, may_share_slabs
 from tfps.optimizers.gathered_rows import densified, gathered
 from tfps.optimizers.in_place import InPlace
+from tfps.optimizers.loss_scaling import for_divided
 from tfps.optimizers.remembering import Remembering
 from tfps.optimizers.row_updates import RowUpdates
 from tfps.optimizers.slabs import SlabStorage
@@ -57,6 +58,7 @@ class UpdateContext:
         rate: the learning rate, where it was computed before; None: the optimizer's own.
         discounts: of the wrappers around the optimizer.
         by_rows: only rows of the gradients came.
+        loss_scale: that they were multiplied by, and are divided by already; None: the optimizer's.
     """
 
     device: str
@@ -66,6 +68,7 @@ class UpdateContext:
     rate: tf.Tensor | None = None
     discounts: tuple[Discount, ...] = ()
     by_rows: bool = False
+    loss_scale: tf.Tensor | None = None
 
     def within(self, wrapper: Wrapper) -> UpdateContext:
         """The same inside of one more wrapper."""
@@ -220,7 +223,8 @@ class ServerUpdate:
 
         Args:
             gradients: by the name of a variable on this server, or of a slab instead of all of the
-                variables in it; `tf.IndexedSlices` of which each row comes once, or dense.
+                variables in it; `tf.IndexedSlices` of which each row comes once, or dense. Of a
+                scaled loss they are divided already.
             context: of the update.
         """
         with private.default_replica_context():
@@ -267,7 +271,7 @@ class ServerUpdate:
             )
         if isinstance(optimizer, LossScaleOptimizer):
             copy = _shallow_copy(optimizer)
-            copy.__dict__["inner_optimizer"] = applied
+            for_divided(copy, applied, scale=context.loss_scale)
             copy._common_apply(values, variables)
         else:
             applied.apply(values, variables)

@@ -19,7 +19,7 @@ def for_whole_model(
     gradients: list[tf.Tensor],
     *,
     variables: Sequence[Any],
-    value_of: Callable[[Any], Any],
+    read: Callable[[Any], tf.Tensor],
 ) -> list[tf.Tensor]:
     """Prepare gradients on the worker, which sees all of them, each by itself.
 
@@ -32,7 +32,7 @@ def for_whole_model(
         optimizer: what will apply them.
         gradients: dense, of the whole model.
         variables: whose gradients they are.
-        value_of: the worker's copy of an optimizer's variable.
+        read: reads an optimizer's variable as the worker knows it.
     """
     optimizer = bare(optimizer)
     if clips_on_worker(optimizer):
@@ -45,7 +45,7 @@ def for_whole_model(
     if isinstance(optimizer, LossScaleOptimizer) and len(devices_of(optimizer)) > 1:
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
         gradients = [tf.where(finite, g, tf.constant(float("nan"), g.dtype)) for g in gradients]
-        scale = value_of(optimizer.dynamic_scale).read_value()
+        scale = read(optimizer.dynamic_scale)
     for leaf in leaves(optimizer):
         if leaf.global_clipnorm and len(devices_of(leaf)) > 1:
             gradients = _clipped_together(leaf, gradients, variables=variables, scale=scale)
@@ -53,25 +53,6 @@ def for_whole_model(
             # The server finds no shard's norm to be larger.
             gradients = _clipped_together(leaf, gradients, variables=variables, scale=scale)
     return gradients
-
-
-def loss_scale_of(
-    optimizer: Any, variables: Sequence[Any], value_of: Callable[[Any], Any]
-) -> tf.Tensor | None:
-    """By what the loss of a step was multiplied, which servers divide by; None: by nothing.
-
-    Args:
-        optimizer: what will apply the gradients.
-        variables: that the step knows.
-        value_of: the worker's copy of one of them.
-    """
-    optimizer = bare(optimizer)
-    if not isinstance(optimizer, LossScaleOptimizer):
-        return None
-    scale = optimizer.dynamic_scale
-    if not any(variable is scale for variable in variables):
-        return None
-    return value_of(scale).read_value()
 
 
 def _clipped_together(

@@ -10,12 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.closure_error import lost_servers_as_unavailable
+from tfps.bridge.step_scope import known_value
 from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import decode, encode
-from tfps.runtime.message.wire import gradient_name, in_shards
+from tfps.runtime.message.wire import gradient_name, in_shards, scale_sent
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import payloads_of, requests
@@ -148,16 +149,18 @@ class Primitives:
                 call.optimizer,
                 gradients,
                 variables=call.variables,
-                value_of=lambda variable: variable._value,
+                read=known_value,
             )
         named = {gradient_name(p): g for p, g in zip(call.variables, gradients, strict=True)}
         cut = in_shards(call.variables, lambda p: named[gradient_name(p)], name=gradient_name)
         # Nobody numbers these pushes: two from one version, of one worker, draw alike.
         worker = worker_of_call() if on_worker else tf.constant(COORDINATOR, tf.int64)
-        coding = PushCoding(residuals, seed=tf.stack([worker, tf.reduce_sum(version)]))
+        scale = scale_sent(call.optimizer, known_value)
+        seed = tf.stack([worker, tf.reduce_sum(version)])
+        coding = PushCoding(residuals, seed=seed, scale=next(iter(scale.values()), None))
         residuals.prepare()
         bodies = {
-            p: encode(server.wires[0], cut, code=functools.partial(coding.code, p))
+            p: encode(server.wires[0], {**cut, **scale}, code=functools.partial(coding.code, p))
             for p, server in enumerate(servers)
         }
         told = coding.told

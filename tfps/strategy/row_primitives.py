@@ -10,10 +10,12 @@ import tensorflow as tf
 
 from tfps.bridge.closure_error import lost_servers_as_unavailable
 from tfps.bridge.id_check import AskedIds, check_ids
+from tfps.bridge.step_scope import known_value
 from tfps.optimizers.row_updates import refuse_without_row_updates
 from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.payload import Body, encode
+from tfps.runtime.message.wire import scale_sent
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import requests
 from tfps.runtime.worker.look_ups import LookUps, NoPushes
@@ -173,7 +175,7 @@ class RowPrimitives:
                 call.optimizer,
                 [rows.values],
                 variables=call.variables,
-                value_of=lambda variable: variable._value,
+                read=known_value,
             )
             rows = rows._replace(values=values[0])
         bodies = row_bodies(
@@ -181,5 +183,6 @@ class RowPrimitives:
             optimizer=call.optimizer,
             wires=[server.wires[0] for server in servers],
         )
-        every = {p: encode(s.wires[0], {}, bodies.get(p)) for p, s in enumerate(servers)}
+        scale = scale_sent(call.optimizer, known_value)
+        every = {p: encode(s.wires[0], scale, bodies.get(p)) for p, s in enumerate(servers)}
         return PrimitiveExchange(self._runtime, on_worker=on_worker).push(servers, every, version)

@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.server_function import masked_assignments, server_function
+from tfps.bridge.step_scope import known_value
+from tfps.optimizers.loss_scaling import divided, loss_scale_of
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.slabs import create, layouts_for
@@ -171,10 +173,12 @@ class LocalServer:
                 optimizer,
                 [tf.convert_to_tensor(g) for g in gradients],
                 variables=variables,
-                value_of=lambda variable: variable._value,
+                read=known_value,
             )
+            dynamic = loss_scale_of(optimizer)
+            scale = None if dynamic is None else known_value(dynamic)
             named = {
-                f"gradient of {v._value.shared_name}": g
+                f"gradient of {v._value.shared_name}": g if scale is None else divided(g, scale)
                 for v, g in zip(variables, tensors, strict=True)
             }
             sender = tf.constant(worker, tf.int64)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
 from tfps.compression.by_rule import CodecChoice
 from tfps.compression.codec import check_codec, takes_one
+from tfps.optimizers.loss_scaling import loss_scale_of
 from tfps.runtime.message.coding import CodedVector, choices_for
 from tfps.runtime.message.row_format import RowFormat, row_formats
 from tfps.runtime.program.program import Program
@@ -84,6 +85,7 @@ class CallWire:
     coded_values: tuple[CodedVector, ...] = ()  # and of the values
     coded_up: tuple[CodedPart, ...] = ()  # what codecs have coded of the request
     coded_down: tuple[CodedPart, ...] = ()  # and of the reply
+    scale: Any = None  # that the loss was multiplied by goes up
 
     @property
     def longer(self) -> tuple[CodedVector, ...]:
@@ -119,6 +121,17 @@ def gradient_of_name(name: str) -> str:
 def count_name(variable: Any) -> str:
     """The name of a count's increase in a payload."""
     return f"increase of {variable._value.shared_name}"
+
+
+def scale_name(variable: Any) -> str:
+    """The name, in a payload, of what the loss was multiplied by."""
+    return f"scale of {variable._value.shared_name}"
+
+
+def scale_sent(optimizer: Any, read: Callable[[Any], tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The scale of a push's loss, by name; ``read`` reads it as the sender has it."""
+    scale = loss_scale_of(optimizer)
+    return {} if scale is None else {scale_name(scale): read(scale)}
 
 
 def shards_on(variables: Iterable[Any], device: str) -> tuple[Any, ...]:
@@ -206,6 +219,7 @@ def call_wire(
     brought = program.variables if brought is None else brought
     values = server_shards(shards_on(brought, device)) if is_last else gradients
     coded_values, plain_values = _coded(values, choices=down, gradients=False)
+    scale = loss_scale_of(program.calls[call_number].optimizer)
     if coded_values:
         values = _one_after_the_other(values, plain_values, choices=down)
     bytes_down = [entry for each in coded_values for entry in each.entries]
@@ -213,6 +227,7 @@ def call_wire(
     rest = [_entry(v._value) for v in state]
     rest += [(count_name(v), "float64", ()) for v in counts]
     rest += _report(program) if is_last and reports else []
+    rest += [(scale_name(scale), "float32", ())] if scale is not None else []
     return CallWire(
         gradients=gradients,
         state=state,
@@ -232,6 +247,7 @@ def call_wire(
         coded_values=coded_values,
         coded_up=tuple(each.counted for each in coded),
         coded_down=tuple(each.counted for each in coded_values),
+        scale=scale,
     )
 
 

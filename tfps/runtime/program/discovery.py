@@ -15,6 +15,7 @@ from tfps.bridge.step_scope import StepScope, outside_the_step
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.errors import UnsupportedError
+from tfps.optimizers.loss_scaling import loss_scale_of
 from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.row_updates import refuse_to_densify
 from tfps.optimizers.wrapped import members
@@ -125,6 +126,9 @@ class Discovery:
                 self._dense.add(id(variable))
             self._trained_in[id(variable)].add(private.current_graph())
             self._gradients.append((optimizer, gradient, variable))
+        scale = loss_scale_of(optimizer)
+        if scale is not None:
+            self.value_of(scale)  # a push says what it is, whether the step has read it or not
         self.calls.append(OptimizerCall(optimizer, tuple(variable for _, variable in pairs)))
         # An optimizer call inside tf.cond or a nested function cannot carry the next ticket out.
         self.needs_final_exchange = private.current_graph() is not self.graph

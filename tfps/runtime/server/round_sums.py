@@ -38,7 +38,7 @@ class WholeSum:
         self._sum = create(functools.partial(tf.zeros, shape, dtype), "sum", dtype=dtype)
 
     def add(self, value: tf.Tensor, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
-        value = _weighted(value, weight)
+        value = tf.cast(_weighted(value, weight), self._sum.dtype)
         if self._sum.dtype.is_bool:
             self._sum.assign(value, read_value=False)
         else:
@@ -74,7 +74,8 @@ class RowSum:
     def add(self, value: tf.IndexedSlices, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         kept = tf.where(is_first, 0, tf.size(self._places.read_value()))
         places = tf.concat([self._places.read_value()[:kept], value.indices], 0)
-        rows = [self._rows.read_value()[:kept], _weighted(value.values, weight)]
+        own = tf.cast(_weighted(value.values, weight), self._rows.dtype)
+        rows = [self._rows.read_value()[:kept], own]
         distinct, positions = tf.unique(places)
         sums = tf.math.unsorted_segment_sum(tf.concat(rows, 0), positions, tf.size(distinct))
         self._hold(distinct, sums)

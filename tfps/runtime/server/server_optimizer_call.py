@@ -15,7 +15,7 @@ from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.wire import CallWire, count_name, gradient_of, name_of
+from tfps.runtime.message.wire import CallWire, count_name, gradient_of, name_of, scale_name
 from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.transport.message import Request
 
@@ -56,6 +56,8 @@ class ServerOptimizerCall:
     ) -> tf.Tensor:
         """An `Application`: each push is an update of its own."""
         context = self._context(arrival, verdict)
+        if self.wire.scale is not None:
+            context = replace(context, loss_scale=tensors[scale_name(self.wire.scale)])
         return self.timed(
             verdict.fresh, lambda: self.change(tensors, context, workers=verdict.workers)
         )

@@ -7,10 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.optimizers.loss_scaling import divided
 from tfps.runtime.message.payload import decode_gradients, with_what_lies_behind
 from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.row_format import RowFormat, joined_rows, rows_in_turn
-from tfps.runtime.message.wire import CallWire, gradient_name
+from tfps.runtime.message.wire import CallWire, gradient_name, gradient_of, name_of, scale_name
 from tfps.transport.packing import unpack
 
 ID_BYTES = tf.int64.size
@@ -37,12 +38,26 @@ def unpacked(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, An
     """The tensors of a push, by name; of tables the rows of gradients that came."""
     layout, rows = wire.server_request, {}
     if not (wire.tables or wire.longer):
-        return decode_gradients(wire, unpack(layout, payload))
+        return _divided(wire, decode_gradients(wire, unpack(layout, payload)))
     behind, payload = payload[layout.size_bytes :], payload[: layout.size_bytes]
     tensors, behind = with_what_lies_behind(wire, unpack(layout, payload), behind)
     if wire.tables:
         rows = gradients_of_rows(wire, ids, behind)
-    return {**decode_gradients(wire, tensors), **rows}
+    return _divided(wire, {**decode_gradients(wire, tensors), **rows})
+
+
+def _divided(wire: CallWire, tensors: dict[str, Any]) -> dict[str, Any]:
+    """Divide gradients of a scaled loss by the scale that comes with them.
+
+    Before anything is decided: those of a round may come with several scales.
+    """
+    if wire.scale is None:
+        return tensors
+    shards = wire.gradients.variables
+    values = {name_of(v) for v in shards if getattr(v, "overwrite_with_gradient", False)}
+    names = [gradient_of(n) for n in wire.updated if n.shared_name not in values]
+    scale = tensors[scale_name(wire.scale)]
+    return {**tensors, **{name: divided(tensors[name], scale) for name in names}}
 
 
 def reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:

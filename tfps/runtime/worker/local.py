@@ -37,6 +37,10 @@ class LocalUpdates(Step):
             for variable in local.slots
         }
         self.weights = self.program.calls[0].variables
+        # What a step reads of the optimizers, such as the scale of its loss, is the worker's own.
+        apart = {id(variable) for variable in (*local.counts, *self.weights)}
+        known = {id(variable) for variable in self.program.variables}
+        self._read = [v for v in local.slots if id(v) in known - apart]
 
     def prepare_optimizers(self) -> None:
         """Give a worker that is new the slots as they begin; its optimizers count from 0."""
@@ -55,6 +59,15 @@ class LocalUpdates(Step):
 
         is_known = tf.reduce_all([variable.is_kept for variable in self.worker_local.values()])
         tf.cond(is_known, lambda: tf.constant(0), load)
+        self._load_what_steps_read()
+
+    def _load_what_steps_read(self) -> None:
+        for variable in self._read:
+            self.copies.load(variable, self.worker_local[id(variable)].read_value())
+
+    def begin_with(self, variable: Any, value: tf.Tensor) -> None:
+        if not any(variable is own for own in self._read):
+            super().begin_with(variable, value)
 
     def count(self, count: Any) -> tf.Tensor:
         """How many updates of the worker one of the counts has seen."""
@@ -75,6 +88,7 @@ class LocalUpdates(Step):
         if len(self.copies) > 1:
             for variable in variables:
                 self.copies.load(variable, self.copies.read(variable))
+        self._load_what_steps_read()
         # A schedule goes by the updates of all workers, as far as this one has heard of them.
         for count, old in zip(counts, before, strict=True):
             self.copies.load(count, self.copies.read(count) + self.count(count) - old)

@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.optimizers.optimizer_call import OptimizerCall
-from tfps.optimizers.whole_model import for_whole_model, loss_scale_of
+from tfps.optimizers.whole_model import for_whole_model
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.duration import begun, microseconds
 from tfps.runtime.message.payload import Body, decode, encode
 from tfps.runtime.message.request_header import NOT_MEASURED, NOTHING_TOLD, Fields
-from tfps.runtime.message.wire import gradient_name, in_shards
+from tfps.runtime.message.wire import gradient_name, in_shards, scale_sent
 from tfps.runtime.program.examples import gradients_together
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.worker.exchange import Answer, column_of, requests
@@ -109,7 +109,7 @@ class Step:
     ) -> None:
         """What an optimizer call does with the gradients of a step, those of all devices."""
         call_number, self._call_number = self._call_number, self._call_number + 1
-        values = for_whole_model(optimizer, gradients, variables=variables, value_of=self.value_of)
+        values = for_whole_model(optimizer, gradients, variables=variables, read=self.copies.read)
         for value, variable in zip(values, variables, strict=True):
             self.tables.take_back(variable, value)
         self.exchange(call_number, dict(zip(map(gradient_name, variables), values, strict=True)))
@@ -176,13 +176,14 @@ class Step:
         called = self.program.calls[call_number]
         variables = self.tables.others(called.variables)
         gradients = in_shards(variables, lambda v: tensors[gradient_name(v)], name=gradient_name)
-        tensors = {**tensors, **gradients, **self.beside(call_number)}
+        scale = scale_sent(called.optimizer, self.copies.read)
+        tensors = {**tensors, **gradients, **scale, **self.beside(call_number)}
         seed = tf.stack([self.seed, self.key_of(call_number)])
         rows = self.tables.to_push(call_number, seed=seed)
         self.coding = coding = PushCoding(
             self.residuals,
             seed=seed,
-            scale=loss_scale_of(called.optimizer, self.program.variables, self.value_of),
+            scale=next(iter(scale.values()), None),
         )
         bodies = {
             p: encode(
