@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
 from tfps.bridge import tensorflow_private as private
 from tfps.errors import TfpsError
@@ -116,6 +117,12 @@ class StepScope(keras.StatelessScope):
     def __exit__(self, *exception: Any) -> None:
         _local.step = self._previous
         super().__exit__(*exception)
+
+
+def is_global_generator(keras_variable: Any) -> bool:
+    """Whether it is the state of the generator that `seed=None` stands for; it counts nothing."""
+    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    return generator is not None and generator.state is keras_variable
 
 
 @contextlib.contextmanager

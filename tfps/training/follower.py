@@ -374,7 +374,7 @@ class Follower:
         if program is None:
             return
         self._take(program, run)
-        advance_seeds(program, steps=run.completed)
+        advance_seeds(program, steps=run.completed, totals=run.metrics)
 
     def _take(self, program: Program, run: TicketRun) -> None:
         values = program.totals.values(run.metrics, self._metrics_before)

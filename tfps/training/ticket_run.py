@@ -25,6 +25,7 @@ from tfps.training.feeder import BatchKeeper, Feeder
 from tfps.training.invitations import Invitations
 from tfps.training.one_batch import OneBatch
 from tfps.training.run_progress import RunProgress
+from tfps.training.seeds import seeds_of_visit
 from tfps.training.step_rate import SAMPLE_PERIOD_S, StepRate
 from tfps.training.traffic_rate import TrafficRate
 
@@ -59,12 +60,11 @@ class TicketRun(RunProgress):
     ) -> None:
         self._compiled, self._runtime, self._coordinator = compiled, runtime, coordinator
         self._queue = private.closure_queue(coordinator)
-        self._arguments, self._seeds = arguments, tf.constant(seeds, tf.int64)
+        self._arguments, self._seeds = arguments, seeds
         self.tickets = tickets
         self.in_rounds = compiled.program.schedule.in_rounds  # also in a warm-up
-        compiled.trace(
-            closure_control(0, 0, 0, 0), self._seeds, compiled.source.argument_specs(arguments)
-        )
+        specs = compiled.source.argument_specs(arguments)
+        compiled.trace(closure_control(0, 0, 0, 0), tf.constant(seeds, tf.int64), specs)
         server = runtime.ticket_server
         while True:
             self._starts = server.starts
@@ -384,10 +384,9 @@ class TicketRun(RunProgress):
             worker, incarnation, self.first, self._steps, knows_it=worker in known_to
         )
         known_to.discard(worker)  # unless it ends well: it may be another process next time
-        source_arguments = self._compiled.source.bind(self._arguments, worker)
-        result = self._compiled.run(
-            self._coordinator, worker, control, self._seeds, source_arguments
-        )
+        seeds = seeds_of_visit(self._compiled, self._seeds, workers=self._runtime.workers)
+        arguments = self._compiled.source.bind(self._arguments, worker)
+        result = self._compiled.run(self._coordinator, worker, control, seeds, arguments)
         if Status.LOST not in np.asarray(result)[1:]:
             known_to.add(worker)
             return True

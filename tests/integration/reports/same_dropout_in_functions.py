@@ -54,7 +54,7 @@ def distinct_in_fit(strategy: tfps.ParameterServerStrategy, make: Callable[[], A
         frozen = keras.layers.Dense(1, kernel_initializer="random_normal", trainable=False)
         outputs = frozen(make()(inputs)) + 0 * keras.layers.Dense(1)(inputs)
         model = keras.Model(inputs, outputs)
-        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=[SeenByExample()])
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=[ExampleTable()])
     x, y = np.ones((N, WIDTH), "float32"), np.arange(N, dtype="float32").reshape(-1, 1)
     history = model.fit(x, y, batch_size=1, shuffle=False, verbose=0).history
     return len(np.unique(np.round(history["seen"][0], 5)))
@@ -76,7 +76,7 @@ def compare(report: Report) -> None:
                     report.line(case, expected=N, got=found)
 
 
-class SeenByExample(keras.metrics.Metric):
+class ExampleTable(keras.metrics.Metric):
     """A metric that keeps what each example has met."""
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,6 +14,8 @@ import tfps
 
 WIDTH = 8
 STEPS_PER_FUNCTION = 2
+EXAMPLES, DRAWS = 10, 4
+Draw = Callable[[Callable[[], Any], Any], Any]
 
 
 class Steps:
@@ -70,3 +73,72 @@ class Steps:
 def distinct(drawn: Any) -> int:
     """How many of the rows differ from all others."""
     return len(np.unique(drawn, axis=0))
+
+
+class Noise(keras.layers.Layer):
+    """Draws some numbers for a batch of one example from a generator of its own, in some way.
+
+    Args:
+        draw: from a function that draws one number and the layer's inputs to `DRAWS` numbers.
+    """
+
+    def __init__(self, draw: Draw) -> None:
+        super().__init__()
+        self.draw, self.generator = draw, keras.random.SeedGenerator(5)
+
+    def build(self, shape: Any) -> None:
+        self.built = True
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (shape[0], DRAWS)
+
+    def call(self, x: Any) -> Any:
+        drawn = self.draw(lambda: keras.random.normal((), seed=self.generator), x)
+        return 0 * x[:, :1] + drawn[None]
+
+
+class ExampleTable(keras.metrics.Metric):
+    """A metric that keeps what each example has met."""
+
+    def __init__(self) -> None:
+        super().__init__(name="seen")
+        self.table = self.add_variable((EXAMPLES, DRAWS), "zeros")
+
+    def update_state(self, number: Any, drawn: Any, sample_weight: Any = None) -> None:
+        row = keras.ops.one_hot(keras.ops.cast(number[:1, 0], "int32"), EXAMPLES)
+        self.table.assign_add(keras.ops.transpose(row) * drawn)
+
+    def result(self) -> Any:
+        return self.table + 0.0
+
+
+def met_in_fit(
+    strategy: tfps.ParameterServerStrategy | None,
+    make: Callable[[], Any],
+    *,
+    epochs: int = 2,
+    **options: Any,
+) -> tuple[Any, Any]:
+    """What examples met in a layer, [epochs, examples, draws], and its state after evaluation.
+
+    Args:
+        strategy: None for one process.
+        make: makes the layer.
+        epochs: of training; one of evaluation follows.
+        options: of `fit`.
+    """
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    with strategy.scope() if strategy is not None else contextlib.nullcontext():
+        inputs, layer = keras.Input((1,)), make()
+        model = keras.Model(inputs, layer(inputs) + 0 * keras.layers.Dense(DRAWS)(inputs))
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=[ExampleTable()], jit_compile=False)
+    x = np.arange(EXAMPLES, dtype="float32").reshape(-1, 1)
+    y = np.tile(x, DRAWS)
+    history = model.fit(
+        x, y, batch_size=1, shuffle=False, verbose=0, epochs=epochs, **options
+    ).history
+    tested = model.evaluate(x, y, batch_size=1, verbose=0, return_dict=True)
+    generator = getattr(layer, "generator", None)
+    state = None if generator is None else generator.state.numpy()
+    return np.stack([np.asarray(each) for each in [*history["seen"], tested["seen"]]]), state

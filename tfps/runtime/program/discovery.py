@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.step_scope import StepScope, outside_the_step
+from tfps.bridge.step_scope import StepScope, is_global_generator, outside_the_step
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_CALLS
 from tfps.errors import UnsupportedError
@@ -40,7 +40,7 @@ class Discovery:
         self.graph = private.current_graph()
         self.order: list[Any] = []
         self.copies: dict[int, WorkerVariable] = {}
-        self.draws: Counter[int] = Counter()
+        self.draws: dict[int, int | None] = {}  # see `Program.draws_per_step`
         self.calls: list[OptimizerCall] = []
         self.meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_exchange = True
@@ -64,9 +64,14 @@ class Discovery:
     def assign(self, keras_variable: Any, value: Any) -> None:
         self.value_of(keras_variable).assign(value)
         if is_seed(keras_variable):
-            self.draws[id(keras_variable)] += 1
+            self._draw(keras_variable)
         elif not is_metric(keras_variable):
             self.needs_final_exchange = True
+
+    def _draw(self, generator: Any) -> None:
+        counts = private.current_graph() is self.graph and not is_global_generator(generator)
+        known = self.draws.get(id(generator), 0)
+        self.draws[id(generator)] = known + 1 if counts and known is not None else None
 
     def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
         return self.value_of(keras_variable)
@@ -198,6 +203,7 @@ def discover(program: Program, strategy: Any) -> Program:
         handle_of=lambda variable: discovery.value_of(variable).handle,
     )
     seeds = [v for v in discovery.order if is_seed(v)]
+    draws = [discovery.draws.get(id(v), 0) for v in seeds]
     refuse_strangers(on_servers)
     return replace(
         program,
@@ -206,9 +212,9 @@ def discover(program: Program, strategy: Any) -> Program:
         looked_up=looked_up,
         read_whole=[v for v in on_servers if discovery.read_whole(v)],
         metrics=states.variables,
-        totals=states.totals(),
+        totals=states.totals(generators=draws.count(None)),
         seeds=seeds,
-        draws_per_step=[discovery.draws[id(v)] for v in seeds],
+        draws_per_step=draws,
         calls=calls,
         results=StepResults(
             tf.nest.flatten(concrete.structured_outputs),

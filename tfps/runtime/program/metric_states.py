@@ -51,14 +51,19 @@ class MetricStates:
         self._metrics, self._grouped = metrics, {id(variable) for variable in grouped}
         self._found = StateChanges(graph, handles=self.handles, specs=self.specs)
 
-    def totals(self) -> MetricTotals:
+    def totals(self, *, generators: int) -> MetricTotals:
         """How the reports of several workers or devices become totals.
+
+        Args:
+            generators: see `MetricTotals`.
 
         Raises:
             UnsupportedError: the states of a metric cannot become one.
         """
         self.refuse_others(MERGEABLE)
-        return MetricTotals(self.variables, self._found.changes, self._groups)
+        return MetricTotals(
+            self.variables, self._found.changes, self._groups, generators=generators
+        )
 
     def refuse_others(self, changes: Sequence[Change]) -> None:
         """Raise an `UnsupportedError` for the first state that is changed in another way."""

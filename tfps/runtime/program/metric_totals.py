@@ -36,16 +36,22 @@ class MetricTotals:
     """The layout of a program's metric reports, and what becomes of them.
 
     A step begins with the values that change nothing, zeros where it adds, and reports what it ends
-    with.
+    with; and at the end how the states of seed generators have changed.
 
     Args:
         variables: of metrics.
         changes: of each, by a step; those of groups do not count.
         groups: that have a function of their own.
+        generators: how many seed generators a step draws from as often as it happens to.
     """
 
     def __init__(
-        self, variables: Sequence[Any], changes: Sequence[Change], groups: Sequence[Group] = ()
+        self,
+        variables: Sequence[Any],
+        changes: Sequence[Change],
+        groups: Sequence[Group] = (),
+        *,
+        generators: int = 0,
     ) -> None:
         position = {id(variable): index for index, variable in enumerate(variables)}
         self._groups = [([position[id(v)] for v in g.variables], g.merge) for g in groups]
@@ -59,14 +65,15 @@ class MetricTotals:
             for index, change in enumerate(changes)
             if change in (Change.RAISED, Change.LOWERED) and id(variables[index]) not in own
         }
-        self._sizes = [base.size for base in self.bases]
+        self._undrawn = np.zeros(2 * generators)
+        self._sizes = [*(base.size for base in self.bases), self._undrawn.size]
         self.items = sum(self._sizes)
 
     @property
     def empty(self) -> Array:
         """The total of no reports: float64 [items]."""
         parts = [base.ravel().astype(np.float64) for base in self.bases]
-        return np.concatenate([np.zeros(0), *parts])
+        return np.concatenate([*parts, self._undrawn])
 
     @property
     def are_sums(self) -> bool:
@@ -99,10 +106,16 @@ class MetricTotals:
 
     def values(self, total: Array, before: Sequence[Array]) -> list[Array]:
         """What the variables hold after a total, if they held ``before`` at its first report."""
-        held = np.concatenate([np.zeros(0), *(np.ravel(b) for b in before)]).astype(np.float64)
+        parts = [np.ravel(value).astype(np.float64) for value in before]
+        held = np.concatenate([*parts, self._undrawn])
         both = self.combine(tf.constant(held), tf.constant(total)).numpy()
         parts = np.split(both, np.cumsum(self._sizes)[:-1])
         return [part.reshape(base.shape) for part, base in zip(parts, self.bases, strict=False)]
+
+    def drawn(self, total: Array) -> Array:
+        """How the states of the generators have changed: int64 [generators, 2]."""
+        drawn = total[total.size - self._undrawn.size :].reshape([-1, 2])
+        return np.asarray(np.rint(drawn).astype(np.int64))
 
     def _value(self, flat: tf.Tensor, index: int) -> tf.Tensor:
         base = self.bases[index]

@@ -43,8 +43,10 @@ class Program:
     metrics: Sequence[Any] = ()  # metric state, accumulated on the ticket server
     # What a step reports of it.
     totals: MetricTotals = field(default_factory=lambda: MetricTotals([], []))
-    seeds: Sequence[Any] = ()  # seed generators, and how often a step draws from each
-    draws_per_step: Sequence[int] = ()
+    # Seed generators, and how often a step draws from each; None: in a loop or a branch, each step
+    # as often as it happens to.
+    seeds: Sequence[Any] = ()
+    draws_per_step: Sequence[int | None] = ()
     # The exchanges of a step in order; empty for a step that trains nothing.
     calls: Sequence[OptimizerCall] = ()
     outputs: Any = None  # the structure that the step returns, as specs

@@ -50,6 +50,9 @@ class FitStep(Step):
         self._still = [p for p, server in enumerate(servers) if server.still.variables]
         self._seen_writes: Any = None
         self._held = HeldValues(servers)
+        self._is_alone = servers[0].runtime.workers == 1
+        pairs = zip(self.program.seeds, self.program.draws_per_step, strict=True)
+        self._uneven = [variable for variable, draws in pairs if draws is None]
 
     @property
     def position(self) -> tf.Tensor:
@@ -90,6 +93,8 @@ class FitStep(Step):
         header, answer = replies[0].header, self.rounds.enter(Answer.of(replies))
         self.load(answer.payloads, self.begin_with)
         self._held.begin(answer.payloads)
+        for variable, state in self._seed_states(self.visit.first):
+            self.copies.load_seed(variable, state)
         self.residuals.prepare()
         if self._still:
             self._seen_writes = private.anonymous_variable(shape=[len(self._still)], dtype=tf.int64)
@@ -128,9 +133,8 @@ class FitStep(Step):
         program = self.program
         for metric, base in zip(program.metrics, program.totals.bases, strict=True):
             self.copies.load(metric, tf.constant(base))
-        seeds = self.visit.seed_states(self.ticket, program.draws_per_step)
-        for variable, seed in zip(program.seeds, seeds, strict=True):
-            self.copies.load_seed(variable, seed)
+        self._load_seeds()
+        undrawn = [tf.identity(self.copies.read(v)) for v in self._uneven]
         self._before = {
             id(v): self.copies.read(v)
             for v in program.state
@@ -140,7 +144,23 @@ class FitStep(Step):
         self.look_ups.ask_together()
         if program.calls and program.calls[-1].optimizer is None:
             self.exchange(len(program.calls) - 1, {})
-        return step_report(program, outputs, copies=self.copies, shares=self.shares)
+        drawn = [self.copies.read(v) - s for v, s in zip(self._uneven, undrawn, strict=True)]
+        return step_report(program, outputs, copies=self.copies, shares=self.shares, drawn=drawn)
+
+    def _load_seeds(self) -> None:
+        """Let generators draw what Keras's would, wherever the ticket runs, if that is known.
+
+        Else the only worker goes on where it is, and of several each ticket has its own stream.
+        """
+        for variable, state in self._seed_states(self.ticket):
+            if all(variable is not uneven for uneven in self._uneven):
+                self.copies.load_seed(variable, state)
+            elif not self._is_alone:
+                self.copies.load_seed(variable, state, stream=1 + self.position)
+
+    def _seed_states(self, ticket: tf.Tensor) -> list[tuple[Any, tf.Tensor]]:
+        states = self.visit.seed_states(ticket, self.program.draws_per_step)
+        return list(zip(self.program.seeds, states, strict=True))
 
     def finish(self, report: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Report an evaluation step to the ticket server; answers the next ticket."""

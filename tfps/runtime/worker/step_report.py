@@ -14,7 +14,12 @@ from tfps.runtime.worker.worker_copies import WorkerCopies
 
 
 def step_report(
-    program: Program, outputs: Any, *, copies: WorkerCopies, shares: Sequence[tf.Tensor]
+    program: Program,
+    outputs: Any,
+    *,
+    copies: WorkerCopies,
+    shares: Sequence[tf.Tensor],
+    drawn: Sequence[tf.Tensor],
 ) -> dict[str, tf.Tensor]:
     """Trace the report of a step, from the worker's copies of metric state.
 
@@ -23,9 +28,15 @@ def step_report(
         outputs: that it has returned.
         copies: after the step.
         shares: of the devices in its batch.
+        drawn: how the state of each generator has changed; all devices draw as often as the first.
     """
     reports = [
-        end_to_end([copies.on(device, v).read_value() for v in program.metrics])
+        end_to_end(
+            [
+                *(copies.on(device, v).read_value() for v in program.metrics),
+                *([tf.zeros_like(each) for each in drawn] if device else drawn),
+            ]
+        )
         for device in range(len(copies))
     ]
     specs = tf.nest.flatten(program.outputs)

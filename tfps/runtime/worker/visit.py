@@ -55,7 +55,8 @@ class Visit:
     Args:
         source: where batches come from.
         arguments: of the source, for this ticket run and worker.
-        seeds: int64 [generators, 2], at the first ticket of the run.
+        seeds: int64 [generators, 2], at the first ticket of the run; for the only worker, of a
+            generator that it draws from as often as it happens to, at the visit's begin.
         control: see `closure_control`.
     """
 
@@ -93,11 +94,13 @@ class Visit:
             self.source.batch_spec, state["batch"], expand_composites=True
         )
 
-    def seed_states(self, ticket: tf.Tensor, draws_per_step: Sequence[int]) -> list[tf.Tensor]:
-        """Each generator's state at a ticket: Keras's own stream, wherever the ticket runs."""
+    def seed_states(
+        self, ticket: tf.Tensor, draws_per_step: Sequence[int | None]
+    ) -> list[tf.Tensor]:
+        """Return each generator's state at a ticket, or that of `seeds` if it is not known."""
         position = ticket - self.first
         return [
-            tf.stack([self._seeds[index, 0], self._seeds[index, 1] + position * draws])
+            tf.stack([self._seeds[index, 0], self._seeds[index, 1] + position * (draws or 0)])
             for index, draws in enumerate(draws_per_step)
         ]
 
