@@ -90,6 +90,7 @@ def install(hooks: TrainerHooks) -> None:
     _patch_optimizers(hooks)
     _patch_training(hooks)
     _patch_embedding()
+    _patch_normalization()
     _patch_prediction(hooks)
     _patch_saving(hooks)
     _patch_loading(hooks)
@@ -250,6 +251,16 @@ def _patch_embedding() -> None:
         return original(self, inputs) if rows is None else rows
 
     _wrap(keras.layers.Embedding, "call", call)
+
+
+def _patch_normalization() -> None:
+    def moments(original: Any, self: Any, inputs: Any, mask: Any) -> Any:
+        step = current_step()
+        if step is not None:
+            step.normalizes(self, over_all=mask is None)
+        return original(self, inputs, mask)
+
+    _wrap(keras.layers.BatchNormalization, "_moments", moments)
 
 
 def _patch_prediction(hooks: TrainerHooks) -> None:

@@ -37,6 +37,9 @@ class StepTrace(Protocol):
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         """Rows of a table that a worker has no copy of; None: it has, and looks them up there."""
 
+    def normalizes(self, layer: Any, *, over_all: bool) -> None:
+        """A layer normalizes a batch by its own mean and variance, of all or of masked places."""
+
     def graph_ends(self, graph: Any) -> None:
         """The graph of a function, a branch or a loop inside the step is complete."""
 

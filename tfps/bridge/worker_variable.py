@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.linear_part import Factor, kept_of
 
 
 class WorkerVariable(private.BaseResourceVariable):
@@ -27,6 +29,8 @@ class WorkerVariable(private.BaseResourceVariable):
                 shape=shape, dtype=tf.as_dtype(dtype), shared_name=private.ANONYMOUS_NAME
             )
         self.assigned = False
+        # Called with each assignment that is traced, see `kept_of`.
+        self.on_assignment: Callable[[Factor | None], None] | None = None
         self.is_read = False  # as a whole, and not only some of its rows
         super().__init__(
             trainable=keras_variable.trainable,
@@ -47,14 +51,20 @@ class WorkerVariable(private.BaseResourceVariable):
         """Take over a value that came from the server; does not count as an assignment."""
         super().assign(value, read_value=False)
 
-    def assign(self, *args: Any, **kwargs: Any) -> Any:
-        self.assigned = True
-        return super().assign(*args, **kwargs)
+    def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        self._note_assignment(value)
+        return super().assign(value, *args, **kwargs)
 
-    def assign_add(self, *args: Any, **kwargs: Any) -> Any:
-        self.assigned = True
-        return super().assign_add(*args, **kwargs)
+    def assign_add(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
+        self._note_assignment(delta, adds=1)
+        return super().assign_add(delta, *args, **kwargs)
 
-    def assign_sub(self, *args: Any, **kwargs: Any) -> Any:
+    def assign_sub(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
+        self._note_assignment(delta, adds=-1)
+        return super().assign_sub(delta, *args, **kwargs)
+
+    def _note_assignment(self, value: Any, *, adds: int = 0) -> None:
         self.assigned = True
-        return super().assign_sub(*args, **kwargs)
+        if self.on_assignment is not None:
+            kept = kept_of(value, self)
+            self.on_assignment(kept if kept is None or not adds else 1.0 + adds * kept)

@@ -15,8 +15,9 @@ class Synchronous(Mode):
     """All workers compute from the same parameters, and one update applies the mean.
 
     The numbers are those of one process with a batch as large as all workers' batches together: the
-    mean is weighted by the examples of each batch, rows of tables included. What a step writes
-    itself, such as moving averages, is averaged alike. A round waits for the slowest worker, or,
+    mean is weighted by the examples of each batch, rows of tables included. Moving averages move
+    once per round, the variances of batch normalisation as by one batch of all its examples; what
+    batches only add to, such as counts, adds up. A round waits for the slowest worker, or,
     with backup workers, for all but the slowest: what comes later was computed from old parameters
     and is dropped, its examples count as visited, and it is counted in
     ``strategy.stats().gradients_dropped``. Workers that die or hang are not waited for; who comes

@@ -155,13 +155,15 @@ def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
         )
         states.refuse_others(ADDED)
     on_servers = [v for v in discovery.order if isinstance(v._value, ServerVariable)]
+    state = [v for v in on_servers if discovery.written(v)]
     program = Program(
         name="custom",
         step=call.func,
         batch_spec=None,
         trains=True,
         variables=on_servers,
-        state=[v for v in on_servers if discovery.written(v)],
+        state=state,
+        paces=discovery.paces(state),
         metrics=[v for v in discovery.order if not isinstance(v._value, ServerVariable)],
         looked_up=[v for v in on_servers if discovery.looked_up(v)],
         read_whole=[v for v in on_servers if discovery.read_whole(v)],

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge.shards import joined, rule_of, shards_of
 from tfps.runtime.message.coding import CodedVector
+from tfps.runtime.message.moved import moved_of
 from tfps.runtime.message.wire import (
     CallWire,
     gradient_name,
@@ -102,7 +103,7 @@ def coded_up(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
     return [*wire.coded_up, *behind, *rows]
 
 
-def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[str, Any]:
     """The tensors of a push as its optimizer call wants them, where codecs have made bytes."""
     found = dict(tensors)
     for each in wire.coded:
@@ -115,7 +116,7 @@ def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[s
             ]
             (block,) = Layout.of(members).blocks
             found[gradient_of(native)] = joined_block(block, found)
-    return found
+    return {**found, **moved_of(wire.moves, found)}
 
 
 def named_values(wire: CallWire, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -14,6 +14,7 @@ from tfps.compression.by_rule import CodecChoice
 from tfps.compression.codec import check_codec, takes_one
 from tfps.optimizers.loss_scaling import loss_scale_of
 from tfps.runtime.message.coding import CodedVector, choices_for
+from tfps.runtime.message.moved import Move, entries_of, moves_of
 from tfps.runtime.message.row_format import RowFormat, row_formats
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
@@ -73,6 +74,7 @@ class CallWire:
 
     gradients: ServerShards  # what gradients go up for
     state: tuple[Any, ...]  # shards whose new values go up
+    moves: tuple[Move, ...]  # those of them of which more is known
     counts: tuple[Any, ...]  # of updates, whose increases go up
     values: ServerShards  # what comes down
     request: Layout
@@ -155,9 +157,9 @@ def in_shards(
     }
 
 
-def parameter_layout(variables: Iterable[Any]) -> Layout:
-    """Values of variables, in their order."""
-    return Layout.of(_entry(variable._value) for variable in variables)
+def parameter_layout(variables: Iterable[Any], beside: Iterable[LayoutEntry] = ()) -> Layout:
+    """Values of variables, in their order, and what else travels."""
+    return Layout.of([*(_entry(variable._value) for variable in variables), *beside])
 
 
 def report_layout(program: Program) -> Layout:
@@ -213,6 +215,7 @@ def call_wire(
     # A learning rate that the step assigns has a mirror on every server of its optimizer.
     state = tuple(p for p in all_shards(program.state) if device in p._value.devices)
     state = state if is_last else ()
+    moves = moves_of(program, state)
     local = program.schedule.local
     counts = local.counts if local is not None and local.adds_counts else ()
     counts = tuple(v for v in counts if device in v._value.devices)
@@ -224,13 +227,14 @@ def call_wire(
         values = _one_after_the_other(values, plain_values, choices=down)
     bytes_down = [entry for each in coded_values for entry in each.entries]
     bytes_of = [entry for each in coded for entry in each.entries]
-    rest = [_entry(v._value) for v in state]
+    rest = [*(_entry(v._value) for v in state), *entries_of(moves, program)]
     rest += [(count_name(v), "float64", ()) for v in counts]
     rest += _report(program) if is_last and reports else []
     rest += [(scale_name(scale), "float32", ())] if scale is not None else []
     return CallWire(
         gradients=gradients,
         state=state,
+        moves=moves,
         counts=counts,
         values=values,
         request=Layout.of([*bytes_of, *plain.entries(gradients=True, of_server=False), *rest]),

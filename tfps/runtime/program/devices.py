@@ -114,6 +114,9 @@ class Replica:
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         return self._step.look_up_on(self.device, keras_variable, ids)
 
+    def normalizes(self, layer: Any, *, over_all: bool) -> None:
+        self._step.normalizes(layer, over_all=over_all)
+
     def graph_ends(self, graph: Any) -> None:
         self._step.graph_ends(graph)
 

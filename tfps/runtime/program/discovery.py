@@ -6,11 +6,13 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.linear_part import Factor
 from tfps.bridge.step_scope import StepScope, is_global_generator, outside_the_step
 from tfps.bridge.worker_variable import WorkerVariable
 from tfps.consistency.ledger import MAX_CALLS
@@ -22,6 +24,7 @@ from tfps.optimizers.wrapped import members
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
 from tfps.runtime.program.devices import Meeting
 from tfps.runtime.program.metric_states import MetricStates
+from tfps.runtime.program.pace import Assignment, Pace, pace_of
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
 from tfps.runtime.program.step_results import StepResults
 
@@ -42,6 +45,8 @@ class Discovery:
         self.copies: dict[int, WorkerVariable] = {}
         self.draws: dict[int, int | None] = {}  # see `Program.draws_per_step`
         self.calls: list[OptimizerCall] = []
+        self._centers: dict[int, Any] = {}  # by variance
+        self._assignments: defaultdict[int, list[Assignment]] = defaultdict(list)
         self.meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_exchange = True
         self._gradients: list[tuple[Any, Any, Any]] = []  # optimizer, gradient, variable
@@ -57,9 +62,15 @@ class Discovery:
                 with outside_the_step(), self.strategy.scope():
                     keras_variable._deferred_initialize()
             with self.graph.as_default():
-                self.copies[id(keras_variable)] = WorkerVariable(keras_variable)
+                self.copies[id(keras_variable)] = copy = WorkerVariable(keras_variable)
+            if not is_metric(keras_variable) and not is_seed(keras_variable):
+                copy.on_assignment = partial(self._note_assignment, id(keras_variable))
             self.order.append(keras_variable)
         return self.copies[id(keras_variable)]
+
+    def _note_assignment(self, key: int, kept: Factor | None) -> None:
+        is_nested = private.current_graph() is not self.graph
+        self._assignments[key].append(Assignment(kept, is_nested))
 
     def assign(self, keras_variable: Any, value: Any) -> None:
         self.value_of(keras_variable).assign(value)
@@ -91,6 +102,10 @@ class Discovery:
 
     def takes_rows_of(self, keras_variable: Any) -> bool:
         return False
+
+    def normalizes(self, layer: Any, *, over_all: bool) -> None:
+        if over_all and not layer.renorm:
+            self._centers[id(layer.moving_variance)] = layer.moving_mean
 
     def graph_ends(self, graph: Any) -> None:
         """Nothing was put off until then."""
@@ -166,6 +181,21 @@ class Discovery:
     def written(self, keras_variable: Any) -> bool:
         return self.copies[id(keras_variable)].assigned
 
+    @property
+    def centers(self) -> dict[int, Any]:
+        """Of variances of batches that the step averages, by id: the variables of their means."""
+        return dict(self._centers)
+
+    def paces(self, variables: Iterable[Any]) -> dict[int, Pace]:
+        """How the step moves variables, by id; without those that optimizers update as well."""
+        devices = len(self.strategy.devices.names)
+        found = {
+            id(v): pace_of(v, self._assignments[id(v)], devices=devices)
+            for v in variables
+            if not self._trained_in[id(v)]
+        }
+        return {key: pace for key, pace in found.items() if pace is not None}
+
 
 def discover(program: Program, strategy: Any) -> Program:
     """Trace the step once into a graph that is thrown away; answers the program with what it does.
@@ -205,10 +235,13 @@ def discover(program: Program, strategy: Any) -> Program:
     seeds = [v for v in discovery.order if is_seed(v)]
     draws = [discovery.draws.get(id(v), 0) for v in seeds]
     refuse_strangers(on_servers)
+    state = [v for v in on_servers if discovery.written(v)] if program.trains else []
     return replace(
         program,
         variables=on_servers,
-        state=[v for v in on_servers if discovery.written(v)] if program.trains else [],
+        state=state,
+        paces=discovery.paces(state),
+        centers=discovery.centers,
         looked_up=looked_up,
         read_whole=[v for v in on_servers if discovery.read_whole(v)],
         metrics=states.variables,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 from tfps.optimizers.wrapped import members
 from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.metric_totals import MetricTotals
+from tfps.runtime.program.pace import Pace
 from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.program.step_results import StepResults
 
@@ -40,6 +41,10 @@ class Program:
     keras_metrics: Sequence[Any] = ()  # of the model; the step may touch state of others as well
     variables: Sequence[Any] = ()  # Keras variables that live on servers and are pulled
     state: Sequence[Any] = ()  # those of them that the step writes itself, such as moving averages
+    # How steps move that state, by id of the variable; of the rest only the new value is known.
+    paces: Mapping[int, Pace] = field(default_factory=dict)
+    # Of variances that the step averages, by id of the variable: the variable with their centers.
+    centers: Mapping[int, Any] = field(default_factory=dict)
     metrics: Sequence[Any] = ()  # metric state, accumulated on the ticket server
     # What a step reports of it.
     totals: MetricTotals = field(default_factory=lambda: MetricTotals([], []))
@@ -70,6 +75,25 @@ class Program:
         local = self.schedule.local
         calls = self.calls if local is None else local.calls
         return [call for call in calls if call.optimizer is not None]
+
+    @property
+    def moved(self) -> list[Any]:
+        """The state whose pace is known."""
+        return [variable for variable in self.state if id(variable) in self.paces]
+
+    @property
+    def centers_in_rounds(self) -> Mapping[int, Any]:
+        """Those by which a round's variance is that of all its examples, and not their mean."""
+        schedule = self.schedule
+        is_mean = schedule.in_rounds and schedule.local is None and schedule.adaptive_batches == 1
+        if not is_mean:
+            return {}
+        paces = self.paces
+        return {
+            key: center
+            for key, center in self.centers.items()
+            if all(key in paces and paces[key].is_once for key in (key, id(center)))
+        }
 
     @property
     def moving(self) -> list[Any]:

@@ -15,8 +15,9 @@ from tfps.consistency.ledger import MAX_CALLS
 from tfps.optimizers.server_update import UpdateContext
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.wire import count_name, gradient_name, gradient_of, name_of
+from tfps.runtime.program.schedule import LocalTraining
 from tfps.runtime.server.admission import Arrival
-from tfps.runtime.server.round_sums import RoundSum, RowSum, WholeSum
+from tfps.runtime.server.round_sums import RoundSum, RowSum, WholeSum, sum_of_moves
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
 from tfps.transport.message import Request
 
@@ -75,6 +76,11 @@ class Contributions:
             self._sums.update((gradient_of(n), whole(n)) for n in wire.gradients.natives)
             self._sums.update((gradient_name(t), rows(t._value)) for t in wire.tables)
         self._sums.update((name_of(v), whole(v._value)) for v in wire.state)
+        is_local = call.is_update and isinstance(call.optimizer, LocalTraining)
+        for move in wire.moves:
+            native = move.shard._value
+            create = functools.partial(variable, of=native.shared_name)
+            self._sums[native.shared_name] = sum_of_moves(move, create=create, follow=is_local)
         for count in wire.counts:
             create = functools.partial(variable, of=count_name(count))
             scalar = WholeSum(tf.float64, tf.TensorShape([]), create=create)

@@ -16,6 +16,7 @@ from tfps.consistency.ledger import Ledger
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.message.moved import Move, entries_of, moved_of, moves_of
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import STILL
 from tfps.runtime.message.wire import (
@@ -32,7 +33,7 @@ from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.handed_out import HandedOut
 from tfps.runtime.server.requests import enter_if_new, record_pull
-from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
+from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, mixed
 from tfps.transport.layout import Layout
 from tfps.transport.message import COORDINATOR, Kind, Request
 from tfps.transport.packing import unpack
@@ -98,9 +99,14 @@ class FunctionHalf(ServerHalf):
         return shards_on(self.program.state, self.server.device)
 
     @functools.cached_property
+    def moves(self) -> tuple[Move, ...]:
+        """What more is known of a part of it."""
+        return moves_of(self.program, self.state)
+
+    @functools.cached_property
     def state_layout(self) -> Layout:
         """Of what is written back."""
-        return parameter_layout(self.state)
+        return parameter_layout(self.state, entries_of(self.moves, self.program))
 
     @property
     def takes_part(self) -> bool:
@@ -177,15 +183,30 @@ class FunctionHalf(ServerHalf):
         return ReplyHeader(version, other_writes=self.number_of_still())
 
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """What a scheduled function has assigned: changes add up, moving averages mix."""
+        """What a scheduled function has assigned: it moves variables on, or changes add up.
+
+        Where functions share rounds, what each makes of an average is one of so many opinions.
+        """
         server_ledger, key = self.server.ledger, header[Request.TICKET]
         changes, workers = unpack(self.state_layout, payload), self.server.workers
+        moves, schedule = moved_of(self.moves, changes), self.program.schedule
+        in_turn = {
+            name_of(move.shard)
+            for move in self.moves
+            if move.pace.adds or schedule.local is not None or not schedule.in_rounds
+        }
         cell = cell_of_function(key)
 
         def take() -> tf.Tensor:
             for variable in self.state:
                 value, change = variable._value, changes[name_of(variable)]
-                if value.dtype.is_bool:
+                if moved := moves.get(name_of(variable)):
+                    old = value.read_value()
+                    new = moved.after(old)
+                    if name_of(variable) not in in_turn and value.dtype.is_floating:
+                        new = mixed(old, new, workers)
+                    value.assign(new, read_value=False)
+                elif value.dtype.is_bool:
                     value.assign(change, read_value=False)
                 elif value.dtype.is_floating and not variable.trainable:
                     value.assign_add(change / workers, read_value=False)

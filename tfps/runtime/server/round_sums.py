@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfps.runtime.message.moved import Move, Moved
+
 # Makes a variable on the server: from its first value, what it is of the sum, and options.
 Create = Callable[..., Any]
 
@@ -51,6 +53,86 @@ class WholeSum:
 
     def clear(self) -> None:
         """Its memory stays for the next round."""
+
+
+class MeanOfMoves(WholeSum):
+    """The mean of what the batches of a round make of a variable: the round moves it once."""
+
+    def add(self, value: Moved, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
+        super().add(value.new, weight, is_first=is_first)
+
+
+class VarianceOfAll(MeanOfMoves):
+    """The variance of all examples of a round, from variances about the center of each batch.
+
+    It is the mean of the batches' variances, and the variance of their centers.
+
+    Source: West, "Updating Mean and Variance Estimates: An Improved Method", CACM 1979.
+    """
+
+    def __init__(
+        self, dtype: tf.DType, shape: tf.TensorShape, *, kept: float, create: Create
+    ) -> None:
+        super().__init__(dtype, shape, create=create)
+        self._kept = kept
+        zeros = functools.partial(tf.zeros, shape, tf.float64)
+        self._centers = create(zeros, "centers", dtype=tf.float64)
+        self._spread = create(zeros, "spread", dtype=tf.float64)
+        self._weight = create(0.0, "weight", dtype=tf.float64)
+
+    def add(self, value: Moved, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
+        super().add(value, weight, is_first=is_first)
+        known = tf.where(is_first, tf.zeros([], tf.float64), self._weight.read_value())
+        total = known + weight
+        new = tf.cast(value.center, tf.float64)
+        old = tf.where(is_first, new, self._centers.read_value())
+        spread = tf.where(is_first, tf.zeros_like(new), self._spread.read_value())
+        share = tf.math.divide_no_nan(weight, total)
+        self._spread.assign(spread + known * share * tf.square(new - old), read_value=False)
+        self._centers.assign(old + share * (new - old), read_value=False)
+        self._weight.assign(total, read_value=False)
+
+    def mean(self, weight: tf.Tensor) -> tf.Tensor:
+        # Centers have moved by a part of the way, and their variance by its square.
+        between = self._spread.read_value() / weight / (1 - self._kept)
+        mean = super().mean(weight)
+        return mean + tf.cast(between, mean.dtype)
+
+
+class MovesInTurn:
+    """The value of a variable that each contribution moves on, in the order of arrival."""
+
+    def __init__(self, native: Any, *, create: Create) -> None:
+        self._native = native
+        zeros = functools.partial(tf.zeros, native.shape, native.dtype)
+        self._value = create(zeros, "sum", dtype=native.dtype)
+
+    def add(self, value: Moved, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
+        old = tf.where(is_first, self._native.read_value(), self._value.read_value())
+        self._value.assign(value.after(old), read_value=False)
+
+    def mean(self, weight: tf.Tensor) -> Moved:
+        value = self._value.read_value()
+        return Moved(value, begin=value, kept=tf.zeros([], tf.float64))
+
+    def clear(self) -> None:
+        """Its memory stays for the next round."""
+
+
+def sum_of_moves(move: Move, *, create: Create, follow: bool) -> RoundSum:
+    """Choose what a round makes of moves of a variable.
+
+    Args:
+        move: how it is moved.
+        create: makes the variables that hold it.
+        follow: each worker's steps count as such, as those of a period do.
+    """
+    native, pace = move.shard._value, move.pace
+    if follow or pace.adds or not native.dtype.is_floating:
+        return MovesInTurn(native, create=create)
+    if move.has_center and pace.kept is not None:
+        return VarianceOfAll(native.dtype, native.shape, kept=pace.kept, create=create)
+    return MeanOfMoves(native.dtype, native.shape, create=create)
 
 
 class RowSum:

@@ -15,6 +15,7 @@ from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of
 from tfps.runtime.coordinator.server import Server
+from tfps.runtime.message.moved import Moved
 from tfps.runtime.message.wire import CallWire, count_name, gradient_of, name_of, scale_name
 from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.transport.message import Request
@@ -123,7 +124,7 @@ class ServerOptimizerCall:
 
         def change() -> None:
             for variable in self.wire.state:
-                _take_state(variable, tensors[name_of(variable)], workers)
+                take_state(variable, tensors[name_of(variable)], workers)
             if self.is_update:
                 self._update(tensors, context, workers=workers)
 
@@ -179,14 +180,30 @@ def count_durations(server: Server, ledger: Ledger, header: Sequence[tf.Tensor])
     server.ledger.count_durations(ledger, PUSH, measured)
 
 
-def _take_state(variable: Any, new: tf.Tensor, workers: Any) -> None:
-    """Moving averages of several workers mix; adding their changes made variances negative."""
+def take_state(variable: Any, new: Any, workers: Any) -> None:
+    """Take over what a worker has assigned.
+
+    Where no more than the new value is known, real numbers of several workers mix: their changes
+    would add up to more than one worker would have changed.
+
+    Args:
+        variable: of Keras, or a shard of one.
+        new: its value; `Moved`, where more is known.
+        workers: how many have an opinion.
+    """
     value = variable._value
-    if value.dtype.is_floating:
+    if isinstance(new, Moved):
+        value.assign(new.after(value.read_value()), read_value=False)
+    elif value.dtype.is_floating:
         old = value.read_value()
-        mixed = old + (new - old) / tf.cast(tf.maximum(workers, 1), value.dtype)
-        value.assign(tf.where(workers <= 1, new, mixed), read_value=False)
+        value.assign(mixed(old, new, workers), read_value=False)
     elif value.dtype.is_integer:
         value.assign_add(new, read_value=False)  # a count: the worker sends its increase
     else:
         value.assign(new, read_value=False)
+
+
+def mixed(old: tf.Tensor, new: tf.Tensor, workers: Any) -> tf.Tensor:
+    """The mean of what one of so many workers says, and of an old value for all others."""
+    mean = old + (new - old) / tf.cast(tf.maximum(workers, 1), old.dtype)
+    return tf.where(workers <= 1, new, mean)

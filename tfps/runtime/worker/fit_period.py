@@ -20,6 +20,7 @@ class PeriodStep(FitStep):
     What the steps write themselves stays in the worker's copies until the exchange.
     """
 
+    of_one_step = False
     _at_begin: dict[int, tf.Tensor]  # what variables were when the period began
 
     def ticket_of(self, period: tf.Tensor, step: tf.Tensor, *, batches: tf.Tensor) -> tf.Tensor:
@@ -34,8 +35,8 @@ class PeriodStep(FitStep):
 
     def begin_period(self) -> None:
         """Note what the exchange at the period's end sends the difference to."""
-        counted = [v for v in self.program.state if v._value.dtype.is_integer]
-        self._at_begin = {id(v): tf.identity(self.copies.read(v)) for v in counted}
+        self._at_begin = {id(v): tf.identity(self.copies.read(v)) for v in self.program.state}
+        self.kept.begin()
 
     def nothing_gathered(self) -> dict[str, tf.Tensor]:
         """What a period begins with that is gathered beside the worker's copies."""
@@ -57,9 +58,11 @@ class PeriodStep(FitStep):
         """The one exchange of the period."""
         raise NotImplementedError
 
-    def _new_state(self, variable: Any) -> tf.Tensor:
-        value = self.copies.read(variable)
-        return value - self._at_begin[id(variable)] if value.dtype.is_integer else value
+    def begin_of(self, variable: Any) -> tf.Tensor:
+        return self._at_begin[id(variable)]
+
+    def value_of_state(self, variable: Any) -> tf.Tensor:
+        return self.copies.read(variable)
 
 
 class PeriodLoop(FitLoop[PeriodStep]):

@@ -11,12 +11,14 @@ from tfps.bridge import tensorflow_private as private
 from tfps.compression.difference import is_difference
 from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.runtime.message.coding import CodedVector
+from tfps.runtime.message.moved import begin_name, center_name
 from tfps.runtime.message.payload import Body, decode
 from tfps.runtime.message.request_header import NOTHING_TOLD, STILL, Fields
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange import Answer, column_of, requests, timed_exchange
 from tfps.runtime.worker.held_values import HeldValues
+from tfps.runtime.worker.kept_values import KeptValues
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.step_report import step_report
 from tfps.runtime.worker.visit import State, Visit
@@ -31,6 +33,7 @@ class FitStep(Step):
     servers: Sequence[FitHalf]
     # Set when the worker joins.
     answer: Answer  # the latest that brought a ticket
+    of_one_step = True  # what an exchange brings of state; else it is that of a period
     ahead_ticket: tf.Tensor
     clock: tf.Tensor  # where the worker goes on from
 
@@ -53,6 +56,7 @@ class FitStep(Step):
         self._is_alone = servers[0].runtime.workers == 1
         pairs = zip(self.program.seeds, self.program.draws_per_step, strict=True)
         self._uneven = [variable for variable, draws in pairs if draws is None]
+        self.kept = KeptValues(self.program, self.copies, of_one_step=self.of_one_step)
 
     @property
     def position(self) -> tf.Tensor:
@@ -138,8 +142,10 @@ class FitStep(Step):
         self._before = {
             id(v): self.copies.read(v)
             for v in program.state
-            if v._value.dtype.is_integer or v.aggregation == "sum"
+            if v._value.dtype.is_integer or v.aggregation == "sum" or id(v) in program.paces
         }
+        if self.of_one_step:
+            self.kept.begin()
         outputs = program.devices.run(self, batch)
         self.look_ups.ask_together()
         if program.calls and program.calls[-1].optimizer is None:
@@ -244,7 +250,15 @@ class FitStep(Step):
         """The state that the step writes itself, and the report of the step before."""
         if not any(server.wires[call_number].state for server in self.servers):
             return self.report
-        return {**in_shards(self.program.state, self._new_state), **self.report}
+        program, centers = self.program, self.program.centers_in_rounds
+        variances = [variable for variable in program.moved if id(variable) in centers]
+        return {
+            **in_shards(program.state, self._new_state),
+            **in_shards(program.moved, self.begin_of, name=begin_name),
+            **in_shards(variances, lambda v: self._new_state(centers[id(v)]), name=center_name),
+            **self.kept.to_send(),
+            **self.report,
+        }
 
     def send(self, call_number: int, bodies: Mapping[int, Body]) -> Answer:
         """Push bodies; the answer brings the next ticket."""
@@ -259,6 +273,16 @@ class FitStep(Step):
             next_ticket=granted, next_batches=header[Reply.NEXT_BATCHES], microseconds=duration
         )
 
+    def begin_of(self, variable: Any) -> tf.Tensor:
+        """What a variable was that the step has assigned."""
+        return self._before[id(variable)]
+
+    def value_of_state(self, variable: Any) -> tf.Tensor:
+        """What the step has made of a variable, on all devices."""
+        return self.copies.together(variable, self._before, self.shares)
+
     def _new_state(self, variable: Any) -> tf.Tensor:
-        value = self.copies.together(variable, self._before, self.shares)
-        return value - self._before[id(variable)] if value.dtype.is_integer else value
+        value = self.value_of_state(variable)
+        if id(variable) in self.program.paces or not value.dtype.is_integer:
+            return value
+        return value - self.begin_of(variable)

@@ -12,6 +12,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.applied_window import WRITE_BACK
 from tfps.runtime.coordinator.function_run import run_of_call
 from tfps.runtime.message.duration import microseconds
+from tfps.runtime.message.moved import Moved, begin_name
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import STILL, Fields
 from tfps.runtime.message.wire import in_shards
@@ -25,6 +26,7 @@ from tfps.runtime.worker.exchange import (
     timed_exchange,
 )
 from tfps.runtime.worker.exchange_times import ExchangeTimes
+from tfps.runtime.worker.kept_values import KeptValues
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.still_values import StillValues
 from tfps.runtime.worker.worker_copies import WorkerCopies
@@ -56,6 +58,7 @@ class FunctionStep(Step):
         self._written = (*self.program.state, *self.program.metrics)
         self._before: dict[int, tf.Tensor] = {}
         self._followed = {id(variable): variable for variable in self._variables_to_follow()}
+        self._kept = KeptValues(self.program, self.copies, of_one_step=False)
         self._at_home = WorkerCopies([*self._followed.values()], devices=[None])
         self._still = StillValues(servers)
         self._times = ExchangeTimes(self.runtime)
@@ -171,6 +174,7 @@ class FunctionStep(Step):
         for variable in self.program.metrics:
             self.begin_with(variable, tf.identity(variable._value.read_value()))
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
+        self._kept.begin()
 
     def _ask_for_still(self, servers: Sequence[int]) -> dict[int, Message]:
         bodies = {server: Body(tf.zeros([0], tf.uint8)) for server in servers}
@@ -201,14 +205,22 @@ class FunctionStep(Step):
         if is_seed(variable):
             return
         if id(variable) in self._followed:
-            assigned = self._change(variable)
+            if id(variable) in self.program.paces:
+                now, begin = self.copies.read(variable), self._at_home.read(variable)
+                new = Moved(now, begin, self._kept.of(variable)).after(value)
+            else:
+                new = value + self._change(variable)
             self._at_home.load(variable, value)
-            value = value + assigned
+            value = new
         self.copies.load(variable, value)
 
     def write_back(self) -> None:
         """Send home what the function assigned: the difference to what was pulled."""
-        changes = in_shards(self.program.state, self._change)
+        changes = {
+            **in_shards(self.program.state, self._to_write_back),
+            **in_shards(self.program.moved, self._begin_of, name=begin_name),
+            **self._kept.to_send(),
+        }
         bodies = {
             p: Body(pack(server.state_layout, changes))
             for p, server in enumerate(self.servers)
@@ -225,8 +237,15 @@ class FunctionStep(Step):
                     change = tf.where(self.run.counts > 0, change, tf.zeros_like(change))
                 variable._value.assign_add(change)
 
+    def _to_write_back(self, variable: Any) -> tf.Tensor:
+        is_moved = id(variable) in self.program.paces
+        return self.copies.read(variable) if is_moved else self._change(variable)
+
     def _change(self, variable: Any) -> tf.Tensor:
         now = self.copies.read(variable)
-        if id(variable) in self._followed:
-            return now - self._at_home.read(variable)
-        return now if now.dtype.is_bool else now - self._before[id(variable)]
+        return now if now.dtype.is_bool else now - self._begin_of(variable)
+
+    def _begin_of(self, variable: Any) -> tf.Tensor:
+        """What a variable was at home when the function, or its newest reply, got it."""
+        is_followed = id(variable) in self._followed
+        return self._at_home.read(variable) if is_followed else self._before[id(variable)]

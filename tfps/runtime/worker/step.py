@@ -76,6 +76,9 @@ class Step:
     def takes_rows_of(self, keras_variable: Any) -> bool:
         return self.tables.has(keras_variable)
 
+    def normalizes(self, layer: Any, *, over_all: bool) -> None:
+        """What it is for a round was seen when the step was traced first."""
+
     def graph_ends(self, graph: Any) -> None:
         self.look_ups.graph_ends(graph)
 

@@ -1,0 +1,138 @@
+"""How much of a variable's old value a new one keeps, as the graph that computes it says."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+
+Factor: TypeAlias = Any  # a float, or a float64 scalar of the graph
+
+_SAME = frozenset({"Identity", "StopGradient", "PreventGradient", "Reshape", "EnsureShape", "Cast"})
+
+
+class NotLinearError(Exception):
+    """A new value is not a factor times the old one, plus something else."""
+
+
+def kept_of(value: Any, variable: Any) -> Factor | None:
+    """The factor m if a value is ``m * old + c``, where c does not depend on the old value.
+
+    It is read from the operations, not from their numbers: an average ``m * old + (1 - m) * new``
+    keeps m, a count that grows keeps 1, and what does not depend on the old value keeps 0.
+
+    Args:
+        value: of the graph that is traced.
+        variable: a resource variable of this graph or an outer one.
+
+    Returns:
+        None where the value is no such sum, as the graph shows it.
+    """
+    if not isinstance(value, tf.Tensor) or value.graph is not private.current_graph():
+        value = tf.convert_to_tensor(value)
+    try:
+        return _Walk(variable.handle).factor(value)
+    except NotLinearError:
+        return None
+
+
+class _Walk:
+    """Goes back from a value to the reads of a variable.
+
+    Args:
+        handle: of the variable.
+    """
+
+    def __init__(self, handle: tf.Tensor) -> None:
+        self._handle = handle
+        self._found: dict[int, set[int]] = {}  # by graph
+
+    def factor(self, tensor: tf.Tensor) -> Factor:
+        if id(tensor) not in self._following(tensor.graph):
+            return 0.0
+        operation = tensor.op
+        kind, inputs = operation.type, list(operation.inputs)
+        if kind == "Placeholder":
+            return self.factor(_captured(tensor))
+        if kind == "ReadVariableOp":
+            return 1.0
+        if kind in _SAME:
+            return self.factor(inputs[0])
+        if kind in ("AddV2", "Add", "AddN"):
+            return _sum([self.factor(each) for each in inputs])
+        if kind == "Sub":
+            return _sum([self.factor(inputs[0]), _times(self.factor(inputs[1]), -1.0)])
+        if kind == "Neg":
+            return _times(self.factor(inputs[0]), -1.0)
+        if kind in ("Mul", "RealDiv"):
+            return self._scaled(inputs[0], inputs[1], kind)
+        if kind == "SelectV2" and inputs[0].shape.rank == 0:
+            chosen = [self._as_tensor(each) for each in inputs[1:]]
+            self._need_independent(inputs[0])
+            return tf.where(inputs[0], *chosen)
+        raise NotLinearError(kind)
+
+    def _scaled(self, left: tf.Tensor, right: tf.Tensor, kind: str) -> Factor:
+        if kind == "Mul" and id(left) not in self._following(left.graph):
+            left, right = right, left
+        self._need_independent(right)
+        scale = _scalar(right)
+        if kind == "RealDiv":
+            scale = 1.0 / scale
+        return _times(self.factor(left), scale)
+
+    def _as_tensor(self, tensor: tf.Tensor) -> tf.Tensor:
+        return tf.convert_to_tensor(self.factor(tensor), tf.float64)
+
+    def _need_independent(self, tensor: tf.Tensor) -> None:
+        if id(tensor) in self._following(tensor.graph):
+            raise NotLinearError(tensor.op.type)
+
+    def _following(self, graph: Any) -> set[int]:
+        """The tensors of a graph that depend on what the variable holds."""
+        if id(graph) in self._found:
+            return self._found[id(graph)]
+        begins = [
+            inside
+            for outside, inside in getattr(graph, "captures", ())
+            if getattr(outside, "graph", None) is not None  # an eager tensor has none
+            and id(outside) in self._following(outside.graph)
+        ]
+        if graph is self._handle.graph:
+            begins.append(self._handle)
+        found = self._found[id(graph)] = {id(tensor) for tensor in begins}
+        while begins:
+            for operation in begins.pop().consumers():
+                new = [output for output in operation.outputs if id(output) not in found]
+                found.update(id(output) for output in new)
+                begins += new
+        return found
+
+
+def _captured(tensor: tf.Tensor) -> tf.Tensor:
+    """Return the tensor that a function's graph has taken over from the one around it."""
+    for outside, inside in getattr(tensor.graph, "captures", ()):
+        if inside is tensor:
+            return outside
+    raise NotLinearError(tensor.op.type)
+
+
+def _scalar(tensor: tf.Tensor) -> Factor:
+    """A number that all items of a tensor are."""
+    value = tf.get_static_value(tensor)
+    if value is not None and value.size and np.all(value == value.flat[0]):
+        return float(value.flat[0])
+    if tensor.shape.rank != 0:
+        raise NotLinearError(tensor.op.type)
+    return tf.cast(tensor, tf.float64)
+
+
+def _times(left: Factor, right: Factor) -> Factor:
+    return 0.0 if isinstance(left, float) and left == 0.0 else left * right
+
+
+def _sum(factors: list[Factor]) -> Factor:
+    return sum(factors[1:], factors[0])

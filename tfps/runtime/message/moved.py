@@ -1,0 +1,92 @@
+"""How far a worker's steps have moved variables: what travels, and what a server makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.bridge.shards import shards_of
+from tfps.runtime.program.pace import Pace
+from tfps.runtime.program.program import Program
+
+KEPT = "kept of old values"  # of each variable that the program moves, one after the other
+
+
+class Move(NamedTuple):
+    """A shard of a variable that steps move at a known pace."""
+
+    shard: Any
+    place: int  # of the variable among those that the program moves
+    pace: Pace
+    has_center: bool  # the center of the batch comes as well, see `Program.centers`
+
+
+class Moved(NamedTuple):
+    """The value of a variable before and after a worker's steps."""
+
+    new: tf.Tensor
+    begin: tf.Tensor
+    kept: tf.Tensor  # of the old value, a float64 scalar
+    center: tf.Tensor | None = None
+
+    def after(self, old: tf.Tensor) -> tf.Tensor:
+        """Take the same steps from another old value.
+
+        Where that is the one which they began with, it is their new value to the last bit.
+        """
+        kept, moved = tf.cast(self.kept, old.dtype), old - self.begin
+        if old.dtype.is_floating:
+            return self.new + tf.math.multiply_no_nan(moved, kept)
+        return self.new + kept * moved
+
+
+def begin_name(shard: Any) -> str:
+    """The name in a payload of the value that steps began with."""
+    return f"begin of {shard._value.shared_name}"
+
+
+def center_name(shard: Any) -> str:
+    """The name in a payload of the new center of what a variance is about."""
+    return f"center of {shard._value.shared_name}"
+
+
+def moves_of(program: Program, shards: Iterable[Any]) -> tuple[Move, ...]:
+    """Find those of some shards that the program moves at a known pace."""
+    places = {
+        id(shard): (place, variable)
+        for place, variable in enumerate(program.moved)
+        for shard in shards_of(variable)
+    }
+    centers = program.centers_in_rounds
+    return tuple(
+        Move(shard, place, program.paces[id(variable)], id(variable) in centers)
+        for shard in shards
+        if id(shard) in places
+        for place, variable in [places[id(shard)]]
+    )
+
+
+def entries_of(moves: Sequence[Move], program: Program) -> list[tuple[str, str, tuple[int, ...]]]:
+    """List what travels beside the new values: names, dtypes and shapes."""
+    entries = []
+    for move in moves:
+        native = move.shard._value
+        names = [begin_name(move.shard)]
+        names += [center_name(move.shard)] if move.has_center else []
+        entries += [(name, native.dtype.name, tuple(native.shape)) for name in names]
+    return [*entries, (KEPT, "float64", (len(program.moved),))] if moves else []
+
+
+def moved_of(moves: Sequence[Move], tensors: Mapping[str, tf.Tensor]) -> dict[str, Moved]:
+    """Read what has come of moves, by the names of their shards."""
+    return {
+        move.shard._value.shared_name: Moved(
+            new=tensors[move.shard._value.shared_name],
+            begin=tensors[begin_name(move.shard)],
+            kept=tensors[KEPT][move.place],
+            center=tensors[center_name(move.shard)] if move.has_center else None,
+        )
+        for move in moves
+    }

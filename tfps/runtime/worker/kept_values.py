@@ -1,0 +1,69 @@
+"""How much of its old value each variable keeps that the steps of a worker move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.linear_part import Factor
+from tfps.runtime.message.moved import KEPT
+from tfps.runtime.program.program import Program
+from tfps.runtime.worker.worker_copies import WorkerCopies
+
+
+class KeptValues:
+    """Factors, one for each variable that a program moves.
+
+    Args:
+        program: whose steps.
+        copies: that the steps assign.
+        of_one_step: the factors are those of a step; they need not be counted while it runs, unless
+            it assigns in a branch or a loop.
+    """
+
+    def __init__(self, program: Program, copies: WorkerCopies, *, of_one_step: bool) -> None:
+        self._places = {id(variable): place for place, variable in enumerate(program.moved)}
+        known = [program.paces[id(variable)].kept for variable in program.moved]
+        self._known = known if of_one_step and None not in known else None
+        if self._known is not None or not known:
+            return
+        self._factors = private.anonymous_variable(shape=[len(known)], dtype=tf.float64)
+        for place, variable in enumerate(program.moved):
+            # The other devices of a worker move their copies alike.
+            copies.on(0, variable).on_assignment = partial(self._multiply, place)
+
+    def begin(self) -> None:
+        """Old values are kept until something is assigned."""
+        if self._known is None and self._places:
+            ones = tf.ones([len(self._places)], tf.float64)
+            self._factors.assign(ones, read_value=False)
+
+    def of(self, variable: Any) -> tf.Tensor:
+        """The factor of a variable now."""
+        return self._all()[self._places[id(variable)]]
+
+    def to_send(self) -> Mapping[str, tf.Tensor]:
+        """Return what a message says of it."""
+        return {KEPT: self._all()} if self._places else {}
+
+    def _all(self) -> tf.Tensor:
+        if self._known is not None:
+            return tf.constant(self._known, tf.float64)
+        return self._factors.read_value()
+
+    def _multiply(self, place: int, factor: Factor | None) -> None:
+        if factor is None:
+            raise RuntimeError(
+                "the step assigned a variable now as it did not when it was traced first"
+            )
+        if isinstance(factor, float) and factor == 1.0:
+            return
+        tf.raw_ops.ResourceScatterMul(
+            resource=self._factors.handle,
+            indices=tf.constant(place),
+            updates=tf.convert_to_tensor(factor, tf.float64),
+        )
