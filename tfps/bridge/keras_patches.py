@@ -28,6 +28,7 @@ from keras.src.utils import traceback_utils as keras_tracebacks
 from tfps.bridge import keras_file
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.checkpoint_slices import bring_all_slices
+from tfps.bridge.method_scope import in_method, is_put_aside, runs_eagerly
 from tfps.bridge.row_blocks import is_large
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import current_step
@@ -56,7 +57,6 @@ PUBLIC_METHODS = (
 )
 
 _building = threading.local()
-_running = threading.local()
 _installed = threading.Lock()
 
 
@@ -68,16 +68,6 @@ def initializer_under_construction() -> Any:
 def variable_under_construction() -> Any:
     """The Keras variable that this thread is creating, or None for a raw `tf.Variable`."""
     return getattr(_building, "variable", None)
-
-
-def trains() -> bool:
-    """Whether this thread is in a model's `fit` or `train_on_batch`, and in no evaluation in it."""
-    return getattr(_running, "method", None) in ("fit", "train_on_batch")
-
-
-def runs_eagerly(model: Any) -> bool:
-    """Whether a model of our strategy runs a step eagerly on the chief right now."""
-    return "_tfps_eager_strategy" in model.__dict__
 
 
 def install(hooks: TrainerHooks) -> None:
@@ -190,7 +180,7 @@ def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def _is_ours(hooks: TrainerHooks, model: Any) -> bool:
-    return hooks.is_ours(getattr(model, "_distribute_strategy", None))
+    return not is_put_aside(model) and hooks.is_ours(getattr(model, "_distribute_strategy", None))
 
 
 def _patch_training(hooks: TrainerHooks) -> None:
@@ -213,13 +203,20 @@ def _patch_training(hooks: TrainerHooks) -> None:
                 hooks.check_stranger(self, method)
                 return original(self, *args, **kwargs)
             hooks.check_arguments(self, method, _named(original, self, *args, **kwargs))
-            follows = hooks.eagerly(self) if self.run_eagerly else hooks.following(self)
-            with _in_method(method), follows:
+            kind = "train" if method in ("fit", "train_on_batch") else "test"
+            follows = hooks.eagerly(self) if self.run_eagerly else hooks.following(self, kind)
+            with in_method(method), follows:
                 return original(self, *args, **kwargs)
 
         return run_method
 
     trainer = keras_trainer.TensorFlowTrainer
+    known_strategy = trainer.distribute_strategy.fget
+
+    def strategy_here(self: Any) -> Any:
+        return tf.distribute.get_strategy() if is_put_aside(self) else known_strategy(self)
+
+    trainer.distribute_strategy = property(strategy_here)
     _wrap(trainer, "make_train_function", make("train"))
     _wrap(trainer, "make_test_function", make("test"))
     _wrap(trainer, "_maybe_symbolic_build", build)
@@ -233,16 +230,6 @@ def _named(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Mapping[s
         return inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError:
         return {}
-
-
-@contextlib.contextmanager
-def _in_method(method: str) -> Iterator[None]:
-    outer = getattr(_running, "method", None)
-    _running.method = method
-    try:
-        yield
-    finally:
-        _running.method = outer
 
 
 def _patch_embedding() -> None:
@@ -282,10 +269,9 @@ def _patch_prediction(hooks: TrainerHooks) -> None:
 
 
 def _patch_saving(hooks: TrainerHooks) -> None:
-    def save(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _is_ours(hooks, self):
-            hooks.before_saving(self)
-        return original(self, *args, **kwargs)
+    def access(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        with hooks.accessing(self):
+            return original(self, *args, **kwargs)
 
     def write(original: Any, self: Any, key: str, value: Any) -> None:
         if not is_large(value) or self.mode == "r":
@@ -303,17 +289,20 @@ def _patch_saving(hooks: TrainerHooks) -> None:
             store[str(position)] = variable if is_large(variable) else variable.numpy()
 
     for method in ("save", "save_weights"):
-        _wrap(keras.Model, method, save)
+        _wrap(keras.Model, method, access)
+    for method in ("get_weights", "set_weights"):
+        _wrap(keras.layers.Layer, method, access)
     _wrap(saving_lib.H5IOStore, "__setitem__", write)
     _wrap(base_optimizer.BaseOptimizer, "save_own_variables", save_variables)
 
 
 def _patch_loading(hooks: TrainerHooks) -> None:
     def load_weights(original: Any, self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_ours(hooks, self) or not any(map(is_large, self.variables)):
-            return original(self, filepath, *args, **kwargs)
-        with keras_file.filling(), keras_file.seekable(filepath) as path:
-            return original(self, path, *args, **kwargs)
+        with hooks.accessing(self):
+            if not _is_ours(hooks, self) or not any(map(is_large, self.variables)):
+                return original(self, filepath, *args, **kwargs)
+            with keras_file.filling(), keras_file.seekable(filepath) as path:
+                return original(self, path, *args, **kwargs)
 
     def load_model(original: Any, *args: Any, **kwargs: Any) -> Any:
         is_ours = hooks.is_ours(tf.distribute.get_strategy())
@@ -363,7 +352,16 @@ def _patch_callbacks(hooks: TrainerHooks) -> None:
         if model is not None and _is_ours(hooks, model):
             hooks.adopt_callbacks(model, self)
 
+    def call_hooks(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        if self._model is None or not _is_ours(hooks, self._model):
+            original(self, *args, **kwargs)
+            return
+        with hooks.in_callbacks(self._model):
+            original(self, *args, **kwargs)
+
     _wrap(keras_callbacks.CallbackList, "__init__", initialize)
+    for name in [name for name in vars(keras_callbacks.CallbackList) if name.startswith("on_")]:
+        _wrap(keras_callbacks.CallbackList, name, call_hooks)
     for kind in ("train", "test"):
         _patch_begin(hooks, kind)
 

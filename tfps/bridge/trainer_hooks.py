@@ -31,11 +31,14 @@ class TrainerHooks(Protocol):
     def eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """While it is open, Keras runs the steps of a model with ``run_eagerly`` on the chief."""
 
-    def following(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    def following(self, model: Any, kind: str) -> contextlib.AbstractContextManager[None]:
         """While it is open, Keras's loop follows the workers; an error in it ends their round."""
 
-    def before_saving(self, model: Any) -> None:
-        """A model is about to be written to a file, which Keras empties first."""
+    def accessing(self, layer: Any) -> contextlib.AbstractContextManager[None]:
+        """While it is open, weights of a layer or a model are read, written or saved together."""
+
+    def in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """While it is open, hooks of callbacks run."""
 
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
         """A model of our strategy is about to train or to be evaluated."""

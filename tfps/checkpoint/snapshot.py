@@ -93,12 +93,13 @@ def take_drained(snapshot: Snapshot, strategy: Any) -> list[np.ndarray[Any, Any]
     if strategy is None:
         return snapshot.take()
     _say_what_is_missing(strategy.runtime)
-    while True:
-        starts = [server.starts for server in strategy.runtime.servers]
-        strategy._drain_all()
-        all_cells = snapshot.take()
-        if [server.starts for server in strategy.runtime.servers] == starts:
-            return all_cells
+    with strategy.runtime.turn.taken():
+        while True:
+            starts = [server.starts for server in strategy.runtime.servers]
+            strategy._drain_all()
+            all_cells = snapshot.take()
+            if [server.starts for server in strategy.runtime.servers] == starts:
+                return all_cells
 
 
 def _say_what_is_missing(runtime: Any) -> None:

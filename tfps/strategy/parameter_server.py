@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 import tensorflow as tf
@@ -165,7 +166,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._latest_traffic: TrafficRate | None = None  # of the newest run that trains
         self._active_follower: Any = None
         self._input_source: Any = None  # of the newest `fit` or `evaluate`
-        self._predictor: Any = None  # while `predict` runs on the workers
+        self._predicting = threading.local()  # has a `predictor` where it runs on the workers
         self._progress: ClusterProgbar | None = None  # what shows the epoch that goes on
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
         self.runtime, self._job = open_job(arguments, connections)
@@ -263,7 +264,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         `fit` lets them go on.
         """
         if self._active_run is not None:
-            self._active_run.drain()
+            with self.runtime.turn.taken():
+                if self._active_run is not None:  # another thread may have ended it
+                    self._active_run.drain()
 
     def _update_of(self, optimizer: Any) -> ServerUpdate:
         """The server-side update of a built optimizer."""
@@ -302,10 +305,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
         What was traced before looks for them where they were.
         """
-        self._drain_run()
-        coordinator = self._cluster_coordinator
-        if coordinator is not None and not coordinator.done():
-            coordinator.join()
+        with self.runtime.turn.taken():
+            self._drain_run()
+            coordinator = self._cluster_coordinator
+            if coordinator is not None and not coordinator.done():
+                coordinator.join()
 
     def _adopt_optimizer(self, optimizer: Any) -> None:
         """An optimizer made outside the scope: its state moves when it is built or used."""

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.method_scope import without_strategy
 from tfps.bridge.replaced_values import values_replaced
 from tfps.bridge.row_blocks import is_large
 from tfps.bridge.server_variable import ServerVariable
@@ -41,6 +42,11 @@ class ChiefPrediction:
 
         Weights have come once, and the rows of large tables come with each batch.
         """
+        with model._distribute_strategy.runtime.turn.taken(), self._going_on(model):
+            yield
+
+    @contextlib.contextmanager
+    def _going_on(self, model: Any) -> Iterator[None]:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
         strategy._drain_run()
@@ -59,15 +65,17 @@ class ChiefPrediction:
         known = {id(variable) for variable in model.variables}
         predict_function = model.predict_function
         attributes = model.__dict__
-        attributes["_distribute_strategy"] = None
         attributes["predict_function"] = self._predict_function
         try:
-            with values_replaced(replacements), private.default_replica_context():
+            with (
+                without_strategy(model),
+                values_replaced(replacements),
+                private.default_replica_context(),
+            ):
                 yield
         finally:
             self._predict_function = attributes["predict_function"]
             attributes["predict_function"] = predict_function
-            attributes["_distribute_strategy"] = strategy
             for variable in model.variables:
                 if id(variable) not in known and not is_metric(variable):
                     # The trace of predict knows this one.

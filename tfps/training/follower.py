@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
+import threading
 from typing import Any
 
 import keras
@@ -13,8 +13,6 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.consistency.local_steps import LocalSteps
-from tfps.consistency.synchronous import adaptive_batches_of
-from tfps.errors import UnsupportedError
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.warm_up import is_at_begin
 from tfps.runtime.coordinator.worker_error import explain
@@ -26,10 +24,10 @@ from tfps.training.arrays import ResidentArrays
 from tfps.training.epoch_iterator import TicketRunRequest
 from tfps.training.one_batch import OneBatch
 from tfps.training.seeds import advance_seeds, seed_states
+from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
 from tfps.training.step_logs import step_logs
 from tfps.training.ticket_run import TicketRun
 
-logger = logging.getLogger(__name__)
 _numbers = itertools.count()
 
 
@@ -56,6 +54,7 @@ class Follower:
         self._logs: dict[str, Any] = {}
         self._taken_samples = 0  # of the run, that the model's metrics have taken over
         self._outer: tuple[Any, Any] = (None, None)  # the run that this one interrupts
+        self._thread = threading.get_ident()  # that the run belongs to
         self._warmed_up_steps = 0  # of this request, before the run
         self._results_known = False  # whether the results of metrics were computed before
         self._is_new = False  # no step of what was compiled last has ended
@@ -87,7 +86,7 @@ class Follower:
                 strategy._latest_traffic = run.traffic
             if isinstance(request.source, ResidentArrays):
                 request.source.orders.draw_ahead()  # while the workers compute
-            reached = run.wait_for(upto or asked, meanwhile=self._show)
+            reached = run.wait_for(upto or asked, meanwhile=self._show, wait=self._wait)
             reached = reached or run.completed >= asked
             if not reached and request.source.failure is not None:
                 source = request.source
@@ -122,6 +121,11 @@ class Follower:
         )
         with self._strategy.scope():
             discover(program, self._strategy)
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread has started the run."""
+        return self._thread == threading.get_ident()
 
     @property
     def outer_run(self) -> tuple[TicketRun | None, Any]:
@@ -179,6 +183,7 @@ class Follower:
     def _start(self, request: TicketRunRequest) -> None:
         self.end_of_epoch()
         self._outer = (self._strategy._active_run, self._strategy._active_follower)
+        self._thread = threading.get_ident()
         if self._strategy._active_run is not None:
             # A hook of its loop evaluates or trains.
             self._strategy._active_run.drain_for_another_run()
@@ -234,6 +239,12 @@ class Follower:
         strategy.runtime.local_slots.free()  # the optimizer begins as new
         if strategy._recovering is not None:
             strategy._recovering.after_warm_up(run.completed)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until no closure runs, and let another thread use the workers meanwhile."""
+        strategy, run = self._strategy, self._run
+        with strategy.runtime.turn.lent(lambda: strategy._active_run is run):
+            private.closure_queue(strategy.coordinator).wait_until_idle(seconds)
 
     def _show(self, completed: int) -> None:
         """Let whoever watches see the steps that are done within an execution, too."""
@@ -298,7 +309,7 @@ class Follower:
             )
             with self._compiling(), strategy.scope():
                 program = discover(program, strategy)
-                self._refuse_several_exchanges(program)
+                refuse_several_exchanges(program, mode=strategy.consistency, model=self._model.name)
                 mode = alone or strategy.consistency
                 codecs = strategy.runtime.compression if alone is None else None
                 program = keep_to(program, mode, compression=codecs, adds_counts=alone is None)
@@ -318,26 +329,11 @@ class Follower:
         compiled.source = request.source
         return compiled
 
-    def _refuse_several_exchanges(self, program: Program) -> None:
-        batches = adaptive_batches_of(self._strategy.consistency)
-        if batches > 1 and program.trains and not program.ends_with_its_exchange:
-            raise UnsupportedError(
-                f"{self._model.name}: received a training step of {len(program.calls)} exchanges "
-                f"under tfps.Synchronous(adaptive_batches={batches}), expected one that ends with "
-                "the one call of its optimizer: a mean over several batches can be taken of one "
-                "gradient only. Leave adaptive_batches out for this model."
-            )
-
     def _is_pipelined(self, program: Program) -> bool:
         """Not in lock-step, where a step begins after the update of the one before."""
-        wanted = self._kind == "train" and self._strategy.consistency.pipeline_steps > 0
-        if wanted and not program.ends_with_its_exchange:
-            logger.warning(
-                "%s is not pipelined: its step does not end with the one call of its optimizer, so "
-                "something in it waits for the servers' reply.",
-                self._model.name,
-            )
-        return wanted and program.ends_with_its_exchange and not self.lock_step
+        mode = self._strategy.consistency
+        pipelines = can_be_pipelined(program, mode=mode, model=self._model.name)
+        return pipelines and not self.lock_step
 
     def _frozen_state(self) -> tuple[Any, ...]:
         """Freezing layers changes what a step trains."""

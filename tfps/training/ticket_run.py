@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,28 +10,19 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_error import LOST_SERVER
-from tfps.consistency.ledger import Status
 from tfps.consistency.shard_book import ShardBook
 from tfps.errors import CheckpointError
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import UNLIMITED_TICKETS
-from tfps.runtime.coordinator.worker_error import servers_error
 from tfps.runtime.worker.visit import closure_control
 from tfps.training.feeder import BatchKeeper, Feeder
 from tfps.training.invitations import Invitations
 from tfps.training.one_batch import OneBatch
+from tfps.training.run_closure import RunClosure
 from tfps.training.run_progress import RunProgress
-from tfps.training.seeds import seeds_of_visit
 from tfps.training.step_rate import SAMPLE_PERIOD_S, StepRate
 from tfps.training.traffic_rate import TrafficRate
-
-logger = logging.getLogger(__name__)
-
-# A connection that breaks while its server lives is rare; one that breaks each time has a reason.
-ATTEMPTS = 5
-RECONNECT_AFTER_S = 0.2
 
 
 class TicketRun(RunProgress):
@@ -60,7 +49,6 @@ class TicketRun(RunProgress):
     ) -> None:
         self._compiled, self._runtime, self._coordinator = compiled, runtime, coordinator
         self._queue = private.closure_queue(coordinator)
-        self._arguments, self._seeds = arguments, seeds
         self.tickets = tickets
         self.in_rounds = compiled.program.schedule.in_rounds  # also in a warm-up
         specs = compiled.source.argument_specs(arguments)
@@ -86,12 +74,22 @@ class TicketRun(RunProgress):
         self.traffic = TrafficRate(runtime)
         self.resumed: Callable[[], None] = lambda: None  # called before it goes on after another
         self._meanwhile: Callable[[int], None] = lambda _: None
+        self._upto: int | None = None  # the steps that workers may take tickets for
+        self._failure: Exception | None = None  # that another thread met when it drained the run
         self.samples = 0
         self._ended = False  # whether all closures had, when the latest sample was taken
         self._failures = private.failure_handler(coordinator)
         self._interrupted = False
         self._invited = Invitations(runtime)
-        self._visited: set[int] = set()  # slots that ran a closure to its end in this run
+        self._closure = RunClosure(
+            compiled,
+            runtime=runtime,
+            coordinator=coordinator,
+            arguments=arguments,
+            seeds=seeds,
+            control=lambda: (self.first, self._steps),
+            begins=self._invited.take,
+        )
 
     @property
     def trains(self) -> bool:
@@ -110,6 +108,7 @@ class TicketRun(RunProgress):
 
     def run_to(self, steps: int | None) -> None:
         """Let workers take tickets up to a number of steps of this run (None: all)."""
+        self._upto = steps
         if self._interrupted:
             self._resume()
             self.resumed()
@@ -144,20 +143,37 @@ class TicketRun(RunProgress):
         for _ in range(closures):
             private.schedule_callable(self._coordinator, self._closure)
 
-    def wait_for(self, steps: int, *, meanwhile: Callable[[int], None]) -> bool:
+    def wait_for(
+        self,
+        steps: int,
+        *,
+        meanwhile: Callable[[int], None],
+        wait: Callable[[float], None] | None = None,
+    ) -> bool:
         """Sample until so many steps are done; False if the run ended before.
 
         Args:
             steps: of this run.
             meanwhile: called with the steps that are done, after each sample.
+            wait: called with the seconds until the next sample; it may let another thread drain
+                the run, which goes on afterwards. None: no other thread can.
 
         Raises:
             Exception: what a closure raised, from the coordinator.
         """
-        self._meanwhile = meanwhile
+        self._meanwhile, goes_on = meanwhile, False
         while self.completed < steps:
             due_s = self.sampled_s + self.rate.period_s(steps - self.completed)
-            self._queue.wait_until_idle(max(0.0, due_s - time.monotonic()))
+            # After another thread has drained it, it takes some steps before it is drained again.
+            pause = self._queue.wait_until_idle if wait is None or goes_on else wait
+            pause(max(0.0, due_s - time.monotonic()))
+            if self._failure is not None:
+                raise self._failure
+            goes_on = not self.running
+            if goes_on:
+                self._runtime.refuse_if_closed()
+                self.run_to(self._upto)
+                continue
             self._ended = self._coordinator.done()
             self._invited.cancel(self._queue.barred)
             self.sample()
@@ -196,7 +212,7 @@ class TicketRun(RunProgress):
         shards = self._compiled.source.shards
         if shards is not None:
             return max(1, len(present)) if self._goes_on(shards, steps) else 0
-        return len(present - self._visited) if self._compiled.source.is_per_worker else 0
+        return len(present - self._closure.visited) if self._compiled.source.is_per_worker else 0
 
     def _goes_on(self, shards: ShardBook, steps: int) -> bool:
         """Whether there are batches left, now that no worker found any, and tickets for them."""
@@ -281,6 +297,9 @@ class TicketRun(RunProgress):
                 self._runtime.ticket_server.halt()
                 try:
                     self._coordinator.join()
+                except Exception as error:
+                    self._failure = error
+                    raise
                 finally:
                     self.running = self._recalled = False
                 self.sample()
@@ -336,63 +355,3 @@ class TicketRun(RunProgress):
                 self._failures.servers.interrupt()
                 self._queue.discard_queued()
         self.running = self._recalled = False
-
-    def _closure(self) -> None:
-        """Runs in a worker's thread of the coordinator; a lost worker's tickets go back at once."""
-        worker = private.worker_index()
-        self._invited.take(worker)
-        for attempt in range(1, ATTEMPTS + 1):
-            incarnation = self._runtime.next_incarnation(worker)
-            if self._queue.is_recalled():
-                self._runtime.cancel_expected(worker)
-                return  # whoever recalled it may have evicted the incarnation before this one only
-            try:
-                if self._run_as(worker, incarnation):
-                    if not self._queue.is_recalled():
-                        self._visited.add(worker)
-                    return
-            except BaseException as error:
-                if isinstance(error, tf.errors.CancelledError) and not self._runtime.closed:
-                    # Let out at once, it could have its gradient on some servers and not on others.
-                    self._runtime.data_plane.cancel(worker, incarnation)
-                with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
-                    self._runtime.evict(worker, incarnation)
-                raise
-            if self._runtime.closed:
-                return  # with its connections; nobody waits for this run any more
-            # The connection to a server broke. If the server is there, the worker enters anew.
-            self._runtime.evict(worker, incarnation)
-            logger.warning(
-                "worker %d lost its connection to a parameter server and connects again "
-                "(attempt %d of %d)",
-                worker,
-                attempt,
-                ATTEMPTS,
-            )
-            time.sleep(RECONNECT_AFTER_S * attempt)
-        raise tf.errors.UnavailableError(
-            None,
-            None,
-            f"worker {worker} cannot exchange with the parameter servers, although they are alive. "
-            + self._runtime.data_plane.last_failures(),
-        )
-
-    def _run_as(self, worker: int, incarnation: int) -> bool:
-        """Run a closure; answers whether every server had the last word."""
-        known_to = self._compiled.known_to
-        control = closure_control(
-            worker, incarnation, self.first, self._steps, knows_it=worker in known_to
-        )
-        known_to.discard(worker)  # unless it ends well: it may be another process next time
-        seeds = seeds_of_visit(self._compiled, self._seeds, workers=self._runtime.workers)
-        arguments = self._compiled.source.bind(self._arguments, worker)
-        result = self._compiled.run(self._coordinator, worker, control, seeds, arguments)
-        if Status.LOST not in np.asarray(result)[1:]:
-            known_to.add(worker)
-            return True
-        if self._failures.servers.excuses():
-            raise tf.errors.UnavailableError(None, None, LOST_SERVER)  # it runs again
-        error = servers_error(self._compiled.servers, self._runtime.data_plane)
-        if error is not None:
-            raise error
-        return False

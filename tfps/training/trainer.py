@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.data_adapters import get_data_adapter
 
-from tfps.bridge.keras_patches import runs_eagerly, trains
+from tfps.bridge.method_scope import runs_eagerly, trains
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.runtime.program.program import is_metric, is_seed, refuse_strangers
@@ -24,6 +24,7 @@ from tfps.training.endless_input import refuse_endless_input
 from tfps.training.epoch_iterator import TicketIterator
 from tfps.training.follower import Follower
 from tfps.training.input_report import InputReport
+from tfps.training.methods_in_use import MethodsInUse
 from tfps.training.prediction import (
     Joined,
     PredictionIterator,
@@ -33,6 +34,7 @@ from tfps.training.prediction import (
 )
 from tfps.training.progress import TrainingProgress
 from tfps.training.restart_report import RestartReport
+from tfps.training.step_rate import SAMPLE_PERIOD_S
 from tfps.training.work import WORK
 
 logger = logging.getLogger(__name__)
@@ -78,12 +80,17 @@ class Trainer:
 
     def epoch_iterator(self, strategy: Any, options: dict[str, Any]) -> Any:
         strategy._wait_for_hung_workers()
-        if strategy._predictor is not None:
-            return PredictionIterator(predictor=strategy._predictor, strategy=strategy, **options)
+        predictor = getattr(strategy._predicting, "predictor", None)
+        if predictor is not None:
+            return PredictionIterator(predictor=predictor, strategy=strategy, **options)
         return TicketIterator(strategy=strategy, **options)
 
     def predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
         """On the workers, or on the chief where that is quicker or the workers are busy."""
+        with model._distribute_strategy.runtime.turn.taken():
+            return self._predict(model, original, x, options)
+
+    def _predict(self, model: Any, original: Any, x: Any, options: dict[str, Any]) -> Any:
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
         if is_dataset_function(x):
@@ -128,21 +135,42 @@ class Trainer:
             attributes.update(functions, _distribute_strategy=strategy)
 
     @contextlib.contextmanager
-    def following(self, model: Any) -> Iterator[None]:
+    def following(self, model: Any, kind: str) -> Iterator[None]:
         """No ticket is handed out for a loop that has ended with an error."""
         strategy = model._distribute_strategy
         strategy.runtime.refuse_if_closed()
-        outer = strategy._active_follower
-        try:
-            yield
-        except BaseException as error:
-            strategy._progress = None
-            if strategy._active_follower is not outer:
-                strategy._active_follower.give_up(error)
-            raise
+        turn = strategy.runtime.turn
+        with turn.taken(), MethodsInUse.of(model).going_on(model, kind, turn):
+            outer = strategy._active_follower
+            try:
+                yield
+            except BaseException as error:
+                strategy._progress = None
+                follower = strategy._active_follower
+                if follower is not None and follower is not outer and follower.is_mine:
+                    follower.give_up(error)
+                raise
 
-    def before_saving(self, model: Any) -> None:
-        model._distribute_strategy.runtime.refuse_if_closed()
+    def accessing(self, layer: Any) -> contextlib.AbstractContextManager[None]:
+        """No other thread lets the workers go on."""
+        native = next((variable._value for variable in layer.weights), None)
+        if not isinstance(native, ServerVariable):
+            return contextlib.nullcontext()
+        runtime = native._distribute_strategy.runtime
+        runtime.refuse_if_closed()
+        held: contextlib.AbstractContextManager[None] = runtime.turn.taken()
+        return held
+
+    def in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Another thread may use the workers, so that a hook can wait for one that does."""
+        strategy = model._distribute_strategy
+        follower = strategy._active_follower
+        is_mine = follower is not None and follower.is_mine
+        lent: contextlib.AbstractContextManager[None] = strategy.runtime.turn.lent(
+            lambda: not is_mine or strategy._active_follower is follower,
+            after_s=SAMPLE_PERIOD_S,
+        )
+        return lent
 
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
         refuse_endless_input(method, arguments, strategy=model._distribute_strategy)
@@ -272,11 +300,11 @@ def _on_workers(model: Any, strategy: Any) -> Iterator[None]:
     attributes = model.__dict__
     if not isinstance(model.predict_function, Joined):
         attributes["predict_function"] = Joined(Predictor(model, strategy=strategy))
-    strategy._predictor = model.predict_function.predictor
+    strategy._predicting.predictor = model.predict_function.predictor
     try:
         yield
     finally:
-        strategy._predictor = None
+        strategy._predicting.predictor = None
 
 
 def _build_symbolically(model: Any, strategy: Any, data_batch: Any) -> None:

@@ -29,6 +29,7 @@ from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan, VariableRecord
 from tfps.runtime.coordinator.shared_by_name import SharedByName
 from tfps.runtime.coordinator.storage import Storage
+from tfps.runtime.coordinator.thread_turn import ThreadTurn
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 
 LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
@@ -125,6 +126,7 @@ class Runtime(Storage):
         self.hang_up: Callable[[int], None] = self.data_plane.hang_up
         self.fallback_steps = 0
         self.own_pushes = 0  # of the chief itself
+        self.turn = ThreadTurn()  # to use the workers
         self.closed_because = ""  # the reason, once it is closed
         self.membership = FunctionMembership(self)
         self.call_ids = OptimizerCallIds()

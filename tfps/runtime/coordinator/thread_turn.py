@@ -1,0 +1,117 @@
+"""Which thread of the chief uses the workers. Pure."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+
+def _always() -> bool:
+    return True
+
+
+class ThreadTurn:
+    """A lock of one thread at a time, in the order of asking, which lends it out where it waits.
+
+    A thread has it while it starts, drains or ends a run, saves or predicts. `fit` lends it while
+    it waits for steps and while callbacks run, so that another thread can read the weights then;
+    each thread leaves the run such that it can go on.
+
+    Example:
+
+    >>> turn = ThreadTurn()
+    >>> def borrow():
+    ...     with turn.taken():
+    ...         print("borrowed")
+    >>> with turn.taken(), turn.lent():
+    ...     thread = threading.Thread(target=borrow)
+    ...     thread.start()
+    ...     thread.join()
+    borrowed
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._owner: int | None = None
+        self._lent_from_s: float | None = None  # from then on another thread may take it
+        self._waiting: list[Callable[[], bool]] = []  # what each thread waits for, the first first
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Wait until no other thread has it, and have it while this is open."""
+        with self._changed:
+            is_mine = self._is_mine()
+            outer, self._lent_from_s = self._lent_from_s, None if is_mine else self._lent_from_s
+        if not is_mine:
+            self._take(_always)
+        try:
+            yield
+        finally:
+            if is_mine:
+                self._lend(outer)
+            else:
+                self._give()
+
+    @contextlib.contextmanager
+    def lent(self, until: Callable[[], bool] = _always, *, after_s: float = 0.0) -> Iterator[None]:
+        """Let other threads have it while this is open, if this thread has it.
+
+        Args:
+            until: it comes back once no other thread has it and this is true; asked by a thread
+                that gives it up.
+            after_s: only then, if this is still open: what is short is not worth the change.
+        """
+        if not self._is_mine():
+            yield
+            return
+        self._lend(time.monotonic() + after_s)
+        try:
+            yield
+        finally:
+            with self._changed:
+                stays = self._is_mine() and until()
+                self._lent_from_s = None if stays else self._lent_from_s
+            if not stays:
+                self._give()
+                self._take(until)
+
+    def _is_mine(self) -> bool:
+        return self._owner == threading.get_ident()
+
+    def _lend(self, from_s: float | None) -> None:
+        with self._changed:
+            if self._is_mine():
+                self._lent_from_s = from_s
+            self._changed.notify_all()
+
+    def _give(self) -> None:
+        with self._changed:
+            if self._is_mine():  # another may have it, or an interrupt have come meanwhile
+                self._owner = self._lent_from_s = None
+            self._changed.notify_all()
+
+    def _take(self, until: Callable[[], bool]) -> None:
+        wanted = functools.partial(until)  # each thread has its own
+        with self._changed:
+            self._waiting.append(wanted)
+            try:
+                while (left_s := self._left_s()) or self._next() is not wanted:
+                    self._changed.wait(left_s or None)
+                self._owner, self._lent_from_s = threading.get_ident(), None
+            finally:
+                self._waiting.remove(wanted)
+                self._changed.notify_all()  # it may have been interrupted: the next one is another
+
+    def _left_s(self) -> float:
+        """How long until a thread may take it."""
+        if self._owner is None:
+            return 0.0
+        from_s = math.inf if self._lent_from_s is None else self._lent_from_s
+        return min(max(0.0, from_s - time.monotonic()), threading.TIMEOUT_MAX)
+
+    def _next(self) -> Callable[[], bool] | None:
+        return next((wanted for wanted in self._waiting if wanted()), None)

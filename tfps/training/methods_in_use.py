@@ -1,0 +1,76 @@
+"""Which thread trains or evaluates a model. Pure, but for the attributes of the model."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from tfps.errors import UnsupportedError
+from tfps.runtime.coordinator.thread_turn import ThreadTurn
+
+
+class MethodsInUse:
+    """Keeps runs of one step of a model apart: the one of `fit` from that of a call in its hooks.
+
+    In an object of its own, for the same reason as `ChiefPrediction`.
+    """
+
+    def __init__(self) -> None:
+        self._threads: dict[str, int] = {}  # by kind
+        self._functions: dict[str, Any] = {}  # of calls within another of the kind
+
+    @classmethod
+    def of(cls, model: Any) -> MethodsInUse:
+        """The model's own."""
+        kept: MethodsInUse = model.__dict__.setdefault("_tfps_in_use", cls())
+        return kept
+
+    @contextlib.contextmanager
+    def going_on(self, model: Any, kind: str, turn: ThreadTurn) -> Iterator[None]:
+        """While it is open, no other thread runs a step of this kind.
+
+        Args:
+            model: whose step it is.
+            kind: ``"train"``, which another thread cannot wait for, or ``"test"``.
+            turn: this thread has it.
+
+        Raises:
+            UnsupportedError: another thread trains the model.
+        """
+        mine = threading.get_ident()
+        if kind == "train" and self._threads.get(kind, mine) != mine:
+            raise UnsupportedError(
+                f"{model.name}: received a call that trains it from the thread "
+                f"{threading.current_thread().name!r} while another thread trains it; expected one "
+                "at a time. Wait until that fit() has returned; evaluate(), predict(), save() and "
+                "reads of weights may come from any thread."
+            )
+        if self._threads.get(kind, mine) != mine:
+            with turn.lent(lambda: kind not in self._threads):
+                pass
+        if kind in self._threads:
+            with self._other_function(model, f"{kind}_function"):
+                yield
+            return
+        values = [(v, v.numpy()) for v in model.metrics_variables] if self._threads else []
+        self._threads[kind] = mine
+        try:
+            yield
+        finally:
+            del self._threads[kind]
+            if self._threads and mine not in self._threads.values():  # of another thread's epoch
+                for variable, value in values:
+                    variable.assign(value)
+
+    @contextlib.contextmanager
+    def _other_function(self, model: Any, name: str) -> Iterator[None]:
+        """Keep the run of the outer call: each function follows one."""
+        outer = getattr(model, name)
+        setattr(model, name, self._functions.get(name))
+        try:
+            yield
+        finally:
+            self._functions[name] = getattr(model, name)
+            setattr(model, name, outer)

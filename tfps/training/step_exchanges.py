@@ -1,0 +1,40 @@
+"""How many exchanges a step may have, and whether it can be pipelined."""
+
+from __future__ import annotations
+
+import logging
+
+from tfps.consistency.mode import Mode
+from tfps.consistency.synchronous import adaptive_batches_of
+from tfps.errors import UnsupportedError
+from tfps.runtime.program.program import Program
+
+logger = logging.getLogger(__name__)
+
+
+def refuse_several_exchanges(program: Program, *, mode: Mode, model: str) -> None:
+    """Refuse a mean over several batches of a step with several exchanges.
+
+    Raises:
+        UnsupportedError: with the name of the model.
+    """
+    batches = adaptive_batches_of(mode)
+    if batches > 1 and program.trains and not program.ends_with_its_exchange:
+        raise UnsupportedError(
+            f"{model}: received a training step of {len(program.calls)} exchanges "
+            f"under tfps.Synchronous(adaptive_batches={batches}), expected one that ends with "
+            "the one call of its optimizer: a mean over several batches can be taken of one "
+            "gradient only. Leave adaptive_batches out for this model."
+        )
+
+
+def can_be_pipelined(program: Program, *, mode: Mode, model: str) -> bool:
+    """Whether the mode wants a program pipelined, and it can be; warn where it cannot."""
+    wanted = program.trains and mode.pipeline_steps > 0
+    if wanted and not program.ends_with_its_exchange:
+        logger.warning(
+            "%s is not pipelined: its step does not end with the one call of its optimizer, so "
+            "something in it waits for the servers' reply.",
+            model,
+        )
+    return wanted and program.ends_with_its_exchange
