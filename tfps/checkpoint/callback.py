@@ -66,6 +66,15 @@ class Checkpoint(keras.callbacks.Callback):
         self._batch = -1  # the last one of this epoch that was done
         self._attempts = Attempts()
 
+    @property
+    def steps_to_save(self) -> int | None:
+        """How many more steps until it saves; None: it does not count them."""
+        return (
+            None
+            if self._every_steps is None
+            else self._every_steps - self._steps % self._every_steps
+        )
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch, self._batch = epoch, -1
 

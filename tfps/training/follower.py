@@ -21,6 +21,7 @@ from tfps.runtime.program.local_training import keep_to
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.tables import let_rows_travel
 from tfps.training.arrays import ResidentArrays
+from tfps.training.batch_hooks import BatchHooks
 from tfps.training.epoch_iterator import TicketRunRequest
 from tfps.training.one_batch import OneBatch
 from tfps.training.seeds import advance_seeds, seed_states
@@ -36,7 +37,7 @@ class Follower:
 
     Keras calls it once per execution, each time asking for some more steps. Workers do not wait
     for that: they take tickets until the epoch's end, and a call returns when its steps are done.
-    In lock-step each call hands out its own tickets only.
+    Where `hooks` says so they wait: in lock-step each call hands out its own tickets only.
 
     Args:
         model: of this strategy.
@@ -45,7 +46,7 @@ class Follower:
 
     def __init__(self, model: Any, *, strategy: Any, step: str) -> None:
         self._model, self._strategy, self._kind = model, strategy, step
-        self.lock_step = False
+        self.hooks = BatchHooks()
         self._compiled: dict[Any, CompiledProgram] = {}
         self._run: TicketRun | None = None
         self._request: TicketRunRequest | None = None
@@ -61,9 +62,7 @@ class Follower:
 
     def __call__(self, asked: Any) -> Any:
         request = asked
-        if not isinstance(
-            asked, TicketRunRequest
-        ):  # `train_on_batch` hands over a generator of one
+        if not isinstance(asked, TicketRunRequest):  # `train_on_batch` hands over a generator
             request = TicketRunRequest.of_one_step(OneBatch(next(iter(asked))))
         if request.tickets == 0:
             raise StopIteration  # an empty input is no mistake to Keras
@@ -78,15 +77,19 @@ class Follower:
             # Whoever asked to stop before the epoch gets the one execution that Keras still runs.
             stops = self._kind == "train" and self._model.stop_training
             asked = max(0, request.upto_steps - self._warmed_up_steps)
-            upto = strategy._whole_rounds(asked) if self.lock_step else None
-            run.run_to(asked if stops and upto is None else upto)
+            stop = self.hooks.next_stop(request.upto_steps, steps_per_call=self._per_call())
+            waits = stop is not None and request.upto_steps >= stop
+            rest = None if stop is None else max(0, stop - self._warmed_up_steps)
+            limit = None if rest is None else strategy._whole_rounds(rest)
+            run.run_to(asked if stops and not waits else limit)
             strategy._active_run, strategy._active_follower = run, self
             strategy._latest_rates[self._kind] = run.rate
             if run.trains:
                 strategy._latest_traffic = run.traffic
             if isinstance(request.source, ResidentArrays):
                 request.source.orders.draw_ahead()  # while the workers compute
-            reached = run.wait_for(upto or asked, meanwhile=self._show, wait=self._wait)
+            steps = limit if waits and limit else asked
+            reached = run.wait_for(steps, meanwhile=self._show, wait=self._wait)
             reached = reached or run.completed >= asked
             if not reached and request.source.failure is not None:
                 source = request.source
@@ -95,7 +98,7 @@ class Follower:
         except BaseException as error:
             self._abandon(run, error)
             raise
-        if self.lock_step:
+        if waits:
             run.drain()
         if not reached and run.completed <= asked - self._per_call():
             self.end_of_epoch()
@@ -296,7 +299,8 @@ class Follower:
     def _compile(
         self, request: TicketRunRequest, *, alone: LocalSteps | None = None
     ) -> CompiledProgram:
-        key = (request.source.key(), self._frozen_state(), self.lock_step, alone)
+        hooks = (self.hooks.lock_step, self.hooks.stops_at_nan)
+        key = (request.source.key(), self._frozen_state(), hooks, alone)
         if key not in self._compiled or not self._compiled[key].is_current:
             strategy, self._is_new = self._strategy, True
             program = Program(
@@ -306,6 +310,7 @@ class Follower:
                 trains=self._kind == "train",
                 keras_metrics=self._model.metrics,
                 devices=self._strategy.devices,
+                stops_at_nan=self.hooks.stops_at_nan,
             )
             with self._compiling(), strategy.scope():
                 program = discover(program, strategy)
@@ -333,7 +338,7 @@ class Follower:
         """Not in lock-step, where a step begins after the update of the one before."""
         mode = self._strategy.consistency
         pipelines = can_be_pipelined(program, mode=mode, model=self._model.name)
-        return pipelines and not self.lock_step
+        return pipelines and not self.hooks.lock_step
 
     def _frozen_state(self) -> tuple[Any, ...]:
         """Freezing layers changes what a step trains."""

@@ -16,7 +16,7 @@ from tfps.bridge.method_scope import runs_eagerly, trains
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.runtime.program.program import is_metric, is_seed, refuse_strangers
-from tfps.training.batch_callbacks import needs_lock_step
+from tfps.training.batch_hooks import BatchHooks
 from tfps.training.chief_prediction import ChiefPrediction
 from tfps.training.dataset_function import is_dataset_function
 from tfps.training.early_dataset import on_this_task
@@ -220,7 +220,7 @@ class Trainer:
     def begin(self, model: Any, callbacks: Any, kind: str) -> None:
         function = getattr(model, f"{kind}_function")
         if isinstance(function, Follower):  # no eager step
-            function.lock_step = needs_lock_step(
+            function.hooks = BatchHooks(
                 callbacks.callbacks, kind=kind, setting=model._distribute_strategy.batch_callbacks
             )
 

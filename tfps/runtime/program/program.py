@@ -63,6 +63,7 @@ class Program:
     # Tables that it also reads as a whole, or of which it asks for rows where no worker can.
     read_whole: Sequence[Any] = ()
     schedule: Schedule = field(default_factory=Schedule)  # how workers go through its steps
+    stops_at_nan: bool = False  # a worker whose loss is not finite takes no more steps
 
     @property
     def ends_with_its_exchange(self) -> bool:

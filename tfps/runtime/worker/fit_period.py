@@ -13,6 +13,8 @@ from tfps.runtime.worker.step_report import empty_report
 from tfps.runtime.worker.visit import State
 from tfps.transport.message import Request
 
+_OF_TICKET = ("ticket", "there", "batch", "wait", "is_finite")
+
 
 class PeriodStep(FitStep):
     """Traces the steps between two exchanges.
@@ -86,6 +88,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
             step.begin(ticket, state, told={Request.STEP_EXAMPLES: examples})
             step.end_period(done, begin=begin, waited=state["wait"])
             fields = fields_after(state, step.answer, ticket=ticket, examples=examples)
+            step.visit.go_on_with(done)
             return {
                 **self.granted(step),
                 "versions": tf.stack(step.versions),
@@ -100,7 +103,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
         """The steps of a period; answers what they report together, and have gathered."""
         visit, totals = step.visit, self.program.totals
         begin = {
-            **{key: state[key] for key in ("ticket", "there", "batch", "wait")},
+            **{key: state[key] for key in _OF_TICKET if key in state},
             "report": {**empty_report(self.program), METRICS: tf.constant(totals.empty)},
             "examples": tf.constant(0, tf.int64),
             "steps": tf.constant(0, tf.int64),

@@ -121,6 +121,7 @@ class PipelinedLoop(FitLoop[PipelinedStep]):
             answer = step.send_pending(state)
             step.load(answer.payloads, step.take_over, call_number=0)
             step.see_writes(answer)
+            visit.go_on_with(state)
             # Also where the ticket at hand lies behind the end of the data: this one may have come
             # back from a lost worker, and nobody else might be left to take it.
             return {

@@ -109,6 +109,7 @@ class FitStep(Step):
         self.answer = answer._replace(
             next_ticket=header[Reply.NEXT_TICKET], next_batches=header[Reply.NEXT_BATCHES]
         )
+        self.visit.is_finite = tf.constant(True) if self.program.stops_at_nan else None
 
     def begin(
         self,
@@ -148,6 +149,9 @@ class FitStep(Step):
             self.kept.begin()
         outputs = program.devices.run(self, batch)
         self.look_ups.ask_together()
+        if program.stops_at_nan and isinstance(outputs, Mapping) and "loss" in outputs:
+            loss = tf.cast(outputs["loss"], tf.float32)
+            self.visit.is_finite = tf.reduce_all(tf.math.is_finite(loss))
         if program.calls and program.calls[-1].optimizer is None:
             self.exchange(len(program.calls) - 1, {})
         drawn = [self.copies.read(v) - s for v, s in zip(self._uneven, undrawn, strict=True)]

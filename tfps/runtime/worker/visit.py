@@ -64,6 +64,8 @@ class Visit:
         self, source: BatchSource, arguments: Any, *, seeds: tf.Tensor, control: tf.Tensor
     ) -> None:
         self.source, self._arguments, self._seeds = source, arguments, seeds
+        # Whether a loss was finite, where steps end otherwise: of the step that was traced last.
+        self.is_finite: tf.Tensor | None = None
         self.worker, self.incarnation, self.first, self.steps, self.knows_it = tf.unstack(control)
 
     @property
@@ -86,7 +88,15 @@ class Visit:
         flat = tf.nest.flatten(batch, expand_composites=True)
         waited = microseconds(asked, until=[there, *flat])
         there = tf.logical_and(ticket >= 0, there)
-        return {"ticket": ticket, "there": there, "batch": flat, "wait": waited}
+        state = {"ticket": ticket, "there": there, "batch": flat, "wait": waited}
+        if self.is_finite is not None:
+            state["there"] = tf.logical_and(there, self.is_finite)
+            state["is_finite"] = self.is_finite
+        return state
+
+    def go_on_with(self, state: State) -> None:
+        """Know of a loop's state whether the loss of its last step was finite."""
+        self.is_finite = state.get("is_finite")
 
     def batch(self, state: State) -> Any:
         """The batch of a state."""
