@@ -39,8 +39,9 @@ from tfps.training.work import WORK
 
 logger = logging.getLogger(__name__)
 
-# Overriding one of these takes the training out of the library's hands.
-HOOKED_METHODS = ("fit", "evaluate", "make_train_function", "make_test_function")
+# Overriding one of these takes the training out of the library's hands. What overrides `fit` or
+# `evaluate`, as trackers do for all models, comes here only if it calls Keras's own.
+HOOKED_METHODS = ("make_train_function", "make_test_function")
 
 
 class Trainer:

@@ -157,21 +157,11 @@ class OwnTrainFunction(keras.Sequential):
         return super().make_train_function(force)
 
 
-class OwnFit(keras.Sequential):
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
-        return super().fit(*args, **kwargs)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [(OwnTrainFunction, "make_train_function"), (OwnFit, "fit")]
-)
-def test_override_of_what_is_replaced_is_refused(
-    kind: type[keras.Sequential], name: str, strategy: tfps.ParameterServerStrategy
-) -> None:
+def test_override_of_what_is_replaced_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
-        model = kind([keras.Input((4,)), keras.layers.Dense(3)])
+        model = OwnTrainFunction([keras.Input((4,)), keras.layers.Dense(3)])
         model.compile("sgd", cross_entropy)
-    with pytest.raises(UnsupportedError, match=rf"{kind.__name__} overrides {name}\(\)"):
+    with pytest.raises(UnsupportedError, match=r"OwnTrainFunction overrides make_train_function"):
         model.fit(X, LABELS, verbose=0)
 
 
