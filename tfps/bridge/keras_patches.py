@@ -353,11 +353,11 @@ def _patch_callbacks(hooks: TrainerHooks) -> None:
             hooks.adopt_callbacks(model, self)
 
     def call_hooks(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        call = functools.partial(original, self, *args, **kwargs)
         if self._model is None or not _is_ours(hooks, self._model):
-            original(self, *args, **kwargs)
-            return
-        with hooks.in_callbacks(self._model):
-            original(self, *args, **kwargs)
+            call()
+        else:
+            hooks.call_hooks(self._model, self, call)
 
     _wrap(keras_callbacks.CallbackList, "__init__", initialize)
     for name in [name for name in vars(keras_callbacks.CallbackList) if name.startswith("on_")]:

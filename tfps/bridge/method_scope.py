@@ -15,6 +15,16 @@ def trains() -> bool:
     return getattr(_running, "method", None) in ("fit", "train_on_batch")
 
 
+def note_write() -> None:
+    """Count that this thread has changed what the servers hold."""
+    _running.writes = writes_of_this_thread() + 1
+
+
+def writes_of_this_thread() -> int:
+    """How often this thread has changed what the servers hold: weights, a learning rate, state."""
+    return getattr(_running, "writes", 0)
+
+
 def runs_eagerly(model: Any) -> bool:
     """Whether a model of our strategy runs a step eagerly on the chief right now."""
     return "_tfps_eager_strategy" in model.__dict__

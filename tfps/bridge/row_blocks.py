@@ -71,7 +71,7 @@ def write_block(native: ServerVariable, block: range, values: np.ndarray[Any, An
                 value = tf.identity(tf.constant(values[part.positions], native.dtype))
                 write_rows(part.native, part.places, value)
             storage = part.native if part.native.slab is None else part.native.slab
-            storage.writes += 1
+            storage.count_write()
 
     _repeated(native, write)
 

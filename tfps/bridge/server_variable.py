@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.method_scope import note_write
 from tfps.bridge.named_resource import NamedResource
 from tfps.bridge.server_access import repeat_accesses, watch_of
 
@@ -314,10 +315,16 @@ class ServerVariable(private.BaseResourceVariable):
                     ref=handle, begin=[begin], end=[end], strides=[1], value=tf.identity(part)
                 )
 
+    def count_write(self) -> None:
+        """Note that this process writes the value, unless it traces."""
+        if tf.executing_eagerly():
+            self.writes += 1
+            note_write()
+
     def assign(
         self, value: Any, use_locking: Any = None, name: Any = None, read_value: bool = True
     ) -> Any:
-        self.writes += tf.executing_eagerly()
+        self.count_write()
         if tf.executing_eagerly() and self._is_large and self._is_elsewhere(value):
             self._shape.assert_is_compatible_with(value.shape)
             self._write_rows(self.handle, value)
@@ -347,13 +354,13 @@ class ServerVariable(private.BaseResourceVariable):
     def assign_add(self, delta: Any, *arguments: Any, **options: Any) -> Any:
         if _mask() is not None or watch_of(self.container) is not None:
             return self.assign(self.read_value() + delta, *arguments, **options)
-        self.writes += tf.executing_eagerly()
+        self.count_write()
         return super().assign_add(delta, *arguments, **options)
 
     def assign_sub(self, delta: Any, *arguments: Any, **options: Any) -> Any:
         if _mask() is not None or watch_of(self.container) is not None:
             return self.assign(self.read_value() - delta, *arguments, **options)
-        self.writes += tf.executing_eagerly()
+        self.count_write()
         return super().assign_sub(delta, *arguments, **options)
 
     @property

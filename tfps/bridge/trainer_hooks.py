@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -37,8 +38,8 @@ class TrainerHooks(Protocol):
     def accessing(self, layer: Any) -> contextlib.AbstractContextManager[None]:
         """While it is open, weights of a layer or a model are read, written or saved together."""
 
-    def in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """While it is open, hooks of callbacks run."""
+    def call_hooks(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
+        """Call one hook of all callbacks of a list: ``call`` does, for those that it has then."""
 
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
         """A model of our strategy is about to train or to be evaluated."""

@@ -139,7 +139,7 @@ class ViewVariable(ComposedVariable):
 
     def _written(self, handle: tf.Tensor, read_value: bool) -> Any:
         """End a write; answers what assignments of TensorFlow's variables answer."""
-        self.slab.writes += tf.executing_eagerly()
+        self.slab.count_write()
         with private.placed_on(self.device):
             # A write to a part makes every later read copy the whole vector, until this is said.
             done = tf.raw_ops.DisableCopyOnRead(resource=handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tfps.errors import ConfigError
@@ -12,6 +11,26 @@ BATCH_HOOKS = {
     "test": ("on_test_batch_begin", "on_test_batch_end"),
 }
 SETTINGS = ("auto", "sampled", "lock_step")
+
+# Packages whose batch hooks count, log, show progress or save, and change nothing of the training.
+LOOKING = frozenset(
+    {
+        "aim",
+        "clearml",
+        "comet_ml",
+        "dvclive",
+        "keras",
+        "mlflow",
+        "neptune",
+        "optuna",
+        "optuna_integration",
+        "swanlab",
+        "tensorboard",
+        "tfps",
+        "tqdm",
+        "wandb",
+    }
+)
 
 
 def check_setting(setting: str) -> str:
@@ -25,29 +44,17 @@ def check_setting(setting: str) -> str:
     return setting
 
 
-def needs_lock_step(callbacks: Sequence[Any], *, kind: str, setting: str) -> bool:
-    """Whether workers must wait for each batch's hooks.
-
-    Keras's own callbacks only count, log or save in their batch hooks; they see sampled progress.
-    A hook that somebody else wrote may read or change anything, so ``"auto"`` runs it between the
-    update of its batch and the next ticket.
+def may_change_things(callback: Any, *, kind: str) -> bool:
+    """Whether a batch hook of a callback is of no package that is known to only look.
 
     Args:
-        callbacks: of a `fit` or `evaluate`.
+        callback: any object with hooks.
         kind: whose hooks: ``"train"`` or ``"test"``.
-        setting: one of `SETTINGS`.
     """
-    if setting != "auto":
-        return setting == "lock_step"
-    return any(_has_own_hook(callback, BATCH_HOOKS[kind]) for callback in callbacks)
-
-
-def _has_own_hook(callback: Any, names: Sequence[str]) -> bool:
-    for name in names:
-        if name in vars(callback):  # as `LambdaCallback` has them
-            return True
-        method = getattr(type(callback), name, None)
-        module = getattr(method, "__module__", "") or ""
-        if not module.startswith(("keras.", "tfps.")):
+    for name in BATCH_HOOKS[kind]:
+        # `LambdaCallback` has them in the object.
+        hook = vars(callback).get(name) or getattr(type(callback), name, None)
+        module = getattr(hook, "__module__", "") or ""
+        if module.split(".")[0] not in LOOKING:
             return True
     return False

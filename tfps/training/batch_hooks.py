@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
+from tfps.bridge.method_scope import writes_of_this_thread
 from tfps.training.acting_steps import next_action
-from tfps.training.batch_callbacks import needs_lock_step
+from tfps.training.batch_callbacks import may_change_things
+
+logger = logging.getLogger(__name__)
+
+WATCHED_CALLS = 20  # in lock-step, in which hooks that change nothing show it
+UNTIMED_CALLS = 2  # of them: the first ones start the workers
+LATE = (
+    "the callback %s changed something (a weight, the learning rate or another variable, or it "
+    "stopped) after step %d of the epoch, and that counts from step %d on: it had changed nothing "
+    "in the first %d executions, so workers did not wait for it. From now on they wait for the "
+    "batch hooks of each step%s. batch_callbacks='lock_step' of the strategy lets them wait from "
+    "the first step on, 'sampled' never."
+)
 
 
 class BatchHooks:
@@ -20,8 +35,10 @@ class BatchHooks:
         setting: one of `tfps.training.batch_callbacks.SETTINGS`.
 
     Attributes:
-        lock_step: whether workers wait after each execution.
         stops_at_nan: whether a worker ends whose loss is not finite.
+        is_lock_step: whether workers wait after each execution, from the first to the last.
+        watched: callbacks that may change something, and are called in lock-step as long as they do
+            or may do so.
 
     Example:
 
@@ -33,14 +50,31 @@ class BatchHooks:
     def __init__(
         self, callbacks: Sequence[Any] = (), *, kind: str = "train", setting: str = "auto"
     ) -> None:
-        self.lock_step = needs_lock_step(callbacks, kind=kind, setting=setting)
+        self._stops = "stop_training" if kind == "train" else "stop_evaluating"
+        self.is_lock_step = setting == "lock_step"
+        self.watched = [
+            callback
+            for callback in callbacks
+            if setting == "auto" and may_change_things(callback, kind=kind)
+        ]
         self._callbacks = callbacks if kind == "train" else ()
         self._looks = setting != "sampled"
         self.stops_at_nan = any(
             isinstance(callback, keras.callbacks.TerminateOnNaN) for callback in self._callbacks
         )
+        self._calls = 0
+        self._began_s = self._sampled_s = 0.0
+        self._steps_per_call = 1
+        self._per_second: float | None = None  # in lock-step
+        self._has_changed = False
         self._asked_steps = 0
         self._stop_steps: int | None = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether workers wait for the hooks of every execution now."""
+        is_watching = bool(self.watched) and self._calls <= WATCHED_CALLS
+        return self.is_lock_step or self._has_changed or is_watching
 
     def next_stop(self, upto_steps: int, *, steps_per_call: int) -> int | None:
         """Return after how many steps of the epoch workers wait; None: not before it ends.
@@ -49,7 +83,8 @@ class BatchHooks:
             upto_steps: of the epoch, that a call waits for.
             steps_per_call: of an execution.
         """
-        if self.lock_step:
+        self._count(steps_per_call)
+        if self.waits:
             return upto_steps
         is_new_epoch, self._asked_steps = upto_steps < self._asked_steps, upto_steps
         is_behind = self._stop_steps is not None and self._stop_steps < upto_steps
@@ -59,3 +94,48 @@ class BatchHooks:
                 self._callbacks, done_steps=done, steps_per_call=steps_per_call, looks=self._looks
             )
         return self._stop_steps
+
+    def _count(self, steps_per_call: int) -> None:
+        """Note how long the steps in lock-step have taken, and when others began."""
+        self._calls += 1
+        now_s = time.monotonic()
+        if self._calls == UNTIMED_CALLS + 1:
+            self._began_s = now_s
+        elif self._calls == WATCHED_CALLS + 1:
+            steps = (WATCHED_CALLS - UNTIMED_CALLS) * steps_per_call
+            self._per_second = steps / max(now_s - self._began_s, 1e-6)
+            self._sampled_s = now_s
+        self._steps_per_call = steps_per_call
+
+    def watch(self, callback: Any, model: Any, call: Callable[[], None]) -> bool:
+        """Call a hook; return whether it was late with a change that it has made.
+
+        Args:
+            callback: whose hook it is.
+            model: that is trained or evaluated.
+            call: calls the hook.
+        """
+        if not any(callback is watched for watched in self.watched):
+            call()
+            return False
+        before = (writes_of_this_thread(), getattr(model, self._stops, False))
+        waits = self.waits
+        call()
+        changes = (writes_of_this_thread(), getattr(model, self._stops, False)) != before
+        self._has_changed = self._has_changed or changes
+        return changes and not waits
+
+    def say_late(self, callback: Any, meant_steps: int, done_steps: int) -> None:
+        """Warn of a change that came late.
+
+        Args:
+            callback: what has made it.
+            meant_steps: of the epoch, after which it was made.
+            done_steps: of the epoch, without it.
+        """
+        rates, seconds = "", time.monotonic() - self._sampled_s
+        if self._per_second and seconds:
+            steps = (self._calls - WATCHED_CALLS) * self._steps_per_call
+            rates = f", {self._per_second:.0f} instead of about {steps / seconds:.0f} per second"
+        name = type(callback).__name__
+        logger.warning(LATE, name, meant_steps, done_steps + 1, WATCHED_CALLS, rates)

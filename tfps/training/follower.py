@@ -299,7 +299,7 @@ class Follower:
     def _compile(
         self, request: TicketRunRequest, *, alone: LocalSteps | None = None
     ) -> CompiledProgram:
-        hooks = (self.hooks.lock_step, self.hooks.stops_at_nan)
+        hooks = (self.hooks.is_lock_step, self.hooks.stops_at_nan)
         key = (request.source.key(), self._frozen_state(), hooks, alone)
         if key not in self._compiled or not self._compiled[key].is_current:
             strategy, self._is_new = self._strategy, True
@@ -338,7 +338,7 @@ class Follower:
         """Not in lock-step, where a step begins after the update of the one before."""
         mode = self._strategy.consistency
         pipelines = can_be_pipelined(program, mode=mode, model=self._model.name)
-        return pipelines and not self.hooks.lock_step
+        return pipelines and not self.hooks.is_lock_step
 
     def _frozen_state(self) -> tuple[Any, ...]:
         """Freezing layers changes what a step trains."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from tfps.bridge.method_scope import runs_eagerly, trains
 from tfps.bridge.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.runtime.program.program import is_metric, is_seed, refuse_strangers
+from tfps.training.batch_callbacks import BATCH_HOOKS
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.chief_prediction import ChiefPrediction
 from tfps.training.dataset_function import is_dataset_function
@@ -162,7 +164,29 @@ class Trainer:
         held: contextlib.AbstractContextManager[None] = runtime.turn.taken()
         return held
 
-    def in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    def call_hooks(self, model: Any, callbacks: Any, call: functools.partial[None]) -> None:
+        """Watch those that may change something, each by itself."""
+        name = call.func.__name__
+        kind = next((kind for kind, names in BATCH_HOOKS.items() if name in names), None)
+        function = None if kind is None else getattr(model, f"{kind}_function")
+        with self._in_callbacks(model):
+            if not isinstance(function, Follower) or not function.hooks.watched:
+                call()
+                return
+            everyone = callbacks.callbacks
+            try:
+                for callback in everyone:
+                    callbacks.callbacks = [callback]
+                    if function.hooks.watch(callback, model, call):
+                        strategy = model._distribute_strategy
+                        strategy._drain_run()
+                        meant_steps = call.args[1] + name.endswith("_end")
+                        run = strategy._active_run or strategy._last_run
+                        function.hooks.say_late(callback, meant_steps, run.completed)
+            finally:
+                callbacks.callbacks = everyone
+
+    def _in_callbacks(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Another thread may use the workers, so that a hook can wait for one that does."""
         strategy = model._distribute_strategy
         follower = strategy._active_follower
@@ -221,9 +245,11 @@ class Trainer:
     def begin(self, model: Any, callbacks: Any, kind: str) -> None:
         function = getattr(model, f"{kind}_function")
         if isinstance(function, Follower):  # no eager step
-            function.hooks = BatchHooks(
+            hooks = function.hooks = BatchHooks(
                 callbacks.callbacks, kind=kind, setting=model._distribute_strategy.batch_callbacks
             )
+            if hooks.watched:  # they are called one by one, on the thread that trains
+                callbacks._async_train = callbacks._async_test = False
 
     @contextlib.contextmanager
     def building(self, optimizer: Any, variables: Any) -> Iterator[None]:

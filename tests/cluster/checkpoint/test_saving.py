@@ -103,7 +103,7 @@ def test_the_callback_saves_in_the_middle_of_epochs(
     callback = tfps.callbacks.Checkpoint(manager, every_steps=40)
     before = strategy.stats().updates_applied
     model.fit(DATA, DATA, batch_size=4, epochs=2, verbose=0, callbacks=[callback])
-    assert not model.train_function.hooks.lock_step
+    assert not model.train_function.hooks.waits
     found = manager.checkpoints
     assert [manifest.step for manifest in found] == [40, 80, 120, 160, 200]
     assert [manifest.epoch for manifest in found] == [0, 0, 1, 1, 1]
