@@ -175,7 +175,10 @@ def function_wire(program: Program, call_number: int, *, device: str) -> CallWir
     """
     local = program.schedule.local
     if local is None:
-        return call_wire(program, call_number, device=device, reports=False, is_last=False)
+        brought = program.changed_by(program.calls[call_number])
+        return call_wire(
+            program, call_number, device=device, reports=False, is_last=False, brought=brought
+        )
     assigned = {id(variable) for variable in program.state}
     rates = [rate for rate in local.rates if id(rate) not in assigned]
     weights = program.calls[call_number].variables
@@ -200,7 +203,7 @@ def call_wire(
         device: the server.
         reports: the server takes the report of the step before (the ticket server does).
         is_last: whether the step ends with it; None: the last call does.
-        brought: the variables whose values the end of a step brings; None: all.
+        brought: the variables whose values the reply brings; None: all.
     """
     if is_last is None:
         is_last = call_number == len(program.calls) - 1
@@ -220,7 +223,7 @@ def call_wire(
     counts = local.counts if local is not None and local.adds_counts else ()
     counts = tuple(v for v in counts if device in v._value.devices)
     brought = program.variables if brought is None else brought
-    values = server_shards(shards_on(brought, device)) if is_last else gradients
+    values = server_shards(shards_on((v for v in brought if id(v) not in known), device))
     coded_values, plain_values = _coded(values, choices=down, gradients=False)
     scale = loss_scale_of(program.calls[call_number].optimizer)
     if coded_values:

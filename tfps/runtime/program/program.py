@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -123,6 +124,19 @@ class Program:
             if id(variable) in changed
             or any(id(shard._value.slab) in slabs for shard in shards_of(variable))
         ]
+
+    def changed_by(self, call: OptimizerCall) -> list[Any]:
+        """The variables that a call changes: what it trains, and what its optimizer keeps of these.
+
+        A count of updates, slots and a loss scale, where the step reads them; no learning rate.
+        """
+        kept: set[int] = set()
+        if isinstance(call.optimizer, keras.optimizers.Optimizer):
+            every = members(call.optimizer)
+            kept = {id(v) for member in every for v in member.variables}
+            kept -= {id(member._learning_rate) for member in every}
+        kept -= {id(variable) for variable in call.variables}
+        return [*call.variables, *(v for v in self.variables if id(v) in kept)]
 
     @property
     def metric_items(self) -> int:

@@ -64,13 +64,18 @@ class FitHalf(ServerHalf):
         super().__init__(program, runtime=runtime, server=server, **options)
 
     def wire(self, number: int) -> CallWire:
-        reports = self.reports is not None
+        program, brought = self.program, self._moving
+        if number < len(program.calls) - 1:
+            # What the step also assigns goes up with the last call, and stays until then.
+            call, assigned = program.calls[number], {id(v) for v in program.state}
+            assigned -= {id(variable) for variable in call.variables}
+            brought = [v for v in program.changed_by(call) if id(v) not in assigned]
         return call_wire(
-            self.program,
+            program,
             number,
             device=self.server.device,
-            reports=reports,
-            brought=self._moving,
+            reports=self.reports is not None,
+            brought=brought,
         )
 
     @property

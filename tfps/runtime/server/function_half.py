@@ -95,8 +95,12 @@ class FunctionHalf(ServerHalf):
 
     @functools.cached_property
     def state(self) -> tuple[Any, ...]:
-        """What of the variables that the function assigns lies on this server."""
-        return shards_on(self.program.state, self.server.device)
+        """The variables that the function assigns, of which this server has a shard or a mirror.
+
+        A count of updates or a learning rate has one on every server of its optimizer.
+        """
+        shards, device = all_shards(self.program.state), self.server.device
+        return tuple(shard for shard in shards if device in shard._value.devices)
 
     @functools.cached_property
     def moves(self) -> tuple[Move, ...]:

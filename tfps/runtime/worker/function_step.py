@@ -77,14 +77,15 @@ class FunctionStep(Step):
     def _variables_to_follow(self) -> Sequence[Any]:
         """Those assigned that come again from home meanwhile; what is assigned is written back.
 
-        They are trained as well, or the worker may be late for a round, and gets all of another.
+        Calls change them as well, or the worker may be late for a round, and gets all of another.
         """
-        trained = {id(v) for call in self.program.calls for v in call.variables}
+        program = self.program
+        changed = {id(v) for call in program.calls for v in program.changed_by(call)}
         gets_all = self.servers[0].offers(Kind.AWAIT_ROUND)
         return [
             variable
             for variable in self.program.state
-            if id(variable) in trained
+            if id(variable) in changed
             or (gets_all and variable.dtype != "bool" and not is_seed(variable))
         ]
 
