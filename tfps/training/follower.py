@@ -294,6 +294,7 @@ class Follower:
                 arguments=request.source.arguments(request.data_pass, offset),
                 tickets=tickets,
                 seeds=seed_states(compiled.program),
+                metrics=compiled.program.totals.begin(self._metrics_before),
             )
 
     def _compile(
@@ -309,6 +310,7 @@ class Follower:
                 batch_spec=request.source.batch_spec,
                 trains=self._kind == "train",
                 keras_metrics=self._model.metrics,
+                in_turn=self._runs_in_turn(request),
                 devices=self._strategy.devices,
                 stops_at_nan=self.hooks.stops_at_nan,
             )
@@ -333,6 +335,11 @@ class Follower:
         compiled = self._compiled[key]
         compiled.source = request.source
         return compiled
+
+    def _runs_in_turn(self, request: TicketRunRequest) -> bool:
+        """Whether no two steps of a run, nor parts of one, are computed at the same time."""
+        is_alone = self._strategy.runtime.workers == 1 or isinstance(request.source, OneBatch)
+        return is_alone and len(self._strategy.devices.names) == 1
 
     def _is_pipelined(self, program: Program) -> bool:
         """Not in lock-step, where a step begins after the update of the one before."""

@@ -38,6 +38,7 @@ class RunProgress:
         layout: of the ledger.
         program: what is run.
         cells: of the ticket server, before the first ticket.
+        metrics: the totals there.
         first: the first ticket.
         end: the first ticket behind the run.
 
@@ -55,13 +56,14 @@ class RunProgress:
         *,
         program: Program,
         cells: np.ndarray[Any, Any],
+        metrics: np.ndarray[Any, Any],
         first: int,
         end: int,
     ) -> None:
         self._layout, self.cells = layout, cells
         self.first, self._end, self._limit = first, end, first
         self._completed_before = int(cells[layout.COMPLETED])
-        self.metrics = np.zeros([program.metric_items])
+        self.metrics = metrics
         self.outputs = np.zeros([program.output_items])
         self.completed = self.known = 0
         self.running = False

@@ -35,9 +35,9 @@ def step_logs(
             size = int(np.prod(spec.shape))
             value = reported[offset : offset + size].reshape(spec.shape)
             offset += size
-        values.append(known.get(position, value))
+        values.append(known.get(position) if value is None else value)
     logs = dict(tf.nest.pack_sequence_as(outputs, values))
-    if results.others:
+    if results.others and not program.in_turn:
         mine = model.get_metrics_result()
         others = tf.nest.pack_sequence_as(
             outputs, [position in results.others for position in range(len(values))]

@@ -35,6 +35,7 @@ class TicketRun(RunProgress):
         arguments: of the batch source, for this run.
         tickets: how many steps, or None for as many as the input has.
         seeds: int64 [generators, 2], the seed generators' states at the first ticket.
+        metrics: float64 [items], the totals of metrics there.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class TicketRun(RunProgress):
         arguments: Any,
         tickets: int | None,
         seeds: np.ndarray[Any, Any],
+        metrics: np.ndarray[Any, Any],
     ) -> None:
         self._compiled, self._runtime, self._coordinator = compiled, runtime, coordinator
         self._queue = private.closure_queue(coordinator)
@@ -56,7 +58,7 @@ class TicketRun(RunProgress):
         server = runtime.ticket_server
         while True:
             self._starts = server.starts
-            cells, *_ = compiled.servers[0].report(reset=True)
+            cells, *_ = compiled.servers[0].report(reset_to=metrics)
             first = server.open_tickets(0)
             if server.starts == self._starts:
                 break  # else it has the totals of the run before again
@@ -66,6 +68,7 @@ class TicketRun(RunProgress):
             server.layout,
             program=compiled.program,
             cells=cells,
+            metrics=metrics,
             first=first,
             end=first + self._periods(self._steps),
         )
@@ -258,8 +261,7 @@ class TicketRun(RunProgress):
             keeper.are_seen(closed)
         self.samples += 1
         self.sampled_s = time.monotonic()
-        workers = range(self._runtime.workers)
-        by_worker = [int(self.cells[layout.steps(worker)]) for worker in workers]
+        by_worker = [int(self.cells[layout.steps(w)]) for w in range(self._runtime.workers)]
         self.rate.count(self.completed, now_s=self.sampled_s, by_worker=by_worker)
         is_last = self.completed >= self._steps or not self.running
         self.traffic.sample(self.completed, now_s=self.sampled_s, is_last=is_last)

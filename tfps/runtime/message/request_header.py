@@ -13,6 +13,7 @@ from tfps.transport.message import PROTOCOL, Kind, Request
 NOT_MEASURED = -1
 SLOTS = 1  # the call of a pull that asks for what the optimizers on a worker begin with
 STILL = 2  # and of one that asks for what no step changes
+TOTALS = 3  # and of one that asks for what steps have reported
 Fields: TypeAlias = Mapping[Request, Any]  # of a header; one that is left out says nothing
 NOTHING_TOLD: Fields = {}
 # What a header says where it is told nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -178,6 +178,14 @@ class Discovery:
             if id(variable) not in travel:
                 refuse_to_densify(optimizer, gradient, variable)
 
+    def uses(self) -> Iterator[tuple[Any, list[Any]]]:
+        """Variables that the step changes, with the gradients or resources that tell how."""
+        for _, gradient, variable in self._gradients:
+            yield variable, [*tf.nest.flatten(gradient, expand_composites=True)]
+        for variable in self.order:
+            if self.written(variable) and not is_metric(variable):
+                yield variable, [self.copies[id(variable)].handle]
+
     def written(self, keras_variable: Any) -> bool:
         return self.copies[id(keras_variable)].assigned
 
@@ -232,6 +240,8 @@ def discover(program: Program, strategy: Any) -> Program:
         metrics=program.keras_metrics,
         handle_of=lambda variable: discovery.value_of(variable).handle,
     )
+    if program.trains and not program.in_turn:
+        states.refuse_uses(discovery.uses())
     seeds = [v for v in discovery.order if is_seed(v)]
     draws = [discovery.draws.get(id(v), 0) for v in seeds]
     refuse_strangers(on_servers)
@@ -245,7 +255,7 @@ def discover(program: Program, strategy: Any) -> Program:
         looked_up=looked_up,
         read_whole=[v for v in on_servers if discovery.read_whole(v)],
         metrics=states.variables,
-        totals=states.totals(generators=draws.count(None)),
+        totals=states.totals(in_turn=program.in_turn, generators=draws.count(None)),
         seeds=seeds,
         draws_per_step=draws,
         calls=calls,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfps.errors import UnsupportedError
 from tfps.metrics.merging import merged_states, no_sum
 from tfps.metrics.state_change import Change
 from tfps.runtime.program.metric_totals import Group, MetricTotals
@@ -51,19 +52,40 @@ class MetricStates:
         self._metrics, self._grouped = metrics, {id(variable) for variable in grouped}
         self._found = StateChanges(graph, handles=self.handles, specs=self.specs)
 
-    def totals(self, *, generators: int) -> MetricTotals:
-        """How the reports of several workers or devices become totals.
+    def totals(self, *, in_turn: bool, generators: int) -> MetricTotals:
+        """How the reports of steps become totals.
 
         Args:
+            in_turn: the steps run one after the other.
             generators: see `MetricTotals`.
 
         Raises:
-            UnsupportedError: the states of a metric cannot become one.
+            UnsupportedError: several workers or devices count, and the states of a metric cannot
+                become one.
         """
+        if in_turn:
+            return MetricTotals(self.variables, in_turn=True, generators=generators)
         self.refuse_others(MERGEABLE)
         return MetricTotals(
             self.variables, self._found.changes, self._groups, generators=generators
         )
+
+    def refuse_uses(self, uses: Iterable[tuple[Any, Sequence[Any]]]) -> None:
+        """Raise an `UnsupportedError` where what a step trains or assigns goes by a metric.
+
+        Args:
+            uses: variables, each with what it is trained with, or with its own resource.
+        """
+        for variable, tensors in uses:
+            if any(map(self._found.depends, tensors)):
+                raise UnsupportedError(
+                    f"{variable.path}: received a training step that changes it by the state of a "
+                    "metric, expected one that only computes results from metrics: within a step "
+                    "of several workers, or devices, a metric holds one batch. Keep what the step "
+                    "goes by in a weight of the model that the step assigns "
+                    "(self.add_weight(trainable=False)), read the metric in a callback, or train "
+                    "with one worker that has one device."
+                )
 
     def refuse_others(self, changes: Sequence[Change]) -> None:
         """Raise an `UnsupportedError` for the first state that is changed in another way."""

@@ -38,21 +38,28 @@ class MetricTotals:
     A step begins with the values that change nothing, zeros where it adds, and reports what it ends
     with; and at the end how the states of seed generators have changed.
 
+    Where steps run one after the other, each begins with what the one before it has reported
+    instead, and a total is the newest report: states are what they are in one process.
+
     Args:
         variables: of metrics.
         changes: of each, by a step; those of groups do not count.
         groups: that have a function of their own.
+        in_turn: steps run one after the other.
         generators: how many seed generators a step draws from as often as it happens to.
     """
 
     def __init__(
         self,
         variables: Sequence[Any],
-        changes: Sequence[Change],
+        changes: Sequence[Change] = (),
         groups: Sequence[Group] = (),
         *,
+        in_turn: bool = False,
         generators: int = 0,
     ) -> None:
+        self.in_turn = in_turn
+        changes = changes or [Change.ADDED] * len(variables)
         position = {id(variable): index for index, variable in enumerate(variables)}
         self._groups = [([position[id(v)] for v in g.variables], g.merge) for g in groups]
         own = {id(v): base for g in groups for v, base in zip(g.variables, g.bases, strict=True)}
@@ -65,23 +72,48 @@ class MetricTotals:
             for index, change in enumerate(changes)
             if change in (Change.RAISED, Change.LOWERED) and id(variables[index]) not in own
         }
-        self._undrawn = np.zeros(2 * generators)
+        self._undrawn = np.zeros([generators, 2])
         self._sizes = [*(base.size for base in self.bases), self._undrawn.size]
         self.items = sum(self._sizes)
 
     @property
     def empty(self) -> Array:
         """The total of no reports: float64 [items]."""
-        parts = [base.ravel().astype(np.float64) for base in self.bases]
-        return np.concatenate([*parts, self._undrawn])
+        return self._flat(self.bases)
 
     @property
     def are_sums(self) -> bool:
         """Whether a total is the sum of its reports."""
-        return not self._groups and not self._combine
+        return not (self._groups or self._combine or self.in_turn)
+
+    def begin(self, before: Sequence[Array]) -> Array:
+        """The total at the first step, of variables that hold ``before``: float64 [items]."""
+        return self._flat(before) if self.in_turn else self.empty
+
+    def states(self, report: tf.Tensor) -> list[tf.Tensor]:
+        """What the variables begin a step with, after a report of the step before it."""
+        if not self.in_turn:
+            return [tf.constant(base) for base in self.bases]
+        *parts, _ = tf.split(report, self._sizes)
+        return [self._value(part, index) for index, part in enumerate(parts)]
+
+    def draws(self, drawn: Sequence[tf.Tensor], report: tf.Tensor) -> list[tf.Tensor]:
+        """What a step reports of generators: its own draws, or those of all steps in turn.
+
+        Args:
+            drawn: how the step has changed the state of each generator, [2].
+            report: of the step before it.
+        """
+        if not (drawn and self.in_turn):
+            return list(drawn)
+        *_, before = tf.split(report, self._sizes)
+        states = tf.unstack(tf.reshape(before, self._undrawn.shape))
+        return [tf.cast(d, tf.float64) + state for d, state in zip(drawn, states, strict=True)]
 
     def combine(self, total: tf.Tensor, report: tf.Tensor) -> tf.Tensor:
         """A total that includes one more report."""
+        if self.in_turn:
+            return report
         if self.are_sums:
             return total + report
         left, right = tf.split(total, self._sizes), tf.split(report, self._sizes)
@@ -106,16 +138,19 @@ class MetricTotals:
 
     def values(self, total: Array, before: Sequence[Array]) -> list[Array]:
         """What the variables hold after a total, if they held ``before`` at its first report."""
-        parts = [np.ravel(value).astype(np.float64) for value in before]
-        held = np.concatenate([*parts, self._undrawn])
-        both = self.combine(tf.constant(held), tf.constant(total)).numpy()
+        both = self.combine(tf.constant(self._flat(before)), tf.constant(total)).numpy()
         parts = np.split(both, np.cumsum(self._sizes)[:-1])
         return [part.reshape(base.shape) for part, base in zip(parts, self.bases, strict=False)]
 
     def drawn(self, total: Array) -> Array:
         """How the states of the generators have changed: int64 [generators, 2]."""
-        drawn = total[total.size - self._undrawn.size :].reshape([-1, 2])
+        drawn = total[total.size - self._undrawn.size :].reshape(self._undrawn.shape)
         return np.asarray(np.rint(drawn).astype(np.int64))
+
+    def _flat(self, arrays: Sequence[Array]) -> Array:
+        """The total of no reports, of variables that hold these values."""
+        flat = [np.ravel(array) for array in (*arrays, self._undrawn)]
+        return np.concatenate(flat).astype(np.float64)
 
     def _value(self, flat: tf.Tensor, index: int) -> tf.Tensor:
         base = self.bases[index]

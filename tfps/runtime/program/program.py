@@ -47,6 +47,7 @@ class Program:
     # Of variances that the step averages, by id of the variable: the variable with their centers.
     centers: Mapping[int, Any] = field(default_factory=dict)
     metrics: Sequence[Any] = ()  # metric state, accumulated on the ticket server
+    in_turn: bool = False  # its steps run one after the other
     # What a step reports of it.
     totals: MetricTotals = field(default_factory=lambda: MetricTotals([], []))
     # Seed generators, and how often a step draws from each; None: in a loop or a branch, each step
@@ -144,8 +145,11 @@ class Program:
 
     @property
     def numeric_outputs(self) -> list[tf.TensorSpec]:
-        """Those that a step reports; the chief computes results of metrics from their totals."""
-        computed = self.results.positions if self.results is not None else ()
+        """Those that a step reports; the chief computes results of metrics from their totals.
+
+        Not where steps run in turn: there a step has the state of all steps.
+        """
+        computed = () if self.results is None or self.in_turn else self.results.positions
         return [
             spec
             for position, spec in enumerate(tf.nest.flatten(self.outputs))

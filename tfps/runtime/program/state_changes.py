@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -19,6 +21,7 @@ CHOICES = {
     **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
     **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
 }
+WRITES = re.compile("^(Assign|ResourceScatter|ResourceApply|ResourceStridedSliceAssign)")
 LOOPS = ("While", "StatelessWhile")
 
 
@@ -28,8 +31,14 @@ class _Handle(NamedTuple):
     state: int
 
 
+class _Resource(NamedTuple):
+    """Another resource, as the step knows it."""
+
+    handle: Any
+
+
 # What is known of a tensor.
-_Known = Origin | _Handle
+_Known = Origin | _Handle | _Resource
 
 
 class StateChanges:
@@ -52,17 +61,31 @@ class StateChanges:
     ) -> None:
         self._now = [Origin(Change.KEPT, state) for state in range(len(handles))]
         self._seen: dict[Any, Origin] = {}
+        self._is_chosen = False  # whether a state decides if what is walked through runs at all
+        self._chosen: set[Any] = set()  # the graphs of which that is so
+        self._written: list[Any] = []
         self._shapes = [spec.shape for spec in specs]
         known: dict[Any, _Known] = {h.ref(): _Handle(i) for i, h in enumerate(handles)}
-        self._walk(graph, known)
+        if known:
+            self._walk(graph, known)
         self.changes = [origin.change for origin in self._now]
 
     def depends(self, tensor: tf.Tensor) -> bool:
-        """Whether a tensor anywhere in the step follows from a state."""
-        return self._seen.get(tensor.ref(), MIXED) != INDEPENDENT
+        """Whether a tensor anywhere in the step, or that it is computed, follows from a state.
+
+        Of another resource: whether something is written to it that does, or is written if it does.
+        """
+        if not self.changes or not tf.is_symbolic_tensor(tensor):
+            return False
+        if tensor.dtype == tf.resource:
+            return any(handle is tensor for handle in self._written)
+        seen = self._seen.get(tensor.ref(), MIXED)
+        return seen != INDEPENDENT or tensor.graph in self._chosen
 
     def _walk(self, graph: Any, known: dict[Any, _Known]) -> None:
         """Go through a graph of which some tensors are known."""
+        if self._is_chosen:
+            self._chosen.add(graph)
         for operation in graph.get_operations():
             if all(output.ref() in known for output in operation.outputs) and operation.outputs:
                 continue  # an input of a function, or the handle of a state
@@ -76,6 +99,8 @@ class StateChanges:
 
     def _outputs(self, operation: Any, inputs: list[_Known]) -> Sequence[_Known]:
         kind, outputs = operation.type, len(operation.outputs)
+        if outputs == 1 and not inputs and operation.outputs[0].dtype == tf.resource:
+            return [_Resource(operation.outputs[0])]
         if kind in CALLS:
             return self._call(graph_of_call(operation), inputs)
         if kind in CHOICES:
@@ -91,7 +116,10 @@ class StateChanges:
             return [_either(inputs[1], inputs[2])]
         if self._passes_on(operation, inputs):
             return inputs[:1]
-        return [after(kind, [_origin(each) for each in inputs])] * outputs
+        origins = [_origin(each) for each in inputs]
+        if WRITES.search(kind) and (self._is_chosen or after(kind, origins) != INDEPENDENT):
+            self._written += [each.handle for each in inputs if isinstance(each, _Resource)]
+        return [after(kind, origins)] * outputs
 
     def _access(self, operation: Any, handles: list[_Handle], inputs: list[_Known]) -> Origin:
         """An operation reads or writes a state."""
@@ -132,8 +160,9 @@ class StateChanges:
             named = operation.get_attr(attribute)
             for function in named if isinstance(named, (list, tuple)) else [named]:
                 self._now = list(before)
-                outputs = self._call(graph_of_function(operation, function), inputs[1:])
-                results.append((outputs, self._now))
+                graph = graph_of_function(operation, function)
+                with self._where(inputs[0]):
+                    results.append((self._call(graph, inputs[1:]), self._now))
         outputs, now = results[0]
         for more, then in results[1:]:
             outputs = [_either(a, b) for a, b in zip(outputs, more, strict=True)]
@@ -158,12 +187,26 @@ class StateChanges:
             if (values, self._now) == before:
                 break
         if goes_on != INDEPENDENT:
+            with self._where(goes_on):
+                self._call(body, values)
             self._now = _mixed_where(self._now, begin)
             values = [v if isinstance(v, _Handle) else MIXED for v in values]
         return values
 
+    @contextlib.contextmanager
+    def _where(self, decides: _Known) -> Iterator[None]:
+        """While it is open, a tensor decides whether what is walked through runs."""
+        before = self._is_chosen
+        self._is_chosen = before or decides != INDEPENDENT
+        try:
+            yield
+        finally:
+            self._is_chosen = before
+
 
 def _origin(known: _Known) -> Origin:
+    if isinstance(known, _Resource):
+        return INDEPENDENT
     return known if isinstance(known, Origin) else MIXED
 
 

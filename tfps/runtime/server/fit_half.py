@@ -20,7 +20,7 @@ from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
-from tfps.runtime.message.request_header import STILL
+from tfps.runtime.message.request_header import STILL, TOTALS
 from tfps.runtime.message.wire import (
     CallWire,
     ServerShards,
@@ -37,8 +37,9 @@ from tfps.runtime.server.reports import NO_RESET, Reports
 from tfps.runtime.server.requests import enter_if_new, record_pull
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, count_durations
 from tfps.transport.message import Kind, Request
-from tfps.transport.packing import unpack
+from tfps.transport.packing import pack, unpack
 
+Array = np.ndarray[Any, Any]
 RESET_BITS = 62  # of a random number that fits into int64
 
 
@@ -91,6 +92,9 @@ class FitHalf(ServerHalf):
             self._offers[Kind.PUSH, number].function for number in range(len(self.wires))
         )
         self.offer_look_ups()
+        if self.reports is not None and self.program.in_turn and self.program.metric_items:
+            size = self.report_layout.size_bytes
+            self.offer(Kind.PULL, self._pull_totals, call_number=TOTALS, reply_bytes=size)
         if self.reports is not None and not self.program.trains:
             self.offer(Kind.FINISH, self.locked(self._finish), request_bytes=report_bytes)
         # Without backup workers nobody is late, and all servers begin a round together.
@@ -163,6 +167,22 @@ class FitHalf(ServerHalf):
         version, status = ledger.read(ledger.layout.VERSION), self.plan.status(header, alive=alive)
         return ReplyHeader(version, status, other_writes=self.number_of_still())
 
+    def _pull_totals(
+        self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """What was reported before, for a worker that goes on with it."""
+        assert self.reports is not None
+        with self.server.ledger.locked():
+            ledger = self.server.ledger.open()
+            ledger.count(ledger.layout.EXCHANGES)
+            ledger.count_traffic(received_bytes=0, sent_bytes=self.report_layout.size_bytes)
+            self.server.ledger.post(ledger)
+            alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
+            status = self.plan.status(header, alive=alive)
+            reply = ReplyHeader(ledger.read(ledger.layout.VERSION), status)
+            found = {name: tf.identity(value) for name, value in self.reports.latest().items()}
+        return [reply.tensor(), ids, pack(self.report_layout, found)]
+
     def number_of_still(self) -> tf.Tensor | int:
         """How many writes of others there were."""
         ledger = self.server.ledger
@@ -212,12 +232,15 @@ class FitHalf(ServerHalf):
         self.reports.count(counts, unpack(self.report_layout, payload))
 
     @functools.cached_property
-    def _report(self) -> Callable[..., list[np.ndarray[Any, Any]]]:
+    def _report(self) -> Callable[..., list[Array]]:
         assert self.reports is not None
-        return self.server.control.function(self.reports.read, arguments=1)
+        arguments = [tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.float64)]
+        return self.server.control.function(self.reports.read, arguments=arguments)
 
-    def report(self, *, reset: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
-        """The ledger, the metric totals and the newest outputs; optionally set back to zero."""
-        number = secrets.randbits(RESET_BITS) | 1 if reset else NO_RESET
-        cells, metrics, outputs = self._report(number)
+    def report(self, *, reset_to: Array | None = None) -> tuple[Array, ...]:
+        """The ledger, the metric totals and the newest outputs; optionally set totals back."""
+        number, initial = NO_RESET, np.zeros(0)
+        if reset_to is not None:
+            number, initial = secrets.randbits(RESET_BITS) | 1, reset_to
+        cells, metrics, outputs = self._report(number, initial)
         return cells, metrics, outputs

@@ -56,12 +56,17 @@ class Reports:
         self._metrics.assign(metrics)
         self._outputs.assign(outputs)
 
-    def read(self, reset: tf.Tensor) -> list[tf.Tensor]:
-        """Trace reading the ledger, the totals and the outputs; optionally set back to nothing.
+    def latest(self) -> dict[str, tf.Tensor]:
+        """Trace reading the totals and the outputs, under the mutex, as a report has them."""
+        return {METRICS: self._metrics.read_value(), OUTPUTS: self._outputs.read_value()}
+
+    def read(self, reset: tf.Tensor, initial: tf.Tensor) -> list[tf.Tensor]:
+        """Trace reading the ledger, the totals and the outputs; optionally set back.
 
         Args:
             reset: a number of its own, or `NO_RESET`. A request may be sent again, and the first
                 one arrive when steps were counted since: the number sets back once.
+            initial: the totals to set back to, float64; anything where there is no reset.
         """
         with self._server.ledger.locked():
             cells = self._server.ledger.cells()
@@ -70,7 +75,7 @@ class Reports:
             known = tf.identity(self._latest_reset.read_value())
             is_new = tf.logical_and(reset != NO_RESET, reset != known)
             with tf.control_dependencies([metrics, known]):
-                kept = tf.where(is_new, tf.constant(self._program.totals.empty), metrics)
-                self._metrics.assign(kept, read_value=False)
+                kept = tf.cond(is_new, lambda: initial, lambda: metrics)
+                self._metrics.assign(tf.ensure_shape(kept, self._metrics.shape), read_value=False)
                 self._latest_reset.assign(tf.where(is_new, reset, known), read_value=False)
         return [cells, metrics, outputs]

@@ -13,7 +13,6 @@ from tfps.runtime.message.request_header import NOT_MEASURED, Fields
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange import Answer
 from tfps.runtime.worker.fit_step import FitStep
-from tfps.runtime.worker.step_report import empty_report
 from tfps.runtime.worker.visit import BatchSource, State, Visit
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Request
@@ -56,7 +55,7 @@ class FitLoop(Generic[S]):
         state = {
             **self.granted(step),
             "versions": tf.stack(step.versions),
-            "report": empty_report(self.program),
+            "report": step.latest_report(),
             "fields": {
                 Request.ACKED_TICKET: tf.constant(NO_TICKET, tf.int64),
                 Request.CLOSED_STEPS: tf.constant(1, tf.int64),

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.runtime.message.wire import METRICS, OUTPUTS
+from tfps.runtime.program.program import Program
 from tfps.runtime.worker.fit_loop import FitLoop, fields_after
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.step_report import empty_report
@@ -104,7 +105,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
         visit, totals = step.visit, self.program.totals
         begin = {
             **{key: state[key] for key in _OF_TICKET if key in state},
-            "report": {**empty_report(self.program), METRICS: tf.constant(totals.empty)},
+            "report": state["report"] if totals.in_turn else _nothing(self.program),
             "examples": tf.constant(0, tf.int64),
             "steps": tf.constant(0, tf.int64),
             "gathered": step.nothing_gathered(),
@@ -112,7 +113,7 @@ class PeriodLoop(FitLoop[PeriodStep]):
 
         def body(now: State) -> State:
             batch, steps = visit.batch(now), now["steps"] + 1
-            step.begin(now["ticket"], state)
+            step.begin(now["ticket"], {**state, "report": now["report"]})
             report = step.run(batch)
             examples = visit.source.examples(batch)
             total = now["examples"] + examples
@@ -132,3 +133,8 @@ class PeriodLoop(FitLoop[PeriodStep]):
             }
 
         return visit.loop(body, begin)
+
+
+def _nothing(program: Program) -> dict[str, tf.Tensor]:
+    """The report of a period before its first step."""
+    return {**empty_report(program), METRICS: tf.constant(program.totals.empty)}

@@ -13,18 +13,18 @@ from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.message.moved import begin_name, center_name
 from tfps.runtime.message.payload import Body, decode
-from tfps.runtime.message.request_header import NOTHING_TOLD, STILL, Fields
-from tfps.runtime.message.wire import in_shards
+from tfps.runtime.message.request_header import NOTHING_TOLD, STILL, TOTALS, Fields
+from tfps.runtime.message.wire import METRICS, in_shards
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.exchange import Answer, column_of, requests, timed_exchange
 from tfps.runtime.worker.held_values import HeldValues
 from tfps.runtime.worker.kept_values import KeptValues
 from tfps.runtime.worker.step import Step
-from tfps.runtime.worker.step_report import step_report
+from tfps.runtime.worker.step_report import empty_report, step_report
 from tfps.runtime.worker.visit import State, Visit
 from tfps.transport.carrier import Carrier
 from tfps.transport.message import Kind, Reply, Request
-from tfps.transport.packing import pack
+from tfps.transport.packing import pack, unpack
 
 
 class FitStep(Step):
@@ -111,6 +111,16 @@ class FitStep(Step):
         )
         self.visit.is_finite = tf.constant(True) if self.program.stops_at_nan else None
 
+    def latest_report(self) -> dict[str, tf.Tensor]:
+        """Trace the report that the first step goes on from, once the worker has joined."""
+        if not self.servers[0].offers(Kind.PULL, TOTALS):
+            return empty_report(self.program)
+        # Behind the join, as it tells of its versions: no worker before this one counts any more.
+        bodies = {0: Body(tf.zeros([0], tf.uint8))}
+        reply = self.ask(Kind.PULL, bodies, call_number=TOTALS)[0]
+        found = unpack(self.servers[0].report_layout, reply.payload)
+        return {**empty_report(self.program), **found}
+
     def begin(
         self,
         ticket: tf.Tensor,
@@ -136,8 +146,9 @@ class FitStep(Step):
     def run(self, batch: Any) -> dict[str, tf.Tensor]:
         """One step on one batch; answers its report (metric state and outputs)."""
         program = self.program
-        for metric, base in zip(program.metrics, program.totals.bases, strict=True):
-            self.copies.load(metric, tf.constant(base))
+        states = program.totals.states(self.report[METRICS])
+        for metric, state in zip(program.metrics, states, strict=True):
+            self.copies.load(metric, state)
         self._load_seeds()
         undrawn = [tf.identity(self.copies.read(v)) for v in self._uneven]
         self._before = {
@@ -155,6 +166,7 @@ class FitStep(Step):
         if program.calls and program.calls[-1].optimizer is None:
             self.exchange(len(program.calls) - 1, {})
         drawn = [self.copies.read(v) - s for v, s in zip(self._uneven, undrawn, strict=True)]
+        drawn = program.totals.draws(drawn, self.report[METRICS])
         return step_report(program, outputs, copies=self.copies, shares=self.shares, drawn=drawn)
 
     def _load_seeds(self) -> None:
