@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -29,8 +30,26 @@ def afresh(closure: Any) -> Any:
     again = copy.copy(closure)
     again._output_remote_value_ref = None
     again._tfps_repeats = True
-    again.__dict__.pop("_tfps_number", None)
+    for own in ("_tfps_number", "_tfps_take"):
+        again.__dict__.pop(own, None)
     return again
+
+
+def count_at_end(closure: Any, take: Callable[[], None]) -> None:
+    """Have what a run of a closure has counted taken over when the closure ends well.
+
+    The newest run replaces those before it. What has ended before has counted then.
+    """
+    if closure is None:
+        raise RuntimeError("a function that a coordinator has scheduled was called by itself")
+    closure._tfps_take = take
+
+
+def take_counts(closure: Any) -> None:
+    """Take over what a closure that has just ended well has counted."""
+    take = closure.__dict__.pop("_tfps_take", None)
+    if take is not None and not is_repeat(closure):
+        take()
 
 
 def is_repeat(closure: Any) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_journal import ClosureJournal
+from tfps.bridge.closure_journal import ClosureJournal, take_counts
 from tfps.bridge.closure_membership import ClosureMembership
 from tfps.bridge.lives import Lives
 
@@ -158,6 +158,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
             run = self._runs.get(self._own.worker)
         if not self._was_recalled():
             if run is not None:
+                take_counts(run.closure)
                 self.journal.finished(run.closure)
             super().mark_finished()
 

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import pytest
+import tensorflow as tf
 
 import tfps
 from tests.cluster.consistency.custom_loop import wait_for
@@ -100,3 +102,47 @@ def test_hung(loop: ManyCalls, tasks: LocalCluster, mode: str) -> None:
         if min(loop.counted("DUPLICATES")) > 0:
             break
     _check(loop, mode)
+
+
+METRIC_FUNCTIONS, SLEEP_S = 60, 0.02
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize(
+    ("mode", "trains"),
+    [("asynchronous", False), ("asynchronous", True), ("synchronous", True), ("local", True)],
+)
+def test_metrics_of_a_killed_worker(
+    tasks: LocalCluster, carrier: str, mode: str, trains: bool
+) -> None:
+    """Functions add to a metric when they have ended well, so once."""
+    strategy = tfps.ParameterServerStrategy(tasks.cluster_resolver, consistency=MODES[mode][0])
+    with strategy.scope():
+        mean = keras.metrics.Mean(name="mean")
+        weight = keras.Variable(0.0, name="weight")
+        optimizer = keras.optimizers.SGD(-1.0)
+        optimizer.build([weight])
+
+    @tf.function
+    def step() -> None:
+        begin = tf.timestamp()
+        mean.update_state([1.0, 3.0])
+        if trains:
+            optimizer.apply([tf.constant(1.0)], [weight])
+        # It is nearly always here that the worker dies.
+        tf.while_loop(lambda: tf.timestamp() < begin + SLEEP_S, lambda: (), ())
+
+    for kills in range(1, 4):
+        for _ in range(METRIC_FUNCTIONS):
+            strategy.coordinator.schedule(step)
+        expected = METRIC_FUNCTIONS * (kills - 1)
+        wait_for(lambda: float(mean.count.numpy()) > 2 * (expected + 10))  # noqa: B023
+        tasks.kill("worker", 1)
+        starter = threading.Thread(target=tasks.restart, args=("worker", 1))
+        starter.start()
+        strategy.coordinator.join()
+        starter.join()
+        wait_for(lambda: all(strategy.alive_workers()))
+        assert float(mean.count.numpy()) == 2 * METRIC_FUNCTIONS * kills
+        assert float(mean.total.numpy()) == 4 * METRIC_FUNCTIONS * kills
+    strategy.close()

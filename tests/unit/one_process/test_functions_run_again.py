@@ -16,6 +16,7 @@ from tests.unit.one_process.lost_servers import NoProcesses, lose
 from tests.unit.one_process.requests import Requests
 from tfps.bridge import closure_error
 from tfps.optimizers import RowUpdates
+from tfps.runtime.worker.function_step import FunctionStep
 from tfps.strategy.recovering import Recovering
 from tfps.transport.message import Kind
 
@@ -285,3 +286,62 @@ def test_a_mistake_of_the_users_is_raised_at_once(
         strategy.coordinator.join()
     assert runs == ["once"]
     assert strategy.stats().versions == (0, 0)
+
+
+METRIC_MODES = {
+    "asynchronous": tfps.Asynchronous(),
+    "synchronous": tfps.Synchronous(),
+    "bounded": tfps.BoundedStaleness(1),
+    "local": tfps.LocalSteps(2),
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "trains"),
+    [
+        pytest.param(mode, trains, id=f"{name}, {what}", marks=[pytest.mark.slow] * is_rare)
+        for name, mode in METRIC_MODES.items()
+        for what, trains, is_rare in [
+            ("trains", True, name in RARER),
+            ("evaluates", False, name != "asynchronous"),
+        ]
+    ],
+)
+def test_what_lies_on_the_chief_counts_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch, mode: Any, trains: bool
+) -> None:
+    """A worker dies as the last thing that its function does, and its function runs again."""
+    loop, died = Loop(make(mode, placement="round_robin"), in_loop=False), list[bool]()
+    with loop.strategy.scope():
+        mean = keras.metrics.Mean(name="mean")
+    plain = keras.Variable(0, dtype="int64", trainable=False)  # outside of the scope
+    original = FunctionStep.write_back
+
+    def attempt() -> np.float32:
+        if len(died) % 2 == 0:
+            died.append(True)
+            raise RuntimeError(DIES)
+        died.append(False)
+        return np.float32(1.0)
+
+    def write_back(step: FunctionStep) -> None:
+        original(step)
+        operations = tf.compat.v1.get_default_graph().get_operations()
+        with tf.control_dependencies([o for o in operations if o.type.startswith("Assign")]):
+            tf.numpy_function(attempt, [], tf.float32)
+
+    monkeypatch.setattr(FunctionStep, "write_back", write_back)
+
+    @tf.function
+    def step() -> None:
+        mean.update_state([1.0, 3.0])
+        plain.assign_add(1)
+        if trains:
+            loop.optimizer.apply([tf.constant(1.0)] * 2, loop.weights)
+
+    for runs in (1, 2, 3):
+        loop.coordinator.schedule(step)
+        loop.coordinator.join()
+        assert died == [True, False] * runs
+        assert [float(v.numpy()) for v in mean.variables] == [4.0 * runs, 2.0 * runs]
+        assert int(plain.numpy()) == runs

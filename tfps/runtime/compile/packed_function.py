@@ -147,7 +147,8 @@ def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
     with refusals():
         scratch.get_concrete_function()
     discovery = found[0]
-    if strategy.runtime.workers > 1 or len(strategy.devices.names) > 1:
+    in_turn = strategy.runtime.workers == 1 and len(strategy.devices.names) == 1
+    if not in_turn:
         states = MetricStates(
             discovery.graph,
             touched=[v for v in discovery.order if is_metric(v)],
@@ -161,6 +162,7 @@ def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
         step=call.func,
         batch_spec=None,
         trains=True,
+        in_turn=in_turn,
         variables=on_servers,
         state=state,
         paces=discovery.paces(state),

@@ -8,14 +8,13 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.chief_constant import chief_constant
-from tfps.bridge.closure_journal import is_repeat
 from tfps.bridge.closure_numbers import running_closure
 from tfps.consistency.applied_window import key_of_function
 
 if TYPE_CHECKING:
     from tfps.runtime.coordinator.runtime import Runtime
 
-_RUN = tf.TensorSpec([4], tf.int64)
+_RUN = tf.TensorSpec([3], tf.int64)
 
 
 class FunctionRun(NamedTuple):
@@ -25,14 +24,11 @@ class FunctionRun(NamedTuple):
         worker: its index.
         incarnation: of the worker; -1 where nobody waits for it.
         first_key: of its pushes; the same for another run of the same function.
-        counts: 1, or 0 where the function has ended before: what lies on no server, such as a
-            metric on the chief, has it already.
     """
 
     worker: tf.Tensor
     incarnation: tf.Tensor
     first_key: tf.Tensor
-    counts: tf.Tensor
 
 
 def run_of_call(runtime: Runtime) -> FunctionRun:
@@ -44,8 +40,7 @@ def run_of_call(runtime: Runtime) -> FunctionRun:
         worker, incarnation = membership.member(private.worker_index())
         closure = running_closure()
         first_key = key_of_function(numbers.of(closure), 0)
-        counts = 0 if closure is not None and is_repeat(closure) else 1
-        return chief_constant([worker, incarnation, first_key, counts], tf.int64)
+        return chief_constant([worker, incarnation, first_key], tf.int64)
 
     run = graph.capture_call_time_value(at_call, _RUN, key="tfps_run")
     return FunctionRun(*tf.unstack(run))

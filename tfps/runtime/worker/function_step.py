@@ -17,7 +17,7 @@ from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import STILL, Fields
 from tfps.runtime.message.wire import in_shards
 from tfps.runtime.program.devices import Meeting
-from tfps.runtime.program.program import is_seed
+from tfps.runtime.program.program import is_metric, is_seed
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import (
     Answer,
@@ -26,6 +26,7 @@ from tfps.runtime.worker.exchange import (
     timed_exchange,
 )
 from tfps.runtime.worker.exchange_times import ExchangeTimes
+from tfps.runtime.worker.function_counts import FunctionCounts
 from tfps.runtime.worker.kept_values import KeptValues
 from tfps.runtime.worker.step import Step
 from tfps.runtime.worker.still_values import StillValues
@@ -44,7 +45,7 @@ class FunctionStep(Step):
 
     Args:
         servers: the function's halves on the servers. The ``metrics`` of their program are all
-            variables that live elsewhere, each read and added to where it lives.
+            variables that live elsewhere, read where they live and changed when a run has ended.
     """
 
     servers: Sequence[FunctionHalf]
@@ -231,12 +232,16 @@ class FunctionStep(Step):
             # The call would not be kept: nothing else uses its answer.
             for status in column_of(self.ask(Kind.WRITE_BACK, bodies), Reply.STATUS):
                 tf.debugging.assert_equal(status, tf.constant(0, tf.int64))
-        for variable in self.program.metrics:
-            if self.copies.is_assigned(variable):
-                change = self._change(variable)
-                if self.run is not None:
-                    change = tf.where(self.run.counts > 0, change, tf.zeros_like(change))
-                variable._value.assign_add(change)
+        counted = [v for v in self.program.metrics if self.copies.is_assigned(v)]
+        if counted:
+            # Of several workers changes add up; one worker knows what becomes of a metric.
+            in_turn, chief = self.program.in_turn, self.runtime.topology.chief
+            counts = FunctionCounts(
+                counted, chief=chief, adds=lambda v: not (in_turn and is_metric(v))
+            )
+            counts.leave(
+                [self.copies.read(v) for v in counted], [self._before[id(v)] for v in counted]
+            )
 
     def _to_write_back(self, variable: Any) -> tf.Tensor:
         is_moved = id(variable) in self.program.paces
