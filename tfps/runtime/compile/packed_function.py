@@ -20,6 +20,7 @@ from tfps.runtime.program.local_training import keep_to, train_alone
 from tfps.runtime.program.metric_states import ADDED, MetricStates
 from tfps.runtime.program.program import Program, is_metric, refuse_strangers
 from tfps.runtime.program.schedule import Regime
+from tfps.runtime.program.synchronized import tell_of_synchronized
 from tfps.runtime.program.tables import let_rows_travel, refuse_whole_tables
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.server.mean_half import MeanHalf
@@ -155,6 +156,7 @@ def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
             handle_of=lambda variable: discovery.value_of(variable).handle,
         )
         states.refuse_others(ADDED)
+    tell_of_synchronized(discovery.normalizing, workers=strategy.runtime.workers)
     on_servers = [v for v in discovery.order if isinstance(v._value, ServerVariable)]
     state = [v for v in on_servers if discovery.written(v)]
     program = Program(

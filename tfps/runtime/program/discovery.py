@@ -27,6 +27,7 @@ from tfps.runtime.program.metric_states import MetricStates
 from tfps.runtime.program.pace import Assignment, Pace, pace_of
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
 from tfps.runtime.program.step_results import StepResults
+from tfps.runtime.program.synchronized import tell_of_synchronized
 
 
 class Discovery:
@@ -46,6 +47,7 @@ class Discovery:
         self.draws: dict[int, int | None] = {}  # see `Program.draws_per_step`
         self.calls: list[OptimizerCall] = []
         self._centers: dict[int, Any] = {}  # by variance
+        self.normalizing: list[Any] = []  # layers that do by the statistics of their batch
         self._assignments: defaultdict[int, list[Assignment]] = defaultdict(list)
         self.meeting = Meeting(self, shares=[tf.constant(1.0)] * len(strategy.devices.names))
         self.needs_final_exchange = True
@@ -104,6 +106,7 @@ class Discovery:
         return False
 
     def normalizes(self, layer: Any, *, over_all: bool) -> None:
+        self.normalizing.append(layer)
         if over_all and not layer.renorm:
             self._centers[id(layer.moving_variance)] = layer.moving_mean
 
@@ -223,6 +226,7 @@ def discover(program: Program, strategy: Any) -> Program:
     concrete = tf.function(trace, autograph=False).get_concrete_function(program.batch_spec)
     refuse_python_functions(concrete.graph)
     discovery = found[0]
+    tell_of_synchronized(discovery.normalizing, workers=strategy.runtime.workers)
     calls = discovery.calls
     if program.trains and discovery.needs_final_exchange:
         calls.append(OptimizerCall(None))

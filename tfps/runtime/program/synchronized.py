@@ -1,0 +1,30 @@
+"""Batch normalisation over several workers, which there is none of."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+SYNCHRONIZED = (
+    "%s: received synchronized=True, which is ignored between the %d workers: each normalises by "
+    "the mean and variance of its own batch, in every mode. The devices of one worker do share "
+    "them. For statistics of more examples take a larger batch_size, or set synchronized=False."
+)
+_told: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def tell_of_synchronized(layers: Iterable[Any], *, workers: int) -> None:
+    """Log one warning about layers that ask for the statistics of all replicas.
+
+    Args:
+        layers: that a step calls in training.
+        workers: how many there are.
+    """
+    asking = {layer.path: layer for layer in layers if layer.synchronized and layer not in _told}
+    if asking and workers > 1:
+        _told.update(asking.values())
+        logger.warning(SYNCHRONIZED, ", ".join(asking), workers)
