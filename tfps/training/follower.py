@@ -28,6 +28,7 @@ from tfps.training.seeds import advance_seeds, seed_states
 from tfps.training.step_exchanges import can_be_pipelined, refuse_several_exchanges
 from tfps.training.step_logs import step_logs
 from tfps.training.ticket_run import TicketRun
+from tfps.training.trainable_flags import TrainableFlags
 
 _numbers = itertools.count()
 
@@ -46,6 +47,7 @@ class Follower:
 
     def __init__(self, model: Any, *, strategy: Any, step: str) -> None:
         self._model, self._strategy, self._kind = model, strategy, step
+        self._flags = TrainableFlags(model, tells=step == "train")
         self.hooks = BatchHooks()
         self._compiled: dict[Any, CompiledProgram] = {}
         self._run: TicketRun | None = None
@@ -67,7 +69,8 @@ class Follower:
         if request.tickets == 0:
             raise StopIteration  # an empty input is no mistake to Keras
         if request is not self._request:
-            self._start(request)
+            with self._flags.in_force():
+                self._start(request)
         elif self._run is None:
             raise StopIteration  # the data ended within the call before
         run = self._run
@@ -301,7 +304,7 @@ class Follower:
         self, request: TicketRunRequest, *, alone: LocalSteps | None = None
     ) -> CompiledProgram:
         hooks = (self.hooks.is_lock_step, self.hooks.stops_at_nan)
-        key = (request.source.key(), self._frozen_state(), hooks, alone)
+        key = (request.source.key(), hooks, alone)
         if key not in self._compiled or not self._compiled[key].is_current:
             strategy, self._is_new = self._strategy, True
             program = Program(
@@ -346,10 +349,6 @@ class Follower:
         mode = self._strategy.consistency
         pipelines = can_be_pipelined(program, mode=mode, model=self._model.name)
         return pipelines and not self.hooks.is_lock_step
-
-    def _frozen_state(self) -> tuple[Any, ...]:
-        """Freezing layers changes what a step trains."""
-        return tuple(v.trainable for v in self._model.variables)
 
     def _step(self) -> Any:
         step = self._model.train_step if self._kind == "train" else self._model.test_step

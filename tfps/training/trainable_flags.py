@@ -1,0 +1,62 @@
+"""Which layers and variables a model trains, as its step was traced first."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+AS_COMPILED = (
+    "%s: trainable was changed since the model was compiled and first used (%s); training goes on "
+    "as it was compiled, as Keras's does. Call model.compile() for the change to take effect."
+)
+
+
+class TrainableFlags:
+    """Lets a step be traced again as it was the first time, whatever was set since.
+
+    Keras traces a step once after `compile`. Here it is traced again for other inputs, for example,
+    when a layer may have been frozen, or thawed, of which the optimizer knows nothing.
+
+    Args:
+        model: whose step it is.
+        tells: log a warning where flags have changed.
+    """
+
+    def __init__(self, model: Any, *, tells: bool) -> None:
+        self._model, self._tells = model, tells
+        self._known: dict[int, tuple[Any, bool]] | None = None
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Set them as they were when this was called first, until the end of the block."""
+        now = self._flags()
+        known = self._known = self._known or now
+        changed = {
+            key: pair for key, pair in now.items() if key in known and known[key][1] != pair[1]
+        }
+        if not changed:
+            yield
+            return
+        if self._tells:
+            self._tells = False
+            names = ", ".join(dict.fromkeys(each.path or each.name for each, _ in changed.values()))
+            logger.warning(AS_COMPILED, self._model.name, names)
+        _set({**now, **known})
+        try:
+            yield
+        finally:
+            _set(now)
+
+    def _flags(self) -> dict[int, tuple[Any, bool]]:
+        """Read layers, each before those in it, then variables: a layer sets all below it."""
+        flagged = [*self._model._flatten_layers(), *self._model.variables]
+        return {id(each): (each, each.trainable) for each in flagged}
+
+
+def _set(flags: dict[int, tuple[Any, bool]]) -> None:
+    for each, trainable in flags.values():
+        each.trainable = trainable
