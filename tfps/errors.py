@@ -82,6 +82,10 @@ class PortInUse(ClusterError, OSError):
     """This task cannot listen at its address, for example because another process does."""
 
 
+class TasksInUse(ClusterError):
+    """Tasks serve another chief, which is alive; nothing was changed on them."""
+
+
 class TaskFailed(ClusterError):
     """A task's process ended with a status other than 0; carries its name, status, last lines."""
 

@@ -14,6 +14,7 @@ CAUGHT_AS = {
     errors.ClusterError: RuntimeError,
     errors.ConnectTimeout: TimeoutError,
     errors.PortInUse: OSError,
+    errors.TasksInUse: errors.ClusterError,
     errors.TaskFailed: errors.ClusterError,
     errors.StrategyClosed: errors.ClusterError,
     errors.ChiefReplaced: errors.ClusterError,

@@ -10,6 +10,7 @@ from typing import Any
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.function_registration import disconnected
+from tfps.cluster.address import split_address
 
 
 def is_initialized() -> bool:
@@ -20,6 +21,13 @@ def is_initialized() -> bool:
 def is_on_a_cluster() -> bool:
     """Whether this process is a task of a cluster, so that its devices are named after that."""
     return private.current_context()._server_def is not None
+
+
+def own_server_port() -> int:
+    """At which port this process's own server listens, once it is a task of a cluster."""
+    definition = private.current_context()._server_def
+    jobs = {job.name: job for job in definition.cluster.job}
+    return split_address(jobs[definition.job_name].tasks[definition.task_index])[1]
 
 
 _connecting = threading.RLock()

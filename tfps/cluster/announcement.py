@@ -6,10 +6,15 @@ import atexit
 import logging
 import os
 
+import numpy as np
+
 from tfps.cluster.exit_status import exit_status, watch_exit
+from tfps.cluster.introduction import ask_one, this_chief
 from tfps.cluster.moves import cluster_now
+from tfps.cluster.served_chief import ChiefName, Question
 from tfps.cluster.spec import ClusterSpec
-from tfps.cluster.waiting import connection_problem
+from tfps.cluster.task_call import UnknownFunction, call_task
+from tfps.cluster.waiting import Task, accepts_connections, connection_problem
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +31,8 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
 
     A task that tfps serves ends with the job's status if that is 0, or 75 (all shall start
     again), else with 1. A plain `tf.distribute.Server` does not know the message and goes on. The
-    message needs no connected strategy; send it after the last use of the servers.
+    message needs no connected strategy; send it after the last use of the servers. A task that
+    serves another chief, which is there, is not told: its job goes on.
 
     Args:
         spec: the cluster; tasks that have moved since are told where they are now.
@@ -40,7 +46,7 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
     for task_type, index, address in cluster_now(spec).tasks("worker", "ps"):
         name = f"{task_type} {index}"
         problem = connection_problem(address, timeout_s=REACH_TIMEOUT_S)
-        problem = problem or _tell(task_type, index, address, status)
+        problem = problem or _tell((task_type, index, address), status)
         if problem is None:
             told.append(name)
         else:
@@ -67,23 +73,30 @@ def _announce_own_end(spec: ClusterSpec, process: int) -> None:
         announce_finished(spec, exit_status())
 
 
-def _tell(task_type: str, index: int, address: str, status: int) -> str | None:
+def _tell(task: Task, status: int) -> str | None:
     """Run the task's function in a session of its own; return what went wrong, or None."""
     import tensorflow as tf
 
-    graph = tf.Graph()
-    with graph.as_default(), tf.device(f"/job:{task_type}/replica:0/task:{index}/device:CPU:0"):
-        answer = tf.raw_ops.PyFunc(
-            input=[tf.constant(status, tf.int32)], token=FINISHED_FUNCTION, Tout=[tf.int32]
-        )
-    config = tf.compat.v1.ConfigProto(
-        # Without the filter the task would first look for all others, and wait for the lost ones.
-        device_filters=[f"/job:{task_type}/task:{index}"],
-        operation_timeout_in_ms=int(ANSWER_TIMEOUT_S * 1000),
-    )
     try:
-        with tf.compat.v1.Session(f"grpc://{address}", graph=graph, config=config) as session:
-            session.run(answer)
+        answer = ask_one(task, Question(this_chief()))
+        if answer is not None and (chief := answer.serves) and _is_another(chief):
+            return f"it serves {chief}"
+        call_task(
+            task,
+            FINISHED_FUNCTION,
+            np.int32(status),
+            returns=np.int32(1),
+            timeout_s=ANSWER_TIMEOUT_S,
+        )
+    except UnknownFunction as error:
+        return str(error)
     except tf.errors.OpError as error:
         return f"{type(error).__name__}: {error.message.splitlines()[0] if error.message else ''}"
     return None
+
+
+def _is_another(chief: ChiefName) -> bool:
+    """Whether a chief is there that is not this process."""
+    if chief.process == this_chief().process:
+        return False
+    return not chief.address or accepts_connections(chief.address, timeout_s=REACH_TIMEOUT_S)

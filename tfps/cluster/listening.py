@@ -57,6 +57,18 @@ def failed_to_listen(spec: ClusterSpec, task_type: str, task_index: int, reason:
     return PortInUse(_explain(f"{task_type} {task_index}", address, problem))
 
 
+def address_towards(address: str, *, port: int) -> str:
+    """Return this machine's address on the way to another one, with a port of this process.
+
+    Args:
+        address: where somebody accepts connections.
+        port: of this process.
+    """
+    with socket.create_connection(split_address(address)) as connection:
+        host = connection.getsockname()[0]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_elsewhere(address: str) -> bool:
     """Whether the host of an address is another machine's; False where that is not known.
 

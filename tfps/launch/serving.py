@@ -24,6 +24,7 @@ from tfps.cluster import (
 )
 from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.cluster.listening import check_listening, is_elsewhere
+from tfps.cluster.served_chief import INTRODUCE_FUNCTION, Question, ServedChief
 from tfps.errors import ConfigError
 from tfps.launch.data_plane import start_data_plane
 from tfps.launch.environment import CHIEF_TIMEOUT_S
@@ -152,7 +153,14 @@ def _start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
         end.tell(int(status))
         return np.int32(1)
 
+    served = ServedChief()
+
+    def introduce(question: np.ndarray) -> bytes:
+        asked = Question.from_json(bytes(np.asarray(question).item()).decode())
+        return served.answer(asked).to_json().encode()
+
     register_named_function(FINISHED_FUNCTION, finished)
+    register_named_function(INTRODUCE_FUNCTION, introduce)
     register_parquet()
     assert spec.task_type is not None
     assert spec.task_index is not None

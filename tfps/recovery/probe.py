@@ -121,10 +121,20 @@ def all_answer(addresses: Mapping[Task, str], *, deadline_s: float) -> bool:
         addresses: of the tasks, ``host:port``.
         deadline_s: how long an answer may take.
     """
+    seen = observe_once(addresses, deadline_s=deadline_s)
+    return all(observation.answered for observation in seen.values())
+
+
+def observe_once(addresses: Mapping[Task, str], *, deadline_s: float) -> dict[Task, Observation]:
+    """Probe all tasks once, side by side.
+
+    Args:
+        addresses: of the tasks, ``host:port``.
+        deadline_s: how long an answer may take.
+    """
     with probing(addresses) as methods:
         sent_s = time.monotonic()
-        observations = _observe(_call(methods, deadline_s=deadline_s), sent_s=sent_s)
-    return all(seen.answered for seen in observations.values())
+        return _observe(_call(methods, deadline_s=deadline_s), sent_s=sent_s)
 
 
 @contextlib.contextmanager

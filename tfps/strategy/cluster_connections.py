@@ -8,11 +8,13 @@ from typing import Any
 from tfps.bridge.connection import connecting
 from tfps.cluster import ClusterSpec, cluster_of_file
 from tfps.cluster.topology import Topology
+from tfps.recovery.liveness import ProbePolicy
 from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
 from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPlane
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
 from tfps.strategy.chief import chief_start
+from tfps.strategy.take_tasks import confirm_tasks, take_tasks
 from tfps.transport.carrier import GrpcCarrier
 from tfps.transport.chunked_carrier import ChunkedCarrier
 
@@ -23,10 +25,11 @@ class ClusterConnections:
     Args:
         spec: the cluster.
         resolver: what TensorFlow is given for it.
+        job: the name of the strategy's job; empty for one without.
     """
 
-    def __init__(self, spec: ClusterSpec, *, resolver: Any) -> None:
-        self._spec, self._resolver = spec, resolver
+    def __init__(self, spec: ClusterSpec, *, resolver: Any, job: str = "") -> None:
+        self._spec, self._resolver, self._job = spec, resolver, job
         self.topology = Topology.of_tasks(workers=spec.count("worker"), servers=spec.count("ps"))
         self._addresses = {
             (kind, index): address for kind, index, address in spec.tasks("worker", "ps")
@@ -34,14 +37,18 @@ class ClusterConnections:
         self.processes: Mapping[Task, str] = self._addresses
 
     def connect(self, connect_tensorflow: Callable[[], None], *, timeout_s: float) -> None:
-        """Wait for the tasks, and let TensorFlow connect to them.
+        """Wait for the tasks, take them for this chief, and let TensorFlow connect to them.
 
         Raises:
             ConnectTimeout: tasks that did not answer in time.
+            TasksInUse: they serve another chief.
             PortInUse: the chief's port is held by another process.
         """
         with chief_start(self._spec, self._resolver, timeout_s=timeout_s), connecting():
+            policy = ProbePolicy.from_environment()
+            take_tasks(self._spec, job=self._job, policy=policy, timeout_s=timeout_s)
             connect_tensorflow()
+        confirm_tasks(self._spec, job=self._job, timeout_s=timeout_s)
 
     def resolve(self) -> ClusterSpec:
         """The cluster as the file says that ``TFPS_CLUSTER_FILE`` names, else as the resolver says.
@@ -81,12 +88,13 @@ class ClusterConnections:
         )
 
 
-def connections_of(resolver: Any, spec: ClusterSpec) -> Connections:
+def connections_of(resolver: Any, spec: ClusterSpec, *, job: str = "") -> Connections:
     """The connections that a resolver brings with it, else those to the tasks that it names.
 
     Args:
         resolver: what the strategy was given; `tfps.testing.OneProcess` has one with connections.
         spec: the cluster that it describes.
+        job: the name of the strategy's job; empty for one without.
     """
     brought: Connections | None = getattr(resolver, "tfps_connections", None)
-    return brought or ClusterConnections(spec, resolver=resolver)
+    return brought or ClusterConnections(spec, resolver=resolver, job=job)

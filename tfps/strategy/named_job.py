@@ -21,6 +21,11 @@ JOB_VARIABLE = "TFPS_JOB_ID"
 _OPEN: weakref.WeakValueDictionary[tuple[str, ...], Runtime] = weakref.WeakValueDictionary()
 
 
+def name_of(arguments: Arguments) -> str:
+    """Return the name of the strategy's job; empty for one of this chief alone."""
+    return arguments.job or os.environ.get(JOB_VARIABLE, "")
+
+
 def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, NamedJob | None]:
     """Make the job of a strategy, or go on with the one that the servers hold.
 
@@ -28,7 +33,7 @@ def open_job(arguments: Arguments, connections: Connections) -> tuple[Runtime, N
         ConfigError: the job is in use, or is another one than this strategy's.
         ChiefReplaced: another chief has taken the job over at the same moment.
     """
-    spec, name = arguments.spec, arguments.job or os.environ.get(JOB_VARIABLE)
+    spec, name = arguments.spec, name_of(arguments)
     options: dict[str, Any] = {
         "cluster": spec,
         "connections": connections,

@@ -45,7 +45,7 @@ from tfps.strategy.cluster_connections import connections_of
 from tfps.strategy.coordinator import ClusterCoordinator, pack_functions_of
 from tfps.strategy.end import End
 from tfps.strategy.extended import Extended
-from tfps.strategy.named_job import open_job
+from tfps.strategy.named_job import name_of, open_job
 from tfps.strategy.pace import describe_pace
 from tfps.strategy.partitioning import Partitioning, for_raw_variables
 from tfps.strategy.primitives import Primitives
@@ -99,6 +99,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         UnsupportedError: a ``compression`` that the mode cannot be combined with.
         ConnectTimeout: tasks that did not answer in time.
         PortInUse: the chief cannot listen at its address.
+        TasksInUse: the tasks serve another chief, which is alive.
 
     Example:
 
@@ -154,7 +155,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             announce_at_exit(spec)  # registered before `close`, so it runs after it
         servers = len(spec.jobs["ps"])
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        self._connections = connections = connections_of(cluster_resolver, spec)
+        self._connections = connections = connections_of(
+            cluster_resolver, spec, job=name_of(arguments)
+        )
         self._tfps_connect = functools.partial(
             connections.connect, timeout_s=arguments.connect_timeout_s
         )

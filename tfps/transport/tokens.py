@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from tfps.cluster.served_chief import INTRODUCE_FUNCTION
+
 # On workers and parameter servers, called by the coordinator.
+INTRODUCE = INTRODUCE_FUNCTION  # (question) -> answer; see `cluster.served_chief`
 FINGERPRINT = "tfps_data_fingerprint"  # (job) -> of the secret that the environment gives, or ""
 
 # On a parameter server, called by the coordinator.
@@ -25,4 +28,4 @@ MOVED = "tfps_data_moved"  # (endpoint in traces, endpoint now) -> 1
 LINK_FAILURE = "tfps_data_link_failure"  # (job) -> text of the last lost connection, or ""
 
 # Of those that the coordinator calls, what returns bytes; the others return numbers.
-RETURNING_BYTES = frozenset({FINGERPRINT, OPEN, FAILURE, ERROR, LINK_FAILURE})
+RETURNING_BYTES = frozenset({INTRODUCE, FINGERPRINT, OPEN, FAILURE, ERROR, LINK_FAILURE})

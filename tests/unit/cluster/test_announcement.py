@@ -40,9 +40,7 @@ def test_announce_at_exit(
 def test_a_task_that_has_moved_is_told_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(announcement, "connection_problem", lambda address, **_: None)
-    monkeypatch.setattr(
-        announcement, "_tell", lambda kind, i, address, status: told.append(address)
-    )
+    monkeypatch.setattr(announcement, "_tell", lambda task, status: told.append(task[2]))
     monkeypatch.setattr(moves, "_now", {})
     spec = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1",), "ps": ("p:1",)})
     note_move(spec, spec.with_address("ps", 0, "q:1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import threading
@@ -14,7 +15,9 @@ import tensorflow as tf
 
 from tfps.bridge.closure_numbers import ClosureNumbers
 from tfps.bridge.function_table import FunctionTables
-from tfps.cluster import ClusterSpec, note_move
+from tfps.cluster import ClusterSpec, has_clients, note_move
+from tfps.cluster.introduction import this_chief
+from tfps.cluster.served_chief import Question
 from tfps.compression.directions import Both
 from tfps.consistency.applied_window import FUNCTION_CELLS
 from tfps.consistency.ledger import TERM_INCARNATIONS
@@ -23,7 +26,7 @@ from tfps.errors import ConfigError, StrategyClosed
 from tfps.placement.policy import Newcomer, Placement
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
 from tfps.runtime.coordinator.connections import Connections, ControlLine
-from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S
+from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, NoSuchFunction
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.coordinator.server_contents import ServedPlan, VariableRecord
@@ -31,6 +34,7 @@ from tfps.runtime.coordinator.shared_by_name import SharedByName
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.thread_turn import ThreadTurn
 from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
+from tfps.transport import tokens
 
 LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
 
@@ -309,6 +313,16 @@ class Runtime(Storage):
         self.closed_because = reason
         self.on_access = self.refuse_if_closed
 
+    def _leave_tasks(self) -> None:
+        """Let another chief take the tasks, unless this process uses them still."""
+        if has_clients(self.processes.values()):
+            return
+        question = Question(this_chief(), leaves=True).to_json().encode()
+        for line in self._lines() if self.processes else []:
+            with contextlib.suppress(tf.errors.UnavailableError, NoSuchFunction):  # it serves none
+                if line.lost is None and line.is_reachable(timeout_s=LOOK_TIMEOUT_S):
+                    line.ask(tokens.INTRODUCE, question, patience_s=0.0)
+
     def close(self, reason: str) -> None:
         """Free everything that this job holds on the servers that answer."""
         if self.closed:
@@ -331,6 +345,7 @@ class Runtime(Storage):
             for each in local:
                 each.free(without=gone)
         self.data_plane.close()
+        self._leave_tasks()
         for contents in self.contents:
             contents.free(contents.records)
         for line in self._lines():

@@ -1,0 +1,117 @@
+"""Which chief gets the tasks: decided by their answers, and by how another chief answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tfps.cluster import ClusterSpec
+from tfps.cluster.introduction import this_chief
+from tfps.cluster.served_chief import Answer, ChiefName, Question, ServedChief
+from tfps.cluster.waiting import Task
+from tfps.errors import TasksInUse
+from tfps.recovery.liveness import ProbePolicy
+from tfps.recovery.probe import Observation
+from tfps.strategy import take_tasks as module
+from tfps.strategy.take_tasks import confirm_tasks, take_tasks
+
+SPEC = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1", "w:2"), "ps": ("p:1",)})
+TASKS = [*SPEC.tasks("ps"), *SPEC.tasks("worker")]
+POLICY = ProbePolicy(misses=3)
+OTHER = ChiefName("other", "d:1", "night", is_ready=True)
+
+
+class World:
+    """Tasks that answer, and what becomes of a probe of another chief."""
+
+    def __init__(self) -> None:
+        self.tasks = {task: ServedChief() for task in TASKS}
+        self.chief = "answers"
+        self.probes = 0
+
+    def ask(
+        self, tasks: Iterable[Task], question: Question, *, timeout_s: float
+    ) -> dict[Task, Answer | None]:
+        return {task: self.tasks[task].answer(question) for task in tasks}
+
+    def observe(
+        self, addresses: dict[tuple[str, int], str], *, deadline_s: float
+    ) -> dict[tuple[str, int], Observation]:
+        self.probes += 1
+        answered, silent = self.chief == "answers", self.chief == "hangs"
+        return dict.fromkeys(addresses, Observation(answered, silent, sent_s=0, judged_s=1))
+
+    def take(self) -> None:
+        take_tasks(SPEC, job="", policy=POLICY, timeout_s=1)
+
+    @property
+    def served(self) -> list[str]:
+        """The processes that the tasks serve."""
+        question = Question(ChiefName("who asks"))
+        answers = [task.answer(question).serves for task in self.tasks.values()]
+        return [chief.process if chief else "" for chief in answers]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+    monkeypatch.setattr(module, "ask", world.ask)
+    monkeypatch.setattr(module, "observe_once", world.observe)
+    monkeypatch.setattr(module, "accepts_connections", lambda _: world.chief != "is gone")
+    return world
+
+
+def test_tasks_of_nobody_are_taken_and_taken_again(world: World) -> None:
+    own = this_chief().process
+    world.take()
+    confirm_tasks(SPEC, job="", timeout_s=1)
+    world.take()  # the next strategy of this process
+    assert (world.served, world.probes) == ([own] * 3, 0)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_one_task_of_a_chief_that_lives_is_enough(world: World, index: int) -> None:
+    task = list(world.tasks)[index]
+    world.tasks[task].answer(Question(OTHER, takes=True))
+    with pytest.raises(TasksInUse, match="serve job night of the chief at d:1, which is alive"):
+        world.take()
+    assert world.served == ["other" if each == task else "" for each in world.tasks]
+
+
+@pytest.mark.parametrize(("what", "probes"), [("is gone", 1), ("hangs", POLICY.misses)])
+def test_a_chief_that_is_gone_is_replaced(world: World, what: str, probes: int) -> None:
+    world.chief = what
+    for task in world.tasks.values():
+        task.answer(Question(OTHER, takes=True))
+    world.take()
+    assert set(world.served) == {this_chief().process}
+    assert world.probes == 2 * probes  # for the first server, then for all others
+
+
+def test_a_chief_that_starts_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = next(iter(world.tasks.values()))
+    starting = ChiefName("other", "d:1", "night")
+    world.chief = "is gone"  # its server does not listen yet
+    first.answer(Question(starting, takes=True))
+    waits = list[float]()
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            world.chief = "answers"
+            first.answer(Question(OTHER, takes=True))
+
+    monkeypatch.setattr("tfps.strategy.take_tasks.time.sleep", sleep)
+    with pytest.raises(TasksInUse):
+        world.take()
+    assert len(waits) == 3
+
+
+def test_who_was_taken_for_gone_finds_it_out(world: World) -> None:
+    world.take()
+    for task in world.tasks.values():
+        task.answer(Question(OTHER, takes=True, replaces=this_chief().process))
+    with pytest.raises(TasksInUse):
+        confirm_tasks(SPEC, job="", timeout_s=1)
+    assert world.served == ["other"] * 3

@@ -1,0 +1,62 @@
+"""The chief's first question to its tasks, before it changes anything there: whom do they serve?"""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from tfps.cluster.served_chief import INTRODUCE_FUNCTION, Answer, ChiefName, Question
+from tfps.cluster.task_call import UnknownFunction, call_task
+from tfps.cluster.waiting import ATTEMPTS_AT_ONCE, Task
+
+ANSWER_TIMEOUT_S = 5.0  # a task on a busy machine answers within milliseconds
+
+
+def this_chief(address: str = "", *, job: str = "", is_ready: bool = False) -> ChiefName:
+    """Return what this process calls itself.
+
+    Args:
+        address: where others find it.
+        job: its name, if it has one.
+        is_ready: whether its server listens.
+    """
+    return ChiefName(_process(os.getpid()), address, job, is_ready)
+
+
+@functools.lru_cache(maxsize=1)
+def _process(_pid: int) -> str:
+    return secrets.token_hex(8)  # a fork is another process
+
+
+def ask(
+    tasks: Iterable[Task], question: Question, *, timeout_s: float = ANSWER_TIMEOUT_S
+) -> Mapping[Task, Answer | None]:
+    """Ask tasks side by side; None for those that do not know the question.
+
+    Args:
+        tasks: whom to ask.
+        question: the same for all.
+        timeout_s: how long each may take.
+
+    Raises:
+        tf.errors.OpError: a task did not answer.
+    """
+    asked = list(tasks)
+    with ThreadPoolExecutor(max(1, min(ATTEMPTS_AT_ONCE, len(asked)))) as pool:
+        answers = list(pool.map(lambda t: ask_one(t, question, timeout_s=timeout_s), asked))
+    return dict(zip(asked, answers, strict=True))
+
+
+def ask_one(
+    task: Task, question: Question, *, timeout_s: float = ANSWER_TIMEOUT_S
+) -> Answer | None:
+    """Ask one task, on this thread; see `ask`."""
+    text = question.to_json().encode()
+    try:
+        reply = call_task(task, INTRODUCE_FUNCTION, text, returns=b"", timeout_s=timeout_s)
+    except UnknownFunction:
+        return None
+    return Answer.from_json(bytes(reply).decode())

@@ -1,0 +1,136 @@
+"""Takes the tasks of a cluster for this chief, unless another one that lives has them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+
+from tfps.bridge.connection import own_server_port
+from tfps.cluster import ClusterSpec, accepts_connections, has_clients
+from tfps.cluster.introduction import ask, this_chief
+from tfps.cluster.listening import address_towards
+from tfps.cluster.served_chief import Answer, ChiefName, Question
+from tfps.cluster.waiting import Task
+from tfps.errors import ConnectTimeout, TasksInUse
+from tfps.recovery.liveness import ProbePolicy
+from tfps.recovery.probe import observe_once
+
+# From a chief's first question until its own server listens; one that ends meanwhile cannot be told
+# from one that still starts.
+START_S = 30.0
+LOOK_EVERY_S = 0.5
+CHIEF = ("chief", 0)
+
+Answers = Mapping[Task, Answer | None]
+
+
+def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: float) -> Answers:
+    """Let all tasks serve this chief from now on; nothing else is changed there.
+
+    The first server decides between two chiefs that begin at the same moment.
+
+    Args:
+        spec: the cluster.
+        job: its name; empty for one without.
+        policy: when a chief that does not answer counts as gone.
+        timeout_s: how long a task may take to answer.
+
+    Raises:
+        TasksInUse: they serve another chief.
+        ConnectTimeout: a task accepts connections and does not answer.
+    """
+    address = spec.address("chief", 0) if "chief" in spec.jobs else ""
+    own = this_chief(address, job=job)
+    tasks = [*spec.tasks("ps"), *spec.tasks("worker")]
+    answers: dict[Task, Answer | None] = {}
+    try:
+        for some in (tasks[:1], tasks[1:]):
+            answers |= _take(some, own, policy=policy, timeout_s=timeout_s)
+    except TasksInUse:
+        taken = [task for task in tasks if not has_clients([task[2]])]
+        _ask(taken, Question(own, leaves=True), timeout_s=timeout_s)
+        raise
+    return answers
+
+
+def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> None:
+    """Tell all tasks where this chief is, now that its server listens.
+
+    Args:
+        spec: the cluster.
+        job: its name; empty for one without.
+        timeout_s: how long a task may take to answer.
+
+    Raises:
+        TasksInUse: another chief took this one for gone, since it was so slow.
+    """
+    tasks = [*spec.tasks("ps"), *spec.tasks("worker")]
+    if "chief" in spec.jobs:
+        address = spec.address("chief", 0)
+    else:
+        address = address_towards(tasks[0][2], port=own_server_port())
+    own = this_chief(address, job=job, is_ready=True)
+    others = _others(_ask(tasks, Question(own, takes=True), timeout_s=timeout_s), own)
+    if others:
+        raise _in_use(others)
+
+
+def _take(
+    tasks: Iterable[Task], own: ChiefName, *, policy: ProbePolicy, timeout_s: float
+) -> Answers:
+    gone = ""
+    while True:
+        question = Question(own, takes=True, replaces=gone)
+        answers = _ask(tasks, question, timeout_s=timeout_s)
+        others = _others(answers, own)
+        if not others:
+            return answers
+        chief, since_s = next(iter(others.values()))
+        if not chief.is_ready and since_s < START_S:
+            time.sleep(LOOK_EVERY_S)
+        elif chief.address and _lives(chief.address, policy):
+            raise _in_use(others)
+        else:
+            gone = chief.process
+
+
+def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Answers:
+    try:
+        return ask(tasks, question, timeout_s=timeout_s)
+    except tf.errors.OpError as error:
+        names = ", ".join(f"{kind} {index} at {address}" for kind, index, address in tasks)
+        raise ConnectTimeout(
+            f"one of {names} accepts connections and does not answer within {timeout_s:g} s: it "
+            f"hangs, or is no server of TensorFlow's. It says: {error.message}"
+        ) from error
+
+
+def _others(answers: Answers, own: ChiefName) -> dict[Task, tuple[ChiefName, float]]:
+    """The tasks that serve another chief, which one, and for how long."""
+    return {
+        task: (answer.serves, answer.since_s)
+        for task, answer in answers.items()
+        if answer is not None and answer.serves and answer.serves.process != own.process
+    }
+
+
+def _lives(address: str, policy: ProbePolicy) -> bool:
+    """Whether a chief answers; one that hangs is asked as often as a task that hangs."""
+    for _ in range(policy.misses):
+        seen = observe_once({CHIEF: address}, deadline_s=policy.deadline_s)[CHIEF]
+        if seen.answered:
+            return True
+        if not seen.silent and not accepts_connections(address):
+            return False
+    return False
+
+
+def _in_use(others: Mapping[Task, tuple[ChiefName, float]]) -> TasksInUse:
+    chief, _ = next(iter(others.values()))
+    names = ", ".join(f"{kind} {index} at {address}" for kind, index, address in others)
+    return TasksInUse(
+        f"these tasks serve {chief}, which is alive: {names}. End that one first, or give this "
+        "script tasks of its own, in another TF_CONFIG. Nothing was changed on them."
+    )
