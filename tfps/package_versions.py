@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 
 
@@ -26,6 +26,41 @@ def package_versions(packages: Iterable[str]) -> dict[str, str | None]:
         "tfps": tfps,
         **{package: package_version(package) for package in packages},
     }
+
+
+# In how many parts versions have to agree for a task to take part; None: in all.
+COMPARED_PARTS = {"tfps": None, "tensorflow": 2, "keras": 2, "python": 2}
+
+
+def task_versions() -> dict[str, str | None]:
+    """Return the versions that all tasks of a cluster have to share."""
+    return package_versions(["tensorflow", "keras"])
+
+
+def version_differences(
+    other: Mapping[str, str | None], *, own: Mapping[str, str | None]
+) -> list[str]:
+    """Return what a task has in another version than this process, in words.
+
+    Args:
+        other: the versions of the task.
+        own: those of this process.
+
+    >>> own = {"tfps": "0.2.0", "tensorflow": "2.21.0", "keras": "3.15.1", "python": "3.11.7"}
+    >>> version_differences({**own, "keras": "3.15.0"}, own=own)
+    []
+    >>> version_differences({**own, "tfps": "0.1.0", "python": "3.12.1"}, own=own)
+    ['tfps 0.1.0 (here 0.2.0)', 'python 3.12.1 (here 3.11.7)']
+    """
+
+    def compared(version: str | None, parts: int | None) -> list[str]:
+        return (version or "").split(".")[:parts]
+
+    return [
+        f"{package} {other.get(package) or 'missing'} (here {own.get(package) or 'missing'})"
+        for package, parts in COMPARED_PARTS.items()
+        if compared(other.get(package), parts) != compared(own.get(package), parts)
+    ]
 
 
 def package_version(package: str) -> str | None:

@@ -28,6 +28,9 @@ class WorkerHealth(Protocol):
     def answers(self, worker: int) -> bool:
         """Whether a worker answers now; one that hangs does not."""
 
+    def misfit(self, worker: int) -> bool:
+        """Whether a worker that was started anew cannot take part."""
+
     def lose(self, worker: int) -> bool:
         """Give a worker that is gone no more work until it is connected again; answers whether."""
 
@@ -37,6 +40,9 @@ class UnknownHealth:
 
     def answers(self, worker: int) -> bool:
         return True
+
+    def misfit(self, worker: int) -> bool:
+        return False
 
     def lose(self, worker: int) -> bool:
         return False
@@ -211,8 +217,10 @@ class FailureHandler(private.WorkerPreemptionHandler):
                 self._cluster_due_for_update_or_finish.clear()
 
     def _there(self, workers: Iterable[int]) -> frozenset[int]:
-        """Those of some workers that accept connections."""
-        return frozenset(w for w in workers if accepts_connections(self._addresses[w]))
+        """Those of some workers that accept connections and may take part."""
+        there = frozenset(w for w in workers if accepts_connections(self._addresses[w]))
+        new = there & (self.away | self.left_out)
+        return there - frozenset(worker for worker in new if self.health.misfit(worker))
 
     def _connect(self) -> bool:
         """Connect the cluster anew with the workers that are there; answers whether it is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import os
@@ -31,6 +32,7 @@ from tfps.launch.environment import CHIEF_TIMEOUT_S
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
 from tfps.launch.tensorflow_import import import_without_keras
+from tfps.package_versions import task_versions
 from tfps.terminal import say
 
 logger = logging.getLogger(__name__)
@@ -153,7 +155,7 @@ def _start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
         end.tell(int(status))
         return np.int32(1)
 
-    served = ServedChief()
+    served = ServedChief(functools.cache(task_versions))
 
     def introduce(question: np.ndarray) -> bytes:
         asked = Question.from_json(bytes(np.asarray(question).item()).decode())

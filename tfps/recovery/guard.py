@@ -60,6 +60,7 @@ class Guard:
         self._end_reason = ""  # for want of workers
         self._liveness = Liveness[Task](self._addresses, policy=policy)
         self._evicted: dict[int, int] = {}  # worker -> incarnation
+        self._misfits: dict[int, str] = {}  # worker -> why it cannot take part
         self._lock = threading.Lock()
         self._prober: Prober | None = None
         self._queue: ClosureQueue | None = None
@@ -111,6 +112,14 @@ class Guard:
         """Whether a worker answers a probe that is sent now; one that hangs does not."""
         task = "worker", worker
         return all_answer({task: self._addresses[task]}, deadline_s=self.policy.deadline_s)
+
+    def misfit(self, worker: int) -> bool:
+        """Whether a worker that was started anew cannot take part; says why, once."""
+        problem = self._runtime.misfit(("worker", worker))
+        if problem and problem != self._misfits.get(worker):
+            logger.warning("%s It is left out, and training goes on without it.", problem)
+        self._misfits[worker] = problem
+        return bool(problem)
 
     def lose(self, worker: int) -> bool:
         """Give no more work to a worker that refuses connections; answers whether it had had some.

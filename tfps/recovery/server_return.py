@@ -339,7 +339,8 @@ class ServerReturn:
             return False
         if self._is_another(index, seen) and seen.incarnation not in self._misfits:
             server = self._runtime.servers[index]
-            self._misfits[seen.incarnation] = problem = self._runtime.data_plane.misfit(server)
+            problem = self._runtime.misfit(("ps", index)) or self._runtime.data_plane.misfit(server)
+            self._misfits[seen.incarnation] = problem
             self._elsewhere.say(problem)
         return not self._misfits.get(seen.incarnation)
 

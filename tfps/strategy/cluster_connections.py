@@ -7,6 +7,7 @@ from typing import Any
 
 from tfps.bridge.connection import connecting
 from tfps.cluster import ClusterSpec, cluster_of_file
+from tfps.cluster.introduction import this_chief
 from tfps.cluster.topology import Topology
 from tfps.recovery.liveness import ProbePolicy
 from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
@@ -14,7 +15,7 @@ from tfps.runtime.coordinator.control_plane import ATTEMPT_TIMEOUT_S, ControlPla
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.runtime.coordinator.server import Server
 from tfps.strategy.chief import chief_start
-from tfps.strategy.take_tasks import confirm_tasks, take_tasks
+from tfps.strategy.take_tasks import confirm_tasks, misfit, take_tasks
 from tfps.transport.carrier import GrpcCarrier
 from tfps.transport.chunked_carrier import ChunkedCarrier
 
@@ -30,6 +31,7 @@ class ClusterConnections:
 
     def __init__(self, spec: ClusterSpec, *, resolver: Any, job: str = "") -> None:
         self._spec, self._resolver, self._job = spec, resolver, job
+        self._own = this_chief(job=job)
         self.topology = Topology.of_tasks(workers=spec.count("worker"), servers=spec.count("ps"))
         self._addresses = {
             (kind, index): address for kind, index, address in spec.tasks("worker", "ps")
@@ -48,7 +50,7 @@ class ClusterConnections:
             policy = ProbePolicy.from_environment()
             take_tasks(self._spec, job=self._job, policy=policy, timeout_s=timeout_s)
             connect_tensorflow()
-        confirm_tasks(self._spec, job=self._job, timeout_s=timeout_s)
+        self._own = confirm_tasks(self._spec, job=self._job, timeout_s=timeout_s)
 
     def resolve(self) -> ClusterSpec:
         """The cluster as the file says that ``TFPS_CLUSTER_FILE`` names, else as the resolver says.
@@ -57,6 +59,10 @@ class ClusterConnections:
             ConfigError: what it says is no cluster, or the file cannot be read.
         """
         return cluster_of_file() or ClusterSpec.from_resolver(self._resolver)
+
+    def misfit(self, task: Task) -> str:
+        """Let a task that was started anew serve this chief; why it cannot, else empty."""
+        return misfit((*task, self.processes[task]), self._own)
 
     def move(self, task: Task, address: str) -> None:
         """Reach a task at another address from now on."""

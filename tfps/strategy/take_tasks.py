@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.connection import own_server_port
 from tfps.cluster import ClusterSpec, accepts_connections, has_clients
-from tfps.cluster.introduction import ask, this_chief
+from tfps.cluster.introduction import ANSWER_TIMEOUT_S, ask, ask_one, this_chief
 from tfps.cluster.listening import address_towards
 from tfps.cluster.served_chief import Answer, ChiefName, Question
+from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import Task
-from tfps.errors import ConnectTimeout, TasksInUse
+from tfps.errors import ConfigError, ConnectTimeout, TasksInUse
+from tfps.package_versions import task_versions, version_differences
 from tfps.recovery.liveness import ProbePolicy
 from tfps.recovery.probe import observe_once
+from tfps.transport import tokens
 
 # From a chief's first question until its own server listens; one that ends meanwhile cannot be told
 # from one that still starts.
@@ -26,7 +30,7 @@ CHIEF = ("chief", 0)
 Answers = Mapping[Task, Answer | None]
 
 
-def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: float) -> Answers:
+def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: float) -> None:
     """Let all tasks serve this chief from now on; nothing else is changed there.
 
     The first server decides between two chiefs that begin at the same moment.
@@ -39,6 +43,7 @@ def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: f
 
     Raises:
         TasksInUse: they serve another chief.
+        ConfigError: tasks of other versions than this process.
         ConnectTimeout: a task accepts connections and does not answer.
     """
     address = spec.address("chief", 0) if "chief" in spec.jobs else ""
@@ -48,15 +53,16 @@ def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: f
     try:
         for some in (tasks[:1], tasks[1:]):
             answers |= _take(some, own, policy=policy, timeout_s=timeout_s)
-    except TasksInUse:
+        if problems := [line for task, answer in answers.items() for line in _misfit(task, answer)]:
+            raise ConfigError([f"{line} {SAME_VERSIONS}" for line in problems])
+    except (TasksInUse, ConfigError):
         taken = [task for task in tasks if not has_clients([task[2]])]
         _ask(taken, Question(own, leaves=True), timeout_s=timeout_s)
         raise
-    return answers
 
 
-def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> None:
-    """Tell all tasks where this chief is, now that its server listens.
+def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefName:
+    """Tell all tasks where this chief is, now that its server listens, and return that.
 
     Args:
         spec: the cluster.
@@ -75,6 +81,50 @@ def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> None:
     others = _others(_ask(tasks, Question(own, takes=True), timeout_s=timeout_s), own)
     if others:
         raise _in_use(others)
+    return own
+
+
+def misfit(task: Task, own: ChiefName) -> str:
+    """Let a task that was started anew serve this chief; return why it cannot, else nothing.
+
+    Args:
+        task: its type, index and address.
+        own: this chief.
+    """
+    kind, index, _ = task
+    try:
+        answer = ask_one(task, Question(own, takes=True))
+        lines = _misfit(task, answer)
+    except tf.errors.OpError as error:
+        return f"{kind} {index} does not say its version: {error.message}"
+    if others := _others({task: answer}, own):
+        return str(_in_use(others))
+    return "".join(f"{line} {SAME_VERSIONS}" for line in lines)
+
+
+def _misfit(task: Task, answer: Answer | None) -> list[str]:
+    """Why a task cannot take part; a plain server of TensorFlow's has no versions to ask for."""
+    kind, index, address = task
+    name = f"{kind} {index} at {address}"
+    if answer is None:
+        return [f"{name} runs an older tfps."] if _is_of_tfps(task) else []
+    different = version_differences(answer.versions, own=task_versions())
+    return [f"{name} runs {', '.join(different)}."] if different else []
+
+
+def _is_of_tfps(task: Task) -> bool:
+    """Whether a task that does not know the question is a process of tfps all the same."""
+    try:
+        call_task(task, tokens.FINGERPRINT, np.int64(0), returns=b"", timeout_s=ANSWER_TIMEOUT_S)
+    except UnknownFunction:
+        return False
+    return True
+
+
+SAME_VERSIONS = (
+    "Every task needs the tfps of the chief, and the same minor versions of TensorFlow, Keras and "
+    "Python."
+)
 
 
 def _take(

@@ -53,6 +53,10 @@ class InProcessConnections:
         """The devices of a process are nowhere else."""
         return None
 
+    def misfit(self, task: Task) -> str:
+        """A device is what it was."""
+        return ""
+
     def move(self, task: Task, address: str) -> None:
         """A device stays where it is."""
 

@@ -117,6 +117,27 @@ def test_what_fails_after_the_end_is_no_loss(
     assert (failed, handler.away, caplog.records) == ([], frozenset(), [])
 
 
+def test_a_worker_that_does_not_fit_is_left_out_until_one_does(
+    handler: FailureHandler, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, fits = list[int](), False
+
+    def misfit(worker: int) -> bool:
+        asked.append(worker)
+        return not fits
+
+    monkeypatch.setattr(handler.health, "misfit", misfit)
+    handler.away = frozenset({1})
+    assert handler._there(handler.away) == frozenset()  # so nothing is connected anew for it
+    assert handler._connect()  # for another reason
+    assert machines.connected == [[0]]
+    assert handler.away == {1}
+    fits = True
+    assert handler._connect()
+    assert (machines.connected, handler.away) == ([[0], [0, 1]], frozenset())
+    assert set(asked) == {1}  # those that take part are not asked
+
+
 @pytest.mark.parametrize("servers", [NoReturn(), Returns()], ids=["lost", "comes back"])
 def test_a_server_is_lost_while_a_worker_is_taken_in(
     handler: FailureHandler, machines: Machines, servers: NoReturn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from tfps.cluster import ClusterSpec
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.served_chief import Answer, ChiefName, Question, ServedChief
+from tfps.cluster.task_call import UnknownFunction
 from tfps.cluster.waiting import Task
-from tfps.errors import TasksInUse
+from tfps.errors import ConfigError, TasksInUse
 from tfps.recovery.liveness import ProbePolicy
 from tfps.recovery.probe import Observation
 from tfps.strategy import take_tasks as module
@@ -19,6 +21,7 @@ from tfps.strategy.take_tasks import confirm_tasks, take_tasks
 SPEC = ClusterSpec(jobs={"chief": ("c:1",), "worker": ("w:1", "w:2"), "ps": ("p:1",)})
 TASKS = [*SPEC.tasks("ps"), *SPEC.tasks("worker")]
 POLICY = ProbePolicy(misses=3)
+VERSIONS = {"tfps": "0.2.0", "tensorflow": "2.21.0", "keras": "3.15.0", "python": "3.12.1"}
 OTHER = ChiefName("other", "d:1", "night", is_ready=True)
 
 
@@ -26,14 +29,23 @@ class World:
     """Tasks that answer, and what becomes of a probe of another chief."""
 
     def __init__(self) -> None:
-        self.tasks = {task: ServedChief() for task in TASKS}
+        self.versions = {task: dict(VERSIONS) for task in TASKS}
+        self.tasks = {
+            task: ServedChief(functools.partial(self.versions.__getitem__, task))
+            for task in self.versions
+        }
+        self.silent = set[Task]()  # those that do not know the question
+        self.older = True  # such a task is one of tfps
         self.chief = "answers"
         self.probes = 0
 
     def ask(
         self, tasks: Iterable[Task], question: Question, *, timeout_s: float
     ) -> dict[Task, Answer | None]:
-        return {task: self.tasks[task].answer(question) for task in tasks}
+        return {
+            task: None if task in self.silent else self.tasks[task].answer(question)
+            for task in tasks
+        }
 
     def observe(
         self, addresses: dict[tuple[str, int], str], *, deadline_s: float
@@ -41,6 +53,11 @@ class World:
         self.probes += 1
         answered, silent = self.chief == "answers", self.chief == "hangs"
         return dict.fromkeys(addresses, Observation(answered, silent, sent_s=0, judged_s=1))
+
+    def call(self, task: Task, *_arguments: object, **_options: object) -> bytes:
+        if not self.older:
+            raise UnknownFunction(str(task))
+        return b""
 
     def take(self) -> None:
         take_tasks(SPEC, job="", policy=POLICY, timeout_s=1)
@@ -58,6 +75,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
     monkeypatch.setattr(module, "ask", world.ask)
     monkeypatch.setattr(module, "observe_once", world.observe)
+    monkeypatch.setattr(module, "task_versions", lambda: VERSIONS)
+    monkeypatch.setattr(module, "call_task", world.call)
     monkeypatch.setattr(module, "accepts_connections", lambda _: world.chief != "is gone")
     return world
 
@@ -68,6 +87,25 @@ def test_tasks_of_nobody_are_taken_and_taken_again(world: World) -> None:
     confirm_tasks(SPEC, job="", timeout_s=1)
     world.take()  # the next strategy of this process
     assert (world.served, world.probes) == ([own] * 3, 0)
+
+
+def test_all_other_versions_are_named_and_the_tasks_are_left(world: World) -> None:
+    _, first, second = world.tasks
+    world.versions[first] |= {"tfps": "0.1.0", "keras": "3.15.9"}
+    world.silent.add(second)
+    with pytest.raises(ConfigError) as raised:
+        world.take()
+    problems = raised.value.problems
+    assert problems[0].startswith("worker 0 at w:1 runs tfps 0.1.0 (here 0.2.0). Every task needs")
+    assert problems[1].startswith("worker 1 at w:2 runs an older tfps. Every task needs")
+    assert world.served == [""] * 3
+
+
+def test_a_plain_server_of_tensorflow_is_not_asked_for_versions(world: World) -> None:
+    world.silent.update(world.tasks)
+    world.older = False
+    world.take()
+    confirm_tasks(SPEC, job="", timeout_s=1)
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])

@@ -89,6 +89,9 @@ class Connections(Protocol):
         It raises `ConfigError` where the answer cannot be a cluster.
         """
 
+    def misfit(self, task: Task) -> str:
+        """Let a task that was started anew serve this chief; why it cannot, else empty."""
+
     def move(self, task: Task, address: str) -> None:
         """Reach a task at another address from now on; its lines do once they are renewed."""
 

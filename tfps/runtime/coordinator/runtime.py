@@ -25,7 +25,7 @@ from tfps.consistency.mode import Mode
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.placement.policy import Newcomer, Placement
 from tfps.runtime.coordinator.call_ids import OptimizerCallIds
-from tfps.runtime.coordinator.connections import Connections, ControlLine
+from tfps.runtime.coordinator.connections import Connections, ControlLine, Task
 from tfps.runtime.coordinator.control_plane import CALL_TIMEOUT_S, NoSuchFunction
 from tfps.runtime.coordinator.function_membership import FunctionMembership
 from tfps.runtime.coordinator.server import Server
@@ -211,6 +211,10 @@ class Runtime(Storage):
         self._connections.move(("ps", server.index), address)
         server.address = address
         note_move(before, self.cluster)
+
+    def misfit(self, task: Task) -> str:
+        """Let a task that was started anew serve this chief; why it cannot, else empty."""
+        return self._connections.misfit(task)
 
     def replay(self, server: Server) -> None:
         """Make again what a server held, on one that holds nothing; values are restored after."""
