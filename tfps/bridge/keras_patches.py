@@ -29,6 +29,7 @@ from tfps.bridge import keras_file
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.checkpoint_slices import bring_all_slices
 from tfps.bridge.method_scope import in_method, is_put_aside, runs_eagerly
+from tfps.bridge.random_ops import let_traces_draw_apart
 from tfps.bridge.row_blocks import is_large
 from tfps.bridge.server_variable import ServerVariable
 from tfps.bridge.step_scope import current_step
@@ -89,6 +90,7 @@ def install(hooks: TrainerHooks) -> None:
     _patch_tracebacks()
     private.give_traces_their_own_functions(current_step)
     private.tell_traces_of_ends(current_step)
+    let_traces_draw_apart(current_step)
     bring_all_slices()
 
 

@@ -40,6 +40,9 @@ class StepTrace(Protocol):
     def normalizes(self, layer: Any, *, over_all: bool) -> None:
         """A layer normalizes a batch by its own mean and variance, of all or of masked places."""
 
+    def draw_seed(self) -> tf.Tensor | None:
+        """A seed for a draw of `tf.random`, int64 [2]; None: TensorFlow draws as it does."""
+
     def graph_ends(self, graph: Any) -> None:
         """The graph of a function, a branch or a loop inside the step is complete."""
 

@@ -20,7 +20,13 @@ from tensorflow.python.distribute.coordinator import cluster_coordinator, coordi
 from tensorflow.python.eager import context, executor, record
 from tensorflow.python.eager.polymorphic_function import atomic_function, polymorphic_function
 from tensorflow.python.framework import auto_control_deps, ops
-from tensorflow.python.ops import control_flow_util_v2, resource_variable_ops, script_ops
+from tensorflow.python.ops import (
+    control_flow_util_v2,
+    gen_candidate_sampling_ops,
+    gen_random_ops,
+    resource_variable_ops,
+    script_ops,
+)
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.training.saving import saveable_object_util
 
@@ -37,6 +43,7 @@ if not tf.__version__.startswith(SUPPORTED_TENSORFLOW + "."):
 BaseResourceVariable = resource_variable_ops.BaseResourceVariable
 Context = context.Context
 current_context = context.context
+RANDOM_OPS, SAMPLING_OPS = gen_random_ops, gen_candidate_sampling_ops
 RUNTIME_FUNCTION_REFS = atomic_function.RUNTIME_FUNCTION_REFS
 ParameterServerStrategyExtended = strategy_v2.ParameterServerStrategyV2Extended
 RemoteValue = cluster_coordinator.RemoteValue
@@ -140,10 +147,7 @@ def default_replica_context() -> Iterator[None]:
 
 
 def run_replicas(strategy: Any, function: Callable[[], None]) -> None:
-    """Trace a function once for each of a strategy's ``extended.worker_devices``, by turns.
-
-    Each time in a thread and replica context of its own.
-    """
+    """Trace a function for each of a strategy's ``extended.worker_devices``, each in a thread."""
     mirrored_run._call_for_each_replica(strategy, function, (), {})
 
 
@@ -242,8 +246,7 @@ def schedule_callable(coordinator: Any, function: Callable[[], Any]) -> Any:
 
 def cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
     """A concrete function that is cancelled with the coordinator's other closures."""
-    manager = coordinator._cluster.closure_queue._cancellation_mgr
-    return manager.get_cancelable_function(concrete_function)
+    return closure_queue(coordinator)._cancellation_mgr.get_cancelable_function(concrete_function)
 
 
 def leave_open(session: Any) -> None:
@@ -264,11 +267,8 @@ def place_workers(coordinator: Any, scopes: Sequence[str]) -> None:
 
 def create_on_workers(coordinator: Any, functions: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run one function per worker there, and again on a worker that came back."""
-    workers = coordinator._cluster.workers
-    return [
-        worker.create_resource(function)
-        for worker, function in zip(workers, functions, strict=True)
-    ]
+    pairs = zip(coordinator._cluster.workers, functions, strict=True)
+    return [worker.create_resource(function) for worker, function in pairs]
 
 
 def remote_result(remote_value: Any) -> Any:

@@ -42,7 +42,8 @@ def trace_packed(call: Call, *, strategy: Any) -> tuple[Any, bool]:
         UnsupportedError: it does what the strategy's mode cannot allow.
     """
     program, discovery = _discover(call, strategy)
-    if not program.variables and not program.metrics:
+    states = [] if program.noise is None else [program.noise.state]
+    if not program.variables and program.metrics == states:
         outputs = call()
         return outputs, private.captures_from(strategy.runtime.topology.servers)
     program = _scheduled(program, strategy)
@@ -169,6 +170,7 @@ def _discover(call: Call, strategy: Any) -> tuple[Program, Discovery]:
         state=state,
         paces=discovery.paces(state),
         metrics=[v for v in discovery.order if not isinstance(v._value, ServerVariable)],
+        noise=discovery.noise,
         looked_up=[v for v in on_servers if discovery.looked_up(v)],
         read_whole=[v for v in on_servers if discovery.read_whole(v)],
         calls=discovery.calls,

@@ -111,6 +111,9 @@ class Replica:
             lambda parts: self._step.apply_parts(optimizer, parts, [v for _, v in pairs]),
         )
 
+    def draw_seed(self) -> tf.Tensor | None:
+        return self._step.draw_seed()
+
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         return self._step.look_up_on(self.device, keras_variable, ids)
 

@@ -24,6 +24,7 @@ from tfps.optimizers.wrapped import members
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
 from tfps.runtime.program.devices import Meeting
 from tfps.runtime.program.metric_states import MetricStates
+from tfps.runtime.program.noise import Noise
 from tfps.runtime.program.pace import Assignment, Pace, pace_of
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
 from tfps.runtime.program.step_results import StepResults
@@ -45,6 +46,7 @@ class Discovery:
         self.order: list[Any] = []
         self.copies: dict[int, WorkerVariable] = {}
         self.draws: dict[int, int | None] = {}  # see `Program.draws_per_step`
+        self.noise: Noise | None = None
         self.calls: list[OptimizerCall] = []
         self._centers: dict[int, Any] = {}  # by variance
         self.normalizing: list[Any] = []  # layers that do by the statistics of their batch
@@ -85,6 +87,13 @@ class Discovery:
         counts = private.current_graph() is self.graph and not is_global_generator(generator)
         known = self.draws.get(id(generator), 0)
         self.draws[id(generator)] = known + 1 if counts and known is not None else None
+
+    def draw_seed(self) -> tf.Tensor | None:
+        """The only worker draws as Keras does in one process; several would draw the same."""
+        if self.strategy.runtime.workers == 1:
+            return None
+        self.noise = self.noise or Noise()
+        return self.noise.next()
 
     def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
         return self.value_of(keras_variable)
@@ -262,6 +271,7 @@ def discover(program: Program, strategy: Any) -> Program:
         totals=states.totals(in_turn=program.in_turn, generators=draws.count(None)),
         seeds=seeds,
         draws_per_step=draws,
+        noise=discovery.noise,
         calls=calls,
         results=StepResults(
             tf.nest.flatten(concrete.structured_outputs),

@@ -16,6 +16,7 @@ from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 from tfps.optimizers.wrapped import members
 from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.metric_totals import MetricTotals
+from tfps.runtime.program.noise import Noise
 from tfps.runtime.program.pace import Pace
 from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.program.step_results import StepResults
@@ -54,6 +55,7 @@ class Program:
     # as often as it happens to.
     seeds: Sequence[Any] = ()
     draws_per_step: Sequence[int | None] = ()
+    noise: Noise | None = None  # of what a step draws with `tf.random`; None: left to TensorFlow
     # The exchanges of a step in order; empty for a step that trains nothing.
     calls: Sequence[OptimizerCall] = ()
     outputs: Any = None  # the structure that the step returns, as specs

@@ -65,6 +65,9 @@ class Step:
     def assign(self, keras_variable: Any, value: Any) -> None:
         self.copies.assign(keras_variable, value)
 
+    def draw_seed(self) -> tf.Tensor | None:
+        return None if self.program.noise is None else self.program.noise.next()
+
     def look_up(self, keras_variable: Any, ids: tf.Tensor) -> tf.Tensor | None:
         return self.look_up_on(0, keras_variable, ids)
 

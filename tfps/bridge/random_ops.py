@@ -1,0 +1,96 @@
+"""`tf.random` in a step that is traced: draws with seeds of the step, not of a worker's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.bridge import tensorflow_private as private
+
+raw = tf.raw_ops
+LARGEST_SEED = 2**31 - 1  # of those that XLA takes
+STRIDE = 1_000_003  # between the two seeds that TensorFlow gives each operation
+
+# TensorFlow's operation that keeps a state: the same from a seed, with the arguments of the former.
+STATELESS: dict[str, Callable[..., Any]] = {
+    "random_standard_normal": lambda seed, shape, dtype: raw.StatelessRandomNormal(
+        shape=shape, seed=seed, dtype=dtype
+    ),
+    "truncated_normal": lambda seed, shape, dtype: raw.StatelessTruncatedNormal(
+        shape=shape, seed=seed, dtype=dtype
+    ),
+    "random_uniform": lambda seed, shape, dtype: raw.StatelessRandomUniform(
+        shape=shape, seed=seed, dtype=dtype
+    ),
+    "random_uniform_int": lambda seed, shape, low, high: raw.StatelessRandomUniformInt(
+        shape=shape, seed=seed, minval=low, maxval=high
+    ),
+    "parameterized_truncated_normal": lambda seed, shape, means, deviations, low, high: (
+        tf.random.stateless_parameterized_truncated_normal(
+            shape, seed, means=means, stddevs=deviations, minvals=low, maxvals=high
+        )
+    ),
+    "random_gamma": lambda seed, shape, alpha: raw.StatelessRandomGammaV2(
+        shape=tf.concat([shape, tf.shape(alpha, tf.as_dtype(shape.dtype))], 0),
+        seed=seed,
+        alpha=alpha,
+    ),
+    "random_poisson_v2": lambda seed, shape, rate, dtype: raw.StatelessRandomPoisson(
+        shape=tf.concat([shape, tf.shape(rate, tf.as_dtype(shape.dtype))], 0),
+        seed=seed,
+        lam=rate,
+        dtype=dtype,
+    ),
+    "random_shuffle": lambda seed, value: tf.random.experimental.stateless_shuffle(value, seed),
+    "multinomial": lambda seed, logits, num_samples, output_dtype: raw.StatelessMultinomial(
+        logits=logits, num_samples=num_samples, seed=seed, output_dtype=output_dtype
+    ),
+}
+# Of these there is none that takes its seed as a tensor: each process makes up its own.
+SAMPLERS = (
+    "uniform_candidate_sampler",
+    "log_uniform_candidate_sampler",
+    "learned_unigram_candidate_sampler",
+    "fixed_unigram_candidate_sampler",
+    "all_candidate_sampler",
+)
+
+
+def let_traces_draw_apart(current_trace: Callable[[], Any]) -> None:
+    """While a step is traced, let `tf.random` draw with the step's seeds, if it has any.
+
+    What the user leaves to chance, without a global seed, each process draws for itself anyhow.
+
+    Args:
+        current_trace: returns the trace under way, or None; see `StepTrace.draw_seed`.
+    """
+    for name, stateless in STATELESS.items():
+        _replace(private.RANDOM_OPS, name, stateless, current_trace)
+    for name in SAMPLERS:
+        _replace(private.SAMPLING_OPS, name, None, current_trace)
+
+
+def _replace(
+    module: ModuleType,
+    name: str,
+    stateless: Callable[..., Any] | None,
+    current_trace: Callable[[], Any],
+) -> None:
+    original = getattr(module, name)
+
+    def draw(
+        *args: Any, seed: int | None = 0, seed2: int | None = 0, name: Any = None, **kwargs: Any
+    ) -> Any:
+        trace = current_trace()
+        own = trace.draw_seed() if trace is not None and (seed or seed2) else None
+        if own is None:
+            return original(*args, seed=seed, seed2=seed2, name=name, **kwargs)
+        if stateless is None:
+            return original(*args, seed=0, seed2=0, name=name, **kwargs)
+        mixed = own + tf.constant([(seed or 0) + STRIDE * (seed2 or 0), 0], tf.int64)
+        return stateless(tf.cast(mixed % LARGEST_SEED, tf.int32), *args, **kwargs)
+
+    setattr(module, name, draw)

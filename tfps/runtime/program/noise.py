@@ -1,0 +1,29 @@
+"""Seeds for what a step draws with `tf.random`, whose own state lies in each worker's process."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+class Noise:
+    """A count of a step's draws on the chief, like that of Keras's `SeedGenerator`."""
+
+    def __init__(self) -> None:
+        # A thread of its own is in no trace and in no strategy's scope.
+        with ThreadPoolExecutor(1) as apart:
+            self.state = apart.submit(_count).result()
+
+    def next(self) -> tf.Tensor:
+        """Return, in a step, a seed that no other draw has: int64 [2]."""
+        seed = tf.identity(tf.convert_to_tensor(self.state))
+        self.state.assign(seed + tf.constant([0, 1], tf.int64))
+        return seed
+
+
+def _count() -> keras.Variable:
+    zeros, name = np.zeros([2]), "seed_generator_state"
+    return keras.Variable(zeros, dtype="int64", trainable=False, aggregation="none", name=name)
