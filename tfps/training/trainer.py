@@ -56,6 +56,8 @@ class Trainer:
         attribute = f"{kind}_function"
         if _asks_for_xla(model):
             say_once(model, "jit_compile", JIT_IGNORED, model.name)
+        if kind == "train" and _sums_in_rounds(model):
+            say_once(model, "summed_loss", SUMMED_LOSS, model.name)
         if getattr(model, attribute) is None or force:
             function = Follower(model, strategy=model._distribute_strategy, step=kind)
             setattr(model, attribute, function)
@@ -280,6 +282,12 @@ JIT_IGNORED = (
     "parameter servers, which XLA cannot compile. Put tf.function(jit_compile=True) around the "
     "expensive part of call() to compile that."
 )
+SUMMED_LOSS = (
+    'the loss of %s has reduction="sum": a synchronous round applies the mean of its workers\' '
+    "sums, not the sum over all of its examples, which one process with a batch as large would "
+    "apply. Take the default reduction, which divides by the examples of a batch, or multiply the "
+    "learning rate by the number of workers."
+)
 STRANGER = (
     "the model %s was created outside of strategy.scope(), so %s runs in this process alone and no "
     "worker takes part. To use the workers, create and compile the model inside "
@@ -297,6 +305,15 @@ def say_once(model: Any, topic: str, message: str, *arguments: Any) -> None:
     if topic not in said:
         said.add(topic)
         logger.warning(message, *arguments)
+
+
+def _sums_in_rounds(model: Any) -> bool:
+    """Whether a mean over workers is not what the model's loss asks for."""
+    strategy = model._distribute_strategy
+    if strategy.runtime.workers == 1 or strategy.consistency.backup_workers is None:
+        return False
+    losses = tf.nest.flatten(getattr(model, "loss", None))
+    return any(getattr(loss, "reduction", None) == "sum" for loss in losses)
 
 
 def _asks_for_xla(model: Any) -> bool:
