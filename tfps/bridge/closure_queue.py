@@ -61,7 +61,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._asking: set[Any] = set()  # the workers whose threads are in `get`
         self._joining = 0  # how many threads wait for all closures
         self._is_held = False
-        self.is_closed = False  # what is still heard of closures is of no interest to anybody
+        self.is_closed = False  # closures that end after that are of no interest
         self._lives = Lives()
         self.begun = 0  # how many closures workers have taken so far
         self.on_failure: Callable[[int], None] = lambda _worker: None

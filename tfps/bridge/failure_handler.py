@@ -181,7 +181,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
             )
             servers.leave()
             if not self._should_preemption_thread_run:
-                # Of this error TensorFlow writes nothing, and nobody looks for the worker.
+                # TensorFlow logs nothing of this error, and does not look for the worker.
                 raise tf.errors.CancelledError(None, None, "the strategy was closed") from None
             if not is_excused:
                 raise

@@ -49,8 +49,15 @@ class _Walk:
     def __init__(self, handle: tf.Tensor) -> None:
         self._handle = handle
         self._found: dict[int, set[int]] = {}  # by graph
+        self._factors: dict[int, Factor] = {}  # by tensor
 
     def factor(self, tensor: tf.Tensor) -> Factor:
+        """How much of the old value a tensor keeps; each tensor is looked at once."""
+        if id(tensor) not in self._factors:
+            self._factors[id(tensor)] = self._factor(tensor)
+        return self._factors[id(tensor)]
+
+    def _factor(self, tensor: tf.Tensor) -> Factor:
         if id(tensor) not in self._following(tensor.graph):
             return 0.0
         operation = tensor.op

@@ -32,7 +32,7 @@ def announce_finished(spec: ClusterSpec, status: int) -> list[str]:
     A task that tfps serves ends with the job's status if that is 0, or 75 (all shall start
     again), else with 1. A plain `tf.distribute.Server` does not know the message and goes on. The
     message needs no connected strategy; send it after the last use of the servers. A task that
-    serves another chief, which is there, is not told: its job goes on.
+    serves another living chief is not told: its job goes on.
 
     Args:
         spec: the cluster; tasks that have moved since are told where they are now.

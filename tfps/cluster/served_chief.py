@@ -45,10 +45,10 @@ STARTING = "a chief that is starting"
 
 @dataclass(frozen=True)
 class Question:
-    """What a chief asks a task.
+    """A chief's question to a task.
 
     Args:
-        chief: who asks.
+        chief: the one that asks.
         takes: whether the task shall serve this chief from now on.
         leaves: whether the task shall serve this chief no more.
         replaces: the process of a chief that is gone and may have the task still.
@@ -60,7 +60,7 @@ class Question:
     replaces: str = ""
 
     def to_json(self) -> str:
-        """As text."""
+        """Return it as text."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
@@ -72,11 +72,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a task answers.
+    """A task's answer to a chief.
 
     Args:
         serves: the chief that it serves, after the question; None: no chief.
-        since_s: for so many seconds, or since its chief was ready.
+        since_s: for how many seconds, or since its chief was ready.
         versions: of packages, in the task's process.
     """
 
@@ -85,7 +85,7 @@ class Answer:
     versions: Mapping[str, str | None] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """As text."""
+        """Return it as text."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod

@@ -155,12 +155,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             announce_at_exit(spec)  # registered before `close`, so it runs after it
         servers = len(spec.jobs["ps"])
         raw_partitioner = for_raw_variables(variable_partitioner, servers=servers)
-        self._connections = connections = connections_of(
-            cluster_resolver, spec, job=name_of(arguments)
-        )
-        self._tfps_connect = functools.partial(
-            connections.connect, timeout_s=arguments.connect_timeout_s
-        )
+        job, timeout_s = name_of(arguments), arguments.connect_timeout_s
+        self._connections = connections = connections_of(cluster_resolver, spec, job=job)
+        self._tfps_connect = functools.partial(connections.connect, timeout_s=timeout_s)
         super().__init__(cluster_resolver, raw_partitioner)
         self._is_tfps_strategy = True
         self._active_run: Any = None

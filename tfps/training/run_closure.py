@@ -69,7 +69,7 @@ class RunClosure:
             incarnation = self._runtime.next_incarnation(worker)
             if self._queue.is_recalled():
                 self._runtime.cancel_expected(worker)
-                return  # whoever recalled it may have evicted the incarnation before this one only
+                return  # only the incarnation before this one may have been evicted with the recall
             try:
                 if self._run_as(worker, incarnation):
                     if not self._queue.is_recalled():
@@ -77,14 +77,14 @@ class RunClosure:
                     return
             except BaseException as error:
                 if isinstance(error, tf.errors.CancelledError) and not self._runtime.closed:
-                    # Let out at once, it could have its gradient on some servers and not on others.
+                    # Evicted at once, it could have its gradient on some servers and not on others.
                     self._runtime.data_plane.cancel(worker, incarnation)
                 with contextlib.suppress(tf.errors.OpError):  # a lost server cannot be told
                     self._runtime.evict(worker, incarnation)
                 raise
             if self._runtime.closed:
-                return  # with its connections; nobody waits for this run any more
-            # The connection to a server broke. If the server is there, the worker enters anew.
+                return  # with its connections: this run is over
+            # The connection to a server broke. If the server lives, the worker enters anew.
             self._runtime.evict(worker, incarnation)
             logger.warning(
                 "worker %d lost its connection to a parameter server and connects again "

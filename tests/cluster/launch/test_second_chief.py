@@ -22,7 +22,7 @@ from tfps.testing import run_command
 
 pytestmark = pytest.mark.timeout(300)
 
-# It trains until a file is there, then says how many updates were made and applied.
+# It trains until a file exists, then says how many updates were made and applied.
 FIRST = """
 import pathlib, sys
 import keras, numpy as np

@@ -104,7 +104,7 @@ def test_what_a_worker_ran_that_was_let_out_runs_again(handler: FailureHandler) 
 def test_what_fails_after_the_end_is_no_loss(
     handler: FailureHandler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody is looked for, and nothing is written: the strategy was closed meanwhile."""
+    """No worker is looked for, and nothing is written: the strategy was closed meanwhile."""
     failed = list[Exception]()
 
     def closure() -> None:

@@ -42,7 +42,7 @@ def _merge(left: list[Any], right: list[Any]) -> list[Any]:
 
 
 def _totals(metric: Pair) -> MetricTotals:
-    """Of a mean, a metric with its own merge, a maximum, a minimum and a flag."""
+    """Return a mean, a metric with its own merge, a maximum, a minimum and a flag."""
     mean = keras.metrics.Mean()
     others = [
         keras.Variable(np.int32(0), dtype="int32"),

@@ -119,7 +119,7 @@ def met_in_fit(
     epochs: int = 2,
     **options: Any,
 ) -> tuple[Any, Any]:
-    """What examples met in a layer, [epochs, examples, draws], and its state after evaluation.
+    """Train, and return the draws [epochs, examples, draws] and the state after evaluation.
 
     Args:
         strategy: None for one process.

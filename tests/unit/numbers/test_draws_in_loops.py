@@ -48,7 +48,7 @@ def _branch(draw: Callable[[], Any], x: Any) -> Any:
 
 
 def _nested(draw: Callable[[], Any], x: Any) -> Any:
-    """As many as the example's number says, in a loop of loops."""
+    """Draw as often as the example's number says, in a loop of loops."""
     inner = lambda j, total: (j + 1, total + draw())  # noqa: E731
 
     def outer(i: Any, a: Any) -> Any:

@@ -63,7 +63,7 @@ def test_a_subclass_that_calls_keras(make_strategy: Make) -> None:
 
 @pytest.mark.slow
 def test_a_patch_of_all_models(make_strategy: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `mlflow.tensorflow.autolog` makes it: in `keras.Model`, with callbacks of its own."""
+    """Patch `keras.Model` as `mlflow.tensorflow.autolog` does, with a callback of its own."""
     original, begun = keras.Model.fit, list[str]()
 
     @functools.wraps(original)

@@ -121,10 +121,10 @@ def test_what_a_function_assigns_is_written_back(function_jobs: Jobs[FunctionJob
     requests = Requests(strategy, has=Kind.PULL)
     assert float(total.numpy()) == 1
     assert requests.ask(Kind.PULL).weight == 1
-    # The change travels, so that those of two workers add up; of a run that is repeated one counts.
-    for number, expected in ((101, 3.5), (101, 3.5), (102, 6.0)):
+    # These payloads keep nothing of the old value; a run that is repeated counts once.
+    for number, value, expected in ((101, 2.5, 2.5), (101, 7.0, 2.5), (102, 6.0, 6.0)):
         key = key_of_function(number, WRITE_BACK)
-        assert requests.ask(Kind.WRITE_BACK, gradient=2.5, ticket=key).status is Status.OK
+        assert requests.ask(Kind.WRITE_BACK, gradient=value, ticket=key).status is Status.OK
         assert float(total.numpy()) == expected
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.bridge.shards import joined, rule_of, shards_of
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.message.moved import moved_of
+from tfps.runtime.message.moved_state import moved_of
 from tfps.runtime.message.wire import (
     CallWire,
     gradient_name,

@@ -203,7 +203,7 @@ class Discovery:
 
     @property
     def centers(self) -> dict[int, Any]:
-        """Of variances of batches that the step averages, by id: the variables of their means."""
+        """The variables of means, by the id of the variance of the same batches."""
         return dict(self._centers)
 
     def paces(self, variables: Iterable[Any]) -> dict[int, Pace]:

@@ -91,14 +91,14 @@ class MetricTotals:
         return self._flat(before) if self.in_turn else self.empty
 
     def states(self, report: tf.Tensor) -> list[tf.Tensor]:
-        """What the variables begin a step with, after a report of the step before it."""
+        """Return the values that a step begins with, after a report of the step before it."""
         if not self.in_turn:
             return [tf.constant(base) for base in self.bases]
         *parts, _ = tf.split(report, self._sizes)
         return [self._value(part, index) for index, part in enumerate(parts)]
 
     def draws(self, drawn: Sequence[tf.Tensor], report: tf.Tensor) -> list[tf.Tensor]:
-        """What a step reports of generators: its own draws, or those of all steps in turn.
+        """Return a step's report of generators: its own draws, or those of all steps in turn.
 
         Args:
             drawn: how the step has changed the state of each generator, [2].

@@ -88,7 +88,7 @@ class Program:
 
     @property
     def centers_in_rounds(self) -> Mapping[int, Any]:
-        """Those by which a round's variance is that of all its examples, and not their mean."""
+        """The centers by which a round's variance is that of all its examples, not a mean."""
         schedule = self.schedule
         is_mean = schedule.in_rounds and schedule.local is None and schedule.adaptive_batches == 1
         if not is_mean:

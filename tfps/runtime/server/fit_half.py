@@ -170,7 +170,7 @@ class FitHalf(ServerHalf):
     def _pull_totals(
         self, header: Sequence[tf.Tensor], ids: tf.Tensor, payload: tf.Tensor
     ) -> list[tf.Tensor]:
-        """What was reported before, for a worker that goes on with it."""
+        """Return what was reported before, for a worker that goes on with it."""
         assert self.reports is not None
         with self.server.ledger.locked():
             ledger = self.server.ledger.open()

@@ -16,7 +16,7 @@ from tfps.consistency.ledger import Ledger
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.moved import Move, entries_of, moved_of, moves_of
+from tfps.runtime.message.moved_state import Move, entries_of, moved_of, moves_of
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import STILL
 from tfps.runtime.message.wire import (
@@ -189,7 +189,7 @@ class FunctionHalf(ServerHalf):
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """What a scheduled function has assigned: it moves variables on, or changes add up.
 
-        Where functions share rounds, what each makes of an average is one of so many opinions.
+        Where functions share rounds, each moves an average by its part.
         """
         server_ledger, key = self.server.ledger, header[Request.TICKET]
         changes, workers = unpack(self.state_layout, payload), self.server.workers

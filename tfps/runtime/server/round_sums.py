@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfps.runtime.message.moved import Move, Moved
+from tfps.runtime.message.moved_state import Move, MovedState
 
 # Makes a variable on the server: from its first value, what it is of the sum, and options.
 Create = Callable[..., Any]
@@ -58,7 +58,7 @@ class WholeSum:
 class MeanOfMoves(WholeSum):
     """The mean of what the batches of a round make of a variable: the round moves it once."""
 
-    def add(self, value: Moved, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
+    def add(self, value: MovedState, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         super().add(value.new, weight, is_first=is_first)
 
 
@@ -80,7 +80,7 @@ class VarianceOfAll(MeanOfMoves):
         self._spread = create(zeros, "spread", dtype=tf.float64)
         self._weight = create(0.0, "weight", dtype=tf.float64)
 
-    def add(self, value: Moved, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
+    def add(self, value: MovedState, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         super().add(value, weight, is_first=is_first)
         known = tf.where(is_first, tf.zeros([], tf.float64), self._weight.read_value())
         total = known + weight
@@ -107,13 +107,13 @@ class MovesInTurn:
         zeros = functools.partial(tf.zeros, native.shape, native.dtype)
         self._value = create(zeros, "sum", dtype=native.dtype)
 
-    def add(self, value: Moved, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
+    def add(self, value: MovedState, weight: tf.Tensor, *, is_first: tf.Tensor) -> None:
         old = tf.where(is_first, self._native.read_value(), self._value.read_value())
         self._value.assign(value.after(old), read_value=False)
 
-    def mean(self, weight: tf.Tensor) -> Moved:
+    def mean(self, weight: tf.Tensor) -> MovedState:
         value = self._value.read_value()
-        return Moved(value, begin=value, kept=tf.zeros([], tf.float64))
+        return MovedState(value, begin=value, kept=tf.zeros([], tf.float64))
 
     def clear(self) -> None:
         """Its memory stays for the next round."""

@@ -15,7 +15,7 @@ from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.optimizers.wrapped import devices_of
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.moved import Moved
+from tfps.runtime.message.moved_state import MovedState
 from tfps.runtime.message.wire import CallWire, count_name, gradient_of, name_of, scale_name
 from tfps.runtime.server.admission import Arrival, PushVerdict
 from tfps.transport.message import Request
@@ -188,11 +188,11 @@ def take_state(variable: Any, new: Any, workers: Any) -> None:
 
     Args:
         variable: of Keras, or a shard of one.
-        new: its value; `Moved`, where more is known.
+        new: its value; `MovedState`, where more is known.
         workers: how many have an opinion.
     """
     value = variable._value
-    if isinstance(new, Moved):
+    if isinstance(new, MovedState):
         value.assign(new.after(value.read_value()), read_value=False)
     elif value.dtype.is_floating:
         old = value.read_value()
@@ -204,6 +204,6 @@ def take_state(variable: Any, new: Any, workers: Any) -> None:
 
 
 def mixed(old: tf.Tensor, new: tf.Tensor, workers: Any) -> tf.Tensor:
-    """The mean of what one of so many workers says, and of an old value for all others."""
+    """Return the mean of one worker's value, and of the old value for all other workers."""
     mean = old + (new - old) / tf.cast(tf.maximum(workers, 1), old.dtype)
     return tf.where(workers <= 1, new, mean)

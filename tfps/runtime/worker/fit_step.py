@@ -11,7 +11,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.compression.difference import is_difference
 from tfps.consistency.ledger import NO_TICKET, Status, key_of
 from tfps.runtime.message.coding import CodedVector
-from tfps.runtime.message.moved import begin_name, center_name
+from tfps.runtime.message.moved_state import begin_name, center_name
 from tfps.runtime.message.payload import Body, decode
 from tfps.runtime.message.request_header import NOTHING_TOLD, STILL, TOTALS, Fields
 from tfps.runtime.message.wire import METRICS, in_shards
@@ -290,11 +290,11 @@ class FitStep(Step):
         )
 
     def begin_of(self, variable: Any) -> tf.Tensor:
-        """What a variable was that the step has assigned."""
+        """The value that a variable had before the step assigned it."""
         return self._before[id(variable)]
 
     def value_of_state(self, variable: Any) -> tf.Tensor:
-        """What the step has made of a variable, on all devices."""
+        """The value that the step gave a variable, on all devices."""
         return self.copies.together(variable, self._before, self.shares)
 
     def _new_state(self, variable: Any) -> tf.Tensor:

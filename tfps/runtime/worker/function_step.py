@@ -12,7 +12,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.consistency.applied_window import WRITE_BACK
 from tfps.runtime.coordinator.function_run import run_of_call
 from tfps.runtime.message.duration import microseconds
-from tfps.runtime.message.moved import Moved, begin_name
+from tfps.runtime.message.moved_state import MovedState, begin_name
 from tfps.runtime.message.payload import Body
 from tfps.runtime.message.request_header import STILL, Fields
 from tfps.runtime.message.wire import in_shards
@@ -209,7 +209,7 @@ class FunctionStep(Step):
         if id(variable) in self._followed:
             if id(variable) in self.program.paces:
                 now, begin = self.copies.read(variable), self._at_home.read(variable)
-                new = Moved(now, begin, self._kept.of(variable)).after(value)
+                new = MovedState(now, begin, self._kept.of(variable)).after(value)
             else:
                 new = value + self._change(variable)
             self._at_home.load(variable, value)
@@ -252,6 +252,6 @@ class FunctionStep(Step):
         return now if now.dtype.is_bool else now - self._begin_of(variable)
 
     def _begin_of(self, variable: Any) -> tf.Tensor:
-        """What a variable was at home when the function, or its newest reply, got it."""
+        """The value at home when the function, or its newest reply, got the variable."""
         is_followed = id(variable) in self._followed
         return self._at_home.read(variable) if is_followed else self._before[id(variable)]

@@ -80,7 +80,7 @@ class Step:
         return self.tables.has(keras_variable)
 
     def normalizes(self, layer: Any, *, over_all: bool) -> None:
-        """What it is for a round was seen when the step was traced first."""
+        """Do nothing: the first trace has seen it."""
 
     def graph_ends(self, graph: Any) -> None:
         self.look_ups.graph_ends(graph)

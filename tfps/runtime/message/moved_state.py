@@ -23,7 +23,7 @@ class Move(NamedTuple):
     has_center: bool  # the center of the batch comes as well, see `Program.centers`
 
 
-class Moved(NamedTuple):
+class MovedState(NamedTuple):
     """The value of a variable before and after a worker's steps."""
 
     new: tf.Tensor
@@ -79,10 +79,10 @@ def entries_of(moves: Sequence[Move], program: Program) -> list[tuple[str, str, 
     return [*entries, (KEPT, "float64", (len(program.moved),))] if moves else []
 
 
-def moved_of(moves: Sequence[Move], tensors: Mapping[str, tf.Tensor]) -> dict[str, Moved]:
+def moved_of(moves: Sequence[Move], tensors: Mapping[str, tf.Tensor]) -> dict[str, MovedState]:
     """Read what has come of moves, by the names of their shards."""
     return {
-        move.shard._value.shared_name: Moved(
+        move.shard._value.shared_name: MovedState(
             new=tensors[move.shard._value.shared_name],
             begin=tensors[begin_name(move.shard)],
             kept=tensors[KEPT][move.place],
