@@ -128,11 +128,19 @@ def test_outside_of_the_scope_is_refused(
         fit(model)
 
 
-def test_without_compiling_anew_keras_refuses(strategy: tfps.ParameterServerStrategy) -> None:
+def test_without_compiling_anew_training_goes_on_as_compiled(
+    strategy: tfps.ParameterServerStrategy,
+) -> None:
     with strategy.scope():
         model = compiled()
     fit(model, epochs=1)
+    hidden = model.get_layer("hidden")
     with strategy.scope():
-        model.get_layer("hidden").enable_lora(2)
-    with pytest.raises(ValueError, match="Unknown variable.*lora"):
-        fit(model)
+        hidden.enable_lora(2)
+    adapters = [hidden.lora_kernel_a, hidden.lora_kernel_b]
+    before = [variable.numpy() for variable in (hidden._kernel, *adapters)]
+    fit(model)
+    kernel, *others = [variable.numpy() for variable in (hidden._kernel, *adapters)]
+    assert np.abs(kernel - before[0]).max() > 1e-3
+    for after, value in zip(others, before[1:], strict=True):
+        np.testing.assert_array_equal(after, value)
