@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.bridge.method_scope import note_write
 from tfps.consistency.local_steps import LocalSteps
 from tfps.runtime.compile.compiled import CompiledProgram
 from tfps.runtime.coordinator.warm_up import is_at_begin
@@ -190,9 +191,10 @@ class Follower:
         self.end_of_epoch()
         self._outer = (self._strategy._active_run, self._strategy._active_follower)
         self._thread = threading.get_ident()
-        if self._strategy._active_run is not None:
-            # A hook of its loop evaluates or trains.
+        if self._strategy._active_run is not None:  # a hook of its loop evaluates or trains
             self._strategy._active_run.drain_for_another_run()
+            if self._kind == "train":
+                note_write()
         self._strategy._watch_tasks()
         self._strategy.runtime.collect()
         if self._kind == "train" and self._strategy.runtime.warm_up is not None:
