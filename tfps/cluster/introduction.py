@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tfps.cluster.served_chief import INTRODUCE_FUNCTION, Answer, ChiefName, Question
+from tfps.cluster.served_chief import INTRODUCE_FUNCTION, ChiefName, Introduction, Question
 from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import ATTEMPTS_AT_ONCE, Task
 
@@ -33,7 +33,7 @@ def _process(_pid: int) -> str:
 
 def ask(
     tasks: Iterable[Task], question: Question, *, timeout_s: float = ANSWER_TIMEOUT_S
-) -> Mapping[Task, Answer | None]:
+) -> Mapping[Task, Introduction | None]:
     """Ask tasks side by side; None for those that do not know the question.
 
     Args:
@@ -52,11 +52,11 @@ def ask(
 
 def ask_one(
     task: Task, question: Question, *, timeout_s: float = ANSWER_TIMEOUT_S
-) -> Answer | None:
+) -> Introduction | None:
     """Ask one task, on this thread; see `ask`."""
     text = question.to_json().encode()
     try:
         reply = call_task(task, INTRODUCE_FUNCTION, text, returns=b"", timeout_s=timeout_s)
     except UnknownFunction:
         return None
-    return Answer.from_json(bytes(reply).decode())
+    return Introduction.from_json(bytes(reply).decode())

@@ -71,7 +71,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Introduction:
     """A task's answer to a chief.
 
     Args:
@@ -89,7 +89,7 @@ class Answer:
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Answer:
+    def from_json(cls, text: str) -> Introduction:
         """From text."""
         fields = json.loads(text)
         serves = fields["serves"]
@@ -121,7 +121,7 @@ class ServedChief:
         self._chief: ChiefName | None = None
         self._since_s = 0.0
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> Introduction:
         """Do what a chief asks for, unless another one has this task, and say who does."""
         versions = self._versions()
         with self._lock:
@@ -131,4 +131,4 @@ class ServedChief:
                     self._chief, self._since_s = asking, time.monotonic()
                 elif question.leaves and known is not None and known.process == asking.process:
                     self._chief = None
-            return Answer(self._chief, time.monotonic() - self._since_s, versions)
+            return Introduction(self._chief, time.monotonic() - self._since_s, versions)

@@ -12,7 +12,7 @@ from tfps.bridge.connection import own_server_port
 from tfps.cluster import ClusterSpec, accepts_connections, has_clients
 from tfps.cluster.introduction import ANSWER_TIMEOUT_S, ask, ask_one, this_chief
 from tfps.cluster.listening import address_towards
-from tfps.cluster.served_chief import Answer, ChiefName, Question
+from tfps.cluster.served_chief import ChiefName, Introduction, Question
 from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import Task
 from tfps.errors import ConfigError, ConnectTimeout, TasksInUse
@@ -27,7 +27,7 @@ START_S = 30.0
 LOOK_EVERY_S = 0.5
 CHIEF = ("chief", 0)
 
-Answers = Mapping[Task, Answer | None]
+Introductions = Mapping[Task, Introduction | None]
 
 
 def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: float) -> None:
@@ -49,7 +49,7 @@ def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: f
     address = spec.address("chief", 0) if "chief" in spec.jobs else ""
     own = this_chief(address, job=job)
     tasks = [*spec.tasks("ps"), *spec.tasks("worker")]
-    answers: dict[Task, Answer | None] = {}
+    answers: dict[Task, Introduction | None] = {}
     try:
         for some in (tasks[:1], tasks[1:]):
             answers |= _take(some, own, policy=policy, timeout_s=timeout_s)
@@ -102,7 +102,7 @@ def misfit(task: Task, own: ChiefName) -> str:
     return "".join(f"{line} {SAME_VERSIONS}" for line in lines)
 
 
-def _misfit(task: Task, answer: Answer | None) -> list[str]:
+def _misfit(task: Task, answer: Introduction | None) -> list[str]:
     """Why a task cannot take part; a plain server of TensorFlow's has no versions to ask for."""
     kind, index, address = task
     name = f"{kind} {index} at {address}"
@@ -129,7 +129,7 @@ SAME_VERSIONS = (
 
 def _take(
     tasks: Iterable[Task], own: ChiefName, *, policy: ProbePolicy, timeout_s: float
-) -> Answers:
+) -> Introductions:
     gone = ""
     while True:
         question = Question(own, takes=True, replaces=gone)
@@ -146,7 +146,7 @@ def _take(
             gone = chief.process
 
 
-def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Answers:
+def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Introductions:
     try:
         return ask(tasks, question, timeout_s=timeout_s)
     except tf.errors.OpError as error:
@@ -157,7 +157,7 @@ def _ask(tasks: Iterable[Task], question: Question, *, timeout_s: float) -> Answ
         ) from error
 
 
-def _others(answers: Answers, own: ChiefName) -> dict[Task, tuple[ChiefName, float]]:
+def _others(answers: Introductions, own: ChiefName) -> dict[Task, tuple[ChiefName, float]]:
     """The tasks that serve another chief, which one, and for how long."""
     return {
         task: (answer.serves, answer.since_s)

@@ -9,7 +9,7 @@ import pytest
 
 from tfps.cluster import ClusterSpec
 from tfps.cluster.introduction import this_chief
-from tfps.cluster.served_chief import Answer, ChiefName, Question, ServedChief
+from tfps.cluster.served_chief import ChiefName, Introduction, Question, ServedChief
 from tfps.cluster.task_call import UnknownFunction
 from tfps.cluster.waiting import Task
 from tfps.errors import ConfigError, TasksInUse
@@ -41,7 +41,7 @@ class World:
 
     def ask(
         self, tasks: Iterable[Task], question: Question, *, timeout_s: float
-    ) -> dict[Task, Answer | None]:
+    ) -> dict[Task, Introduction | None]:
         return {
             task: None if task in self.silent else self.tasks[task].answer(question)
             for task in tasks

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.bridge.shards import shards_of
-from tfps.runtime.program.pace import Pace
+from tfps.runtime.program.pace import MovingPace
 from tfps.runtime.program.program import Program
 
 KEPT = "kept of old values"  # of each variable that the program moves, one after the other
 
 
-class Move(NamedTuple):
+class ShardMove(NamedTuple):
     """A shard of a variable that steps move at a known pace."""
 
     shard: Any
     place: int  # of the variable among those that the program moves
-    pace: Pace
+    pace: MovingPace
     has_center: bool  # the center of the batch comes as well, see `Program.centers`
 
 
@@ -52,7 +52,7 @@ def center_name(shard: Any) -> str:
     return f"center of {shard._value.shared_name}"
 
 
-def moves_of(program: Program, shards: Iterable[Any]) -> tuple[Move, ...]:
+def moves_of(program: Program, shards: Iterable[Any]) -> tuple[ShardMove, ...]:
     """Find those of some shards that the program moves at a known pace."""
     places = {
         id(shard): (place, variable)
@@ -61,14 +61,16 @@ def moves_of(program: Program, shards: Iterable[Any]) -> tuple[Move, ...]:
     }
     centers = program.centers_in_rounds
     return tuple(
-        Move(shard, place, program.paces[id(variable)], id(variable) in centers)
+        ShardMove(shard, place, program.paces[id(variable)], id(variable) in centers)
         for shard in shards
         if id(shard) in places
         for place, variable in [places[id(shard)]]
     )
 
 
-def entries_of(moves: Sequence[Move], program: Program) -> list[tuple[str, str, tuple[int, ...]]]:
+def entries_of(
+    moves: Sequence[ShardMove], program: Program
+) -> list[tuple[str, str, tuple[int, ...]]]:
     """List what travels beside the new values: names, dtypes and shapes."""
     entries = []
     for move in moves:
@@ -79,7 +81,7 @@ def entries_of(moves: Sequence[Move], program: Program) -> list[tuple[str, str, 
     return [*entries, (KEPT, "float64", (len(program.moved),))] if moves else []
 
 
-def moved_of(moves: Sequence[Move], tensors: Mapping[str, tf.Tensor]) -> dict[str, MovedState]:
+def moved_of(moves: Sequence[ShardMove], tensors: Mapping[str, tf.Tensor]) -> dict[str, MovedState]:
     """Read what has come of moves, by the names of their shards."""
     return {
         move.shard._value.shared_name: MovedState(

@@ -14,7 +14,7 @@ from tfps.compression.by_rule import CodecChoice
 from tfps.compression.codec import check_codec, takes_one
 from tfps.optimizers.loss_scaling import loss_scale_of
 from tfps.runtime.message.coding import CodedVector, choices_for
-from tfps.runtime.message.moved_state import Move, entries_of, moves_of
+from tfps.runtime.message.moved_state import ShardMove, entries_of, moves_of
 from tfps.runtime.message.row_format import RowFormat, row_formats
 from tfps.runtime.program.program import Program
 from tfps.transport.layout import Layout
@@ -74,7 +74,7 @@ class CallWire:
 
     gradients: ServerShards  # what gradients go up for
     state: tuple[Any, ...]  # shards whose new values go up
-    moves: tuple[Move, ...]  # those of them of which more is known
+    moves: tuple[ShardMove, ...]  # those of them of which more is known
     counts: tuple[Any, ...]  # of updates, whose increases go up
     values: ServerShards  # what comes down
     request: Layout

@@ -24,8 +24,8 @@ from tfps.optimizers.wrapped import members
 from tfps.runtime.coordinator.worker_error import refuse_python_functions
 from tfps.runtime.program.devices import Meeting
 from tfps.runtime.program.metric_states import MetricStates
-from tfps.runtime.program.noise import Noise
-from tfps.runtime.program.pace import Assignment, Pace, pace_of
+from tfps.runtime.program.noise import DrawSeeds
+from tfps.runtime.program.pace import Assignment, MovingPace, pace_of
 from tfps.runtime.program.program import Program, is_metric, is_seed, refuse_strangers
 from tfps.runtime.program.step_results import StepResults
 from tfps.runtime.program.synchronized import tell_of_synchronized
@@ -46,7 +46,7 @@ class Discovery:
         self.order: list[Any] = []
         self.copies: dict[int, WorkerVariable] = {}
         self.draws: dict[int, int | None] = {}  # see `Program.draws_per_step`
-        self.noise: Noise | None = None
+        self.noise: DrawSeeds | None = None
         self.calls: list[OptimizerCall] = []
         self._centers: dict[int, Any] = {}  # by variance
         self.normalizing: list[Any] = []  # layers that do by the statistics of their batch
@@ -92,7 +92,7 @@ class Discovery:
         """The only worker draws as Keras does in one process; several would draw the same."""
         if self.strategy.runtime.workers == 1:
             return None
-        self.noise = self.noise or Noise()
+        self.noise = self.noise or DrawSeeds()
         return self.noise.next()
 
     def value_on(self, device: int, keras_variable: Any) -> WorkerVariable:
@@ -206,7 +206,7 @@ class Discovery:
         """The variables of means, by the id of the variance of the same batches."""
         return dict(self._centers)
 
-    def paces(self, variables: Iterable[Any]) -> dict[int, Pace]:
+    def paces(self, variables: Iterable[Any]) -> dict[int, MovingPace]:
         """How the step moves variables, by id; without those that optimizers update as well."""
         devices = len(self.strategy.devices.names)
         found = {

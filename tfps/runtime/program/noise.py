@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 
-class Noise:
+class DrawSeeds:
     """A count of a step's draws on the chief, like that of Keras's `SeedGenerator`."""
 
     def __init__(self) -> None:

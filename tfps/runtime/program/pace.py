@@ -20,7 +20,7 @@ class Assignment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pace:
+class MovingPace:
     """A step makes a variable ``kept * old + c``, where ``c`` comes from its batch.
 
     So steps of several workers can follow each other, whatever the values that each began with:
@@ -32,7 +32,7 @@ class Pace:
     is_once: bool  # a step assigns it once, and always
 
 
-def pace_of(variable: Any, assignments: Sequence[Assignment], *, devices: int) -> Pace | None:
+def pace_of(variable: Any, assignments: Sequence[Assignment], *, devices: int) -> MovingPace | None:
     """The pace of a variable; None where a new value does not follow from the old one in this way.
 
     Args:
@@ -53,7 +53,7 @@ def pace_of(variable: Any, assignments: Sequence[Assignment], *, devices: int) -
     if variable.aggregation == "sum" and devices > 1 and not adds:
         return None  # each device's change counts, of which each keeps the old value
     is_fixed = known and not any(each.is_nested for each in assignments)
-    return Pace(
+    return MovingPace(
         kept=math.prod(numbers) if is_fixed else None,
         adds=adds,
         is_once=is_fixed and len(numbers) == 1,

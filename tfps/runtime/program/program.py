@@ -16,8 +16,8 @@ from tfps.optimizers.optimizer_call import OptimizerCall, optimizers_of
 from tfps.optimizers.wrapped import members
 from tfps.runtime.program.devices import Devices
 from tfps.runtime.program.metric_totals import MetricTotals
-from tfps.runtime.program.noise import Noise
-from tfps.runtime.program.pace import Pace
+from tfps.runtime.program.noise import DrawSeeds
+from tfps.runtime.program.pace import MovingPace
 from tfps.runtime.program.schedule import Schedule
 from tfps.runtime.program.step_results import StepResults
 
@@ -44,7 +44,7 @@ class Program:
     variables: Sequence[Any] = ()  # Keras variables that live on servers and are pulled
     state: Sequence[Any] = ()  # those of them that the step writes itself, such as moving averages
     # How steps move that state, by id of the variable; of the rest only the new value is known.
-    paces: Mapping[int, Pace] = field(default_factory=dict)
+    paces: Mapping[int, MovingPace] = field(default_factory=dict)
     # Of variances that the step averages, by id of the variable: the variable with their centers.
     centers: Mapping[int, Any] = field(default_factory=dict)
     metrics: Sequence[Any] = ()  # metric state, accumulated on the ticket server
@@ -55,7 +55,7 @@ class Program:
     # as often as it happens to.
     seeds: Sequence[Any] = ()
     draws_per_step: Sequence[int | None] = ()
-    noise: Noise | None = None  # of what a step draws with `tf.random`; None: left to TensorFlow
+    noise: DrawSeeds | None = None  # seeds of `tf.random` in a step; None: left to TensorFlow
     # The exchanges of a step in order; empty for a step that trains nothing.
     calls: Sequence[OptimizerCall] = ()
     outputs: Any = None  # the structure that the step returns, as specs

@@ -16,7 +16,7 @@ from tfps.consistency.ledger import Ledger
 from tfps.optimizers.worker_memory import WorkerAt
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
-from tfps.runtime.message.moved_state import Move, entries_of, moved_of, moves_of
+from tfps.runtime.message.moved_state import ShardMove, entries_of, moved_of, moves_of
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import STILL
 from tfps.runtime.message.wire import (
@@ -103,7 +103,7 @@ class FunctionHalf(ServerHalf):
         return tuple(shard for shard in shards if device in shard._value.devices)
 
     @functools.cached_property
-    def moves(self) -> tuple[Move, ...]:
+    def moves(self) -> tuple[ShardMove, ...]:
         """What more is known of a part of it."""
         return moves_of(self.program, self.state)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfps.runtime.message.moved_state import Move, MovedState
+from tfps.runtime.message.moved_state import MovedState, ShardMove
 
 # Makes a variable on the server: from its first value, what it is of the sum, and options.
 Create = Callable[..., Any]
@@ -119,7 +119,7 @@ class MovesInTurn:
         """Its memory stays for the next round."""
 
 
-def sum_of_moves(move: Move, *, create: Create, follow: bool) -> RoundSum:
+def sum_of_moves(move: ShardMove, *, create: Create, follow: bool) -> RoundSum:
     """Choose what a round makes of moves of a variable.
 
     Args:
