@@ -31,5 +31,6 @@ def begun(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
 
 
 def seconds_since(begin: tf.Tensor, *, until: object) -> tf.Tensor:
-    """From a timestamp until all tensors of a structure are there, float64."""
-    return timestamp_after(tf.nest.flatten(until, expand_composites=True)) - begin
+    """From a timestamp until all tensors of a structure are there, float64; it may hold None."""
+    leaves = tf.nest.flatten(until, expand_composites=True)
+    return timestamp_after([leaf for leaf in leaves if leaf is not None]) - begin

@@ -25,7 +25,7 @@ from tests.unit.numbers.comparison import (
     densify,
     fit,
 )
-from tests.unit.numbers.many_tables import JOIN, LOOK_UP, PUSH, exchanges_of
+from tests.unit.numbers.many_tables import LOOK_UP, PUSH, exchanges_of, requests_of_a_run
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import EXACT
 from tfps.bridge.shards import shards_of
@@ -69,7 +69,7 @@ def test_one_request_to_each_server(cluster: Callable[..., OneProcess]) -> None:
         with strategy.scope():
             model = recommender(EXACT["sgd"])
         run = exchanges_of(strategy, lambda: model.fit(dataset(), shuffle=False, verbose=0))
-        assert run == [JOIN + STEPS * (LOOK_UP + PUSH)] * 2
+        assert run == requests_of_a_run(LOOK_UP + PUSH, servers=2)
 
 
 def _by_table() -> Any:

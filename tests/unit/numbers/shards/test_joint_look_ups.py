@@ -24,18 +24,17 @@ from tests.unit.numbers.comparison import (
 from tests.unit.numbers.large_tables import step_of
 from tests.unit.numbers.many_tables import (
     FEATURES,
-    JOIN,
     LOOK_UP,
     PULL,
     PUSH,
     ROWS,
-    STEPS,
     TABLES,
     WIDTH,
     Dependent,
     assert_many_tables_take_one_request,
     exchanges_of,
     many_tables,
+    requests_of_a_run,
 )
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.runtime.program import tables
@@ -173,9 +172,12 @@ def test_requests_of_a_step_and_the_numbers_of_one_process(
         return found
 
     Comparison(hashed).run(make, use)
-    expected = [JOIN + (look_ups + pushes) * STEPS for pushes in (1, 0, 0)]
     ours = [each for each in counts if any(each)]  # without those of one process
-    assert ours == [[each] * SERVERS for each in expected]
+    assert ours == [
+        requests_of_a_run(look_ups + PUSH, servers=SERVERS),
+        requests_of_a_run(look_ups, servers=SERVERS),
+        requests_of_a_run(look_ups, servers=SERVERS, metrics=False),
+    ]
 
 
 @pytest.mark.quick("2")
