@@ -189,7 +189,8 @@ class FunctionHalf(ServerHalf):
     def _write_back(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """What a scheduled function has assigned: it moves variables on, or changes add up.
 
-        Where functions share rounds, each moves an average by its part.
+        Where functions share rounds, each moves an average by its part; what keeps nothing of the
+        old value is an assignment like any other, and counts as a whole.
         """
         server_ledger, key = self.server.ledger, header[Request.TICKET]
         changes, workers = unpack(self.state_layout, payload), self.server.workers
@@ -208,7 +209,8 @@ class FunctionHalf(ServerHalf):
                     old = value.read_value()
                     new = moved.after(old)
                     if name_of(variable) not in in_turn and value.dtype.is_floating:
-                        new = mixed(old, new, workers)
+                        part = mixed(old, new, workers)
+                        new = tf.where(tf.equal(moved.kept, 0), new, part)
                     value.assign(new, read_value=False)
                 elif value.dtype.is_bool:
                     value.assign(change, read_value=False)

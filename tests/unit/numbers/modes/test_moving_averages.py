@@ -205,3 +205,26 @@ def test_functions_in_rounds_share_a_move(cluster: Callable[..., OneProcess]) ->
     )
     assert found["own/count"] == STEPS
     np.testing.assert_allclose(found["own/total"], STEPS * HALVES[0].sum(), rtol=1e-5)
+
+
+def test_what_functions_of_a_round_assign_is_assigned(cluster: Callable[..., OneProcess]) -> None:
+    """An assignment that keeps nothing of the old value is no average."""
+    resolver = cluster(workers=2, ps=2).cluster_resolver
+    strategy = tfps.ParameterServerStrategy(resolver, consistency="synchronous")
+    with strategy.scope():
+        weight, optimizer = keras.Variable([1.0]), keras.optimizers.SGD(0.1)
+        optimizer.build([weight])
+        last = keras.Variable(0.0, trainable=False)
+
+    @tf.function
+    def train() -> None:
+        optimizer.learning_rate.assign(0.5)
+        last.assign(7.0)
+        optimizer.apply([tf.ones([1])], [weight])
+
+    coordinator = tfps.ClusterCoordinator(strategy)
+    for _ in range(2):
+        coordinator.schedule(train)
+    coordinator.join()
+    assert (float(optimizer.learning_rate), float(last)) == (0.5, 7.0)
+    strategy.close()
