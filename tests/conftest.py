@@ -107,7 +107,7 @@ def _place(item: pytest.Item, sizes: Counter[str]) -> tuple[int, bool, int, str]
     """
     group, level = _group(item.path), LEVELS.index(_level(item))
     is_whole_job = group.startswith("integration/") and sizes[group] <= 1
-    is_first = is_whole_job or group.startswith("integration/bench")
+    is_first = is_whole_job or group.startswith("integration/benchmarks")
     return level, not is_first, -sizes[group], group
 
 

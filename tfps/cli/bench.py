@@ -10,23 +10,23 @@ from typing import Any
 import click
 from rich.console import Console
 
-from tfps.bench.batch import Batch
-from tfps.bench.benchmark import Benchmark
-from tfps.bench.checkpoint import SavingBenchmark
-from tfps.bench.consistency import Consistency
-from tfps.bench.embedding import Embeddings
-from tfps.bench.journal import TurnJournal
-from tfps.bench.network import NetworkBenchmark
-from tfps.bench.placement import Placing
-from tfps.bench.recovery import RecoveryBenchmark
-from tfps.bench.results import Results
-from tfps.bench.rows import Rows
-from tfps.bench.runner import run
-from tfps.bench.scaling import Scaling
-from tfps.bench.staleness import Staleness
-from tfps.bench.strategies import Strategies
-from tfps.bench.throughput import Throughput
-from tfps.bench.transport import Transport
+from benchmarks.batch import Batch
+from benchmarks.benchmark import Benchmark
+from benchmarks.checkpoint import SavingBenchmark
+from benchmarks.consistency import Consistency
+from benchmarks.embedding import Embeddings
+from benchmarks.journal import TurnJournal
+from benchmarks.network import NetworkBenchmark
+from benchmarks.placement import Placing
+from benchmarks.recovery import RecoveryBenchmark
+from benchmarks.results import Results
+from benchmarks.rows import Rows
+from benchmarks.runner import run
+from benchmarks.scaling import Scaling
+from benchmarks.staleness import Staleness
+from benchmarks.strategies import Strategies
+from benchmarks.throughput import Throughput
+from benchmarks.transport import Transport
 from tfps.errors import ConfigError, TfpsError
 from tfps.launch.folder import make_folder
 

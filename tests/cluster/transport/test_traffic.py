@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tfps
-from tfps.bench.socket_bytes import tcp_bytes_of
+from benchmarks.socket_bytes import tcp_bytes_of
 from tfps.launch import LocalCluster
 from tfps.runtime.coordinator.data_plane import DataPlane
 from tfps.transport.direct import Endpoint

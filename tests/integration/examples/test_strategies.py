@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tfps.bench.slow_script import steps_of
-from tfps.bench.strategy_rows import ROWS, on_each_worker
+from benchmarks.slow_script import steps_of
+from benchmarks.strategy_rows import ROWS, on_each_worker
 from tfps.testing import run_command, watch_leftovers
 
 pytestmark = pytest.mark.timeout(280)

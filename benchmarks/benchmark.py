@@ -1,0 +1,183 @@
+"""What all benchmarks share: settings, turns, the report and the tables."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeAlias
+
+from pydantic import TypeAdapter
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.machine import PACKAGES, describe_machine
+from benchmarks.results import Bar, Case, Measure, Results, in_json
+from benchmarks.settings import REPETITIONS
+from benchmarks.table import bar_lines, case_table, columns_of, note
+from benchmarks.turn import TaskNumbers, Turn
+from tfps.package_versions import package_versions
+
+# By axis the places in their order, None where they go by their size; the first axis counts most.
+Order: TypeAlias = Mapping[str, Iterable[Any] | None]
+
+
+@dataclass(frozen=True)
+class Benchmark(ABC):
+    """A benchmark: its fields are its settings, its docstring is what `--help` says.
+
+    A class is one file: what is measured, in a fresh chief process; in which order; what has an
+    aim; tables and a picture. Its module is imported to list its options, so it imports TensorFlow
+    and Keras only where it uses them.
+    """
+
+    name: ClassVar[str]
+    # Settings that only say which turns there are: a turn of a run with others is the same.
+    chooses: ClassVar[tuple[str, ...]] = ()
+    needs_tf_keras: ClassVar[bool] = False  # for TensorFlow's own strategy
+    order: ClassVar[Order] = {}  # of the cases in the report
+
+    repetitions: int = field(default=3, metadata=REPETITIONS)  # turns of each case, or seeds
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of the repetitions, where each has one."""
+        return list(range(1, self.repetitions + 1))
+
+    @abstractmethod
+    def quick(self) -> Self:
+        """Give a version that shows whether everything works, with numbers of little worth."""
+
+    @abstractmethod
+    def plan(self, folder: Path) -> Iterable[Turn]:
+        """All turns in their order; called once in a run.
+
+        Args:
+            folder: for what the turns of this run need, for as long as it lasts. What says in a
+                case where files lie is called ``..._path`` or ``folder``: `--resume` overlooks it.
+        """
+
+    @abstractmethod
+    def measure(self, tasks: TaskNumbers, *args: Any, **case: Any) -> Any:
+        """Measure a turn's case in a chief; the answer is JSON."""
+
+    def take(self, results: Results, turn: Turn, answer: Any) -> None:
+        """Add what a turn has answered."""
+        results.add(answer, seed=turn.seed, **(turn.case if turn.axes is None else turn.axes))
+
+    def cases(self, results: Results) -> list[Case]:
+        """The cases in the order of the report."""
+        return results.in_order(self.order)
+
+    def measures(self, results: Results) -> Sequence[Measure]:
+        """What the report says of a case beside its axes and samples, and the tables of it."""
+        raise NotImplementedError
+
+    def quantities(self, results: Results, case: Case) -> dict[str, Any]:
+        """What the report says of one case, by its key."""
+        found = {each.key: each.of(case) for each in self.measures(results) if each.key}
+        noise = {"other_cores": round(case.other_cores, 2)} if case.samples else {}
+        return found | noise
+
+    def entries(self, results: Results) -> list[dict[str, Any]]:
+        """The cases as they stand in the report."""
+        return [case.as_json(self.quantities(results, case)) for case in self.cases(results)]
+
+    def bars(self, results: Results) -> list[Bar]:
+        """Every comparison that has an aim."""
+        return []
+
+    def findings(self, results: Results) -> dict[str, Any]:
+        """What else the report says, by its key."""
+        return {}
+
+    def title_of(self, case: Case) -> str:
+        """The title of the table in which a case stands."""
+        raise NotImplementedError
+
+    def row_of(self, case: Case) -> str:
+        """The name of its row; the rows below have none if it is the same."""
+        raise NotImplementedError
+
+    def tables(self, results: Results) -> Sequence[Table]:
+        """The results for a terminal of 80 columns."""
+        columns = columns_of(self.measures(results))
+        return [
+            case_table(title, _without_repeats(map(self.row_of, cases)), cases, columns)
+            for title, cases in grouped(self.cases(results), self.title_of).items()
+        ]
+
+    @abstractmethod
+    def explanation(self, results: Results) -> str:
+        """What stands below the tables."""
+
+    def verdicts(self, results: Results) -> Sequence[Text]:
+        """What stands between the explanation and the aims."""
+        return ()
+
+    @abstractmethod
+    def draw(self, results: Results, path: Path) -> None:
+        """Write the picture."""
+
+    @classmethod
+    def help(cls) -> str:
+        """What the command line says of it."""
+        return (inspect.getdoc(cls) or "").partition("\n\nArgs:")[0]
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the settings in the form of the report."""
+        return self.settings()
+
+    def settings(self) -> dict[str, Any]:
+        """Give the settings in the form in which a chief gets them."""
+        fields: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        return fields
+
+    def write(self, results: Results, folder: Path) -> Path:
+        """Write `NAME.json`, in the form that all benchmarks share, and return its path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.json"
+        content = {
+            "benchmark": self.name,
+            "settings": self.as_json(),
+            "machine": describe_machine(),
+            "package_versions": package_versions(PACKAGES),
+            **({"kept_turns": results.kept_turns} if results.kept_turns else {}),
+            **self.findings(results),
+            "bars": [bar.as_json() for bar in self.bars(results)],
+            "cases": in_json(self.entries(results)),
+        }
+        path.write_text(json.dumps(content, indent=2) + "\n")
+        return path
+
+    def present(self, results: Results) -> Group:
+        """Give all that stands on the terminal at the end."""
+        return Group(
+            *self.tables(results),
+            note(self.explanation(results), other_cores=results.other_cores),
+            *self.verdicts(results),
+            *bar_lines(self.bars(results)),
+        )
+
+    @classmethod
+    def answer(cls, order: Mapping[str, Any]) -> Any:
+        """Do in a chief process what was ordered."""
+        settings: Benchmark = TypeAdapter(cls).validate_python(order["settings"])
+        return settings.measure(TaskNumbers(order["groups"]), **order["case"])
+
+
+def grouped(cases: Iterable[Case], key: Callable[[Case], Any]) -> dict[Any, list[Case]]:
+    """The cases by what a key says of them, in their order."""
+    found: dict[Any, list[Case]] = {}
+    for case in cases:
+        found.setdefault(key(case), []).append(case)
+    return found
+
+
+def _without_repeats(names: Iterable[str]) -> list[str]:
+    return ["" if name == before else name for before, name in pairwise(["", *names])]

@@ -1,0 +1,73 @@
+"""The trainings of several optimizers in one process, whose workers push in a given order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from benchmarks.accuracy import accuracy_of
+from benchmarks.contestants import CONTESTANTS
+from benchmarks.images import LabelledImages
+from benchmarks.slow_input import centred
+from benchmarks.staleness_counts import staleness_between
+from benchmarks.turnstile import OrderedInput, PushScenario, batch_rows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ContestantTrainings:
+    """Trains contestants on one strategy; each is traced once."""
+
+    strategy: Any
+    scenario: PushScenario
+    data: LabelledImages
+    held: int  # the last of the training images, by which a learning rate is chosen
+    batch_size: int
+    updates: int
+    _classifiers: dict[str, Any] = field(default_factory=dict)
+
+    def train(self, name: str, rate: float, seed: int) -> dict[str, Any]:
+        """Train from weights of a seed; the answer has accuracies and staleness."""
+        from benchmarks.classifier import Classifier
+
+        if name not in self._classifiers:
+            make = partial(CONTESTANTS[name].make, rate)
+            self._classifiers[name] = Classifier(self.strategy, make)
+        classifier = self._classifiers[name]
+        classifier.restore(seed)
+        before = self.strategy.stats()
+        for stretch, (updates, factor) in enumerate(stretches(self.updates)):
+            classifier.model.optimizer.learning_rate = rate * factor
+            given = self._input(seed=1000 * stretch + seed, updates=updates)
+            classifier.train(given.function(), steps=updates * given.sharers)
+        accuracy = partial(accuracy_of, classifier.model.get_weights())
+        data, held = self.data, slice(-self.held, None)
+        return {
+            "contestant": name,
+            "learning_rate": rate,
+            "seed": seed,
+            "validation_accuracy": accuracy(centred(data.images[held]), data.labels[held]),
+            "test_accuracy": accuracy(centred(data.test_images), data.test_labels),
+            "staleness_updates": staleness_between(before, self.strategy.stats()),
+        }
+
+    def _input(self, *, seed: int, updates: int) -> OrderedInput:
+        """As many batches as there are updates; the seed is that of the batches and the order."""
+        inputs = centred(self.data.images[: -self.held])
+        labels = self.data.labels[: -self.held].astype("int32")
+        steps = {"examples": len(labels), "batch_size": self.batch_size, "steps": updates}
+        rows = batch_rows(seed=seed, **steps)
+        take = self.scenario.take(pushes=updates, seed=seed)
+        return OrderedInput(inputs, labels, rows, take, sharers=self.scenario.sharers)
+
+
+def stretches(updates: int) -> list[tuple[int, float]]:
+    """How many updates with which share of the learning rate: the last third with a tenth.
+
+    With the rate of the beginning an accuracy at the end would be that of a chance moment.
+
+    >>> stretches(600)
+    [(400, 1.0), (200, 0.1)]
+    """
+    last = updates // 3
+    return [(updates - last, 1.0), (last, 0.1)]

@@ -1,0 +1,28 @@
+"""How many bytes of parameters and gradients go to and fro for an example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.results import Case, Spread
+
+
+def traffic_between(before: Any, after: Any, *, batch_size: int) -> dict[str, int]:
+    """What a whole training moved, with what workers fetch when it begins, and for how much.
+
+    Args:
+        before: `stats()` of the strategy when nothing was trained.
+        after: the same at the end.
+        batch_size: examples of a worker's step.
+    """
+    return {
+        "examples": batch_size * (sum(after.worker_steps) - sum(before.worker_steps)),
+        "bytes_pulled": after.bytes_pulled - before.bytes_pulled,
+        "bytes_pushed": after.bytes_pushed - before.bytes_pushed,
+    }
+
+
+def bytes_per_example(case: Case) -> Spread:
+    """Parameters that workers got, and what they sent, over the examples that they saw."""
+    runs = case.runs.values()
+    return Spread.of((run["bytes_pulled"] + run["bytes_pushed"]) / run["examples"] for run in runs)

@@ -1,0 +1,104 @@
+"""What a command uses with everything that it starts, looked at while it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import psutil
+
+from benchmarks.socket_bytes import TcpBytes, tcp_bytes
+from benchmarks.usage import peak_mib
+
+LOOK_EVERY_S = 0.2
+NAMED = re.compile(r"(worker|ps) \d+")  # as tasks of tfps call their processes
+Look = tuple[float, TcpBytes]  # when, and bytes until then
+
+
+@dataclass
+class ProcessTree:
+    """Looks at a process and its descendants for as long as a ``with`` block lasts.
+
+    What a process did after the last look at it is not seen: a fifth of a second at the most.
+    """
+
+    process: int
+    peaks_mib: dict[int, float] = field(default_factory=dict)
+    cpu_s: dict[int, float] = field(default_factory=dict)
+    roles: dict[int, str] = field(default_factory=dict)  # of those that have one
+    looks: dict[int, list[Look]] = field(default_factory=lambda: defaultdict(list))
+
+    def look(self) -> None:
+        """Take the numbers of all that live now."""
+        try:
+            root = psutil.Process(self.process)
+            members = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        for member in members:
+            try:
+                times = member.cpu_times()
+                self.peaks_mib[member.pid] = peak_mib(member.pid)
+                role = role_of(member.name(), member.environ())
+            except (psutil.Error, FileNotFoundError, ProcessLookupError, ValueError):
+                continue  # it ended; a process that nobody has reaped has no memory
+            self.cpu_s[member.pid] = times.user + times.system
+            if role is not None:
+                self.roles[member.pid] = role
+        for process, count in (tcp_bytes(self.roles) or {}).items():
+            self.looks[process].append((time.time(), count))
+
+    def of_role(self, role: str) -> list[int]:
+        """The processes of a role, in the order in which they were seen."""
+        return [process for process, of in self.roles.items() if of == role]
+
+    def bytes_between(self, role: str, begin_s: float, end_s: float) -> TcpBytes | None:
+        """What the processes of a role sent and received between two moments, all together.
+
+        None where nobody counts bytes, or no process has the role.
+        """
+        counted = [looks for process in self.of_role(role) if (looks := self.looks.get(process))]
+        found = (between(looks, begin_s, end_s) for looks in counted)
+        return sum(found, TcpBytes()) if counted else None
+
+    def __enter__(self) -> ProcessTree:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        self.look()
+        while not self._ended.wait(LOOK_EVERY_S):
+            self.look()
+
+
+def role_of(name: str, environment: Mapping[str, str]) -> str | None:
+    """Which kind of task a process is, by its name or the cluster in its environment.
+
+    >>> role_of("ps 0", {}), role_of("python", {})
+    ('ps', None)
+    """
+    if NAMED.fullmatch(name):
+        return name.partition(" ")[0]
+    task = json.loads(environment.get("TF_CONFIG") or "{}").get("task", {})
+    role: str | None = task.get("type")
+    return role
+
+
+def between(looks: Sequence[Look], begin_s: float, end_s: float) -> TcpBytes:
+    """What was counted between two moments, evenly between two of the looks."""
+    times = [look_s for look_s, _ in looks]
+    columns = zip(*(count for _, count in looks), strict=True)
+    first, last = zip(*(np.interp([begin_s, end_s], times, each) for each in columns), strict=True)
+    return TcpBytes(*(round(b - a) for a, b in zip(first, last, strict=True)))
