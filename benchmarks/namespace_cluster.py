@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from benchmarks.namespaces import NamespaceNetwork
 from tfps.cluster import ClusterSpec
 from tfps.launch.environment import task_environment
 from tfps.launch.process import TaskProcess, start_program
-from tfps.testing import NamespaceNetwork
 
 SERVE = [sys.executable, "-P", "-m", "tfps", "serve"]
 SERVED = ("worker", "ps")

@@ -17,13 +17,13 @@ from typing import Any, TypeAlias
 from benchmarks.benchmark import Benchmark
 from benchmarks.journal import TurnJournal
 from benchmarks.namespace_cluster import NamespaceCluster
+from benchmarks.namespaces import NoNamespacesError, namespaces
 from benchmarks.results import Results
 from benchmarks.turn import Tasks, Turn
 from tfps.errors import ConfigError, TaskFailed
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment, task_environment
 from tfps.launch.process import describe_status, start_program
-from tfps.testing import NoNamespacesError, namespaces
 from tfps.transport.direct import RATE_VARIABLE
 
 # How items of a case end that say where files lie: elsewhere in each run.

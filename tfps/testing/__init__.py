@@ -2,16 +2,12 @@
 
 from tfps.testing.command import Command, run_command
 from tfps.testing.leaks import Leftovers, watch_leftovers
-from tfps.testing.namespaces import NamespaceNetwork, NoNamespacesError, namespaces
 from tfps.testing.one_process import OneProcess
 
 __all__ = [
     "Command",
     "Leftovers",
-    "NamespaceNetwork",
-    "NoNamespacesError",
     "OneProcess",
-    "namespaces",
     "run_command",
     "watch_leftovers",
 ]

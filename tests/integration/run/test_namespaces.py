@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tfps.testing import Command, NamespaceNetwork, NoNamespacesError, namespaces
+from benchmarks.namespaces import NamespaceNetwork, NoNamespacesError, namespaces
+from tfps.testing import Command
 
 pytestmark = pytest.mark.timeout(240)
 
