@@ -5,9 +5,12 @@
 #   make train ARGS=recommender             the other one, with large embedding tables
 #   make test ARGS="tests/unit -k spec"     some of the tests
 #   make test ARGS="-n 0"                   in one process, for a debugger
+#   make bench NAME=network ARGS=--quick    a benchmark; throughput without NAME
 #   make test-all SEED=7                    the property tests with the examples of another run
 
 ARGS ?=
+# Of `make bench`; a variable of the environment that is called NAME means something else.
+NAME := throughput
 # Of the property tests: always the same examples for `make test`, so that it says the same of the
 # same code; `make test-all` looks further, with a seed of its own that it prints.
 SEED := $(or $(SEED),$(if $(filter test-all,$(MAKECMDGOALS)),$(shell date +%s),0))
@@ -75,10 +78,10 @@ docs: ## Build the pages of docs/ as a site in build/docs; dead links and warnin
 		$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -c docs . build/docs $(ARGS)
 	@echo 'The first page is build/docs/index.html'
 
-bench: ## Measure: steps per second and CPU per step against TensorFlow's own strategy.
+bench: ## Run a benchmark: NAME=throughput, or another of docs/benchmarks; ARGS=--quick for a short one.
 	@.ci/environment bench 4
-	@.ci/step 4/4 'Measure: $(strip tfps bench throughput $(SHOWN)) (about 20 minutes)' \
-		$(BIN)/tfps bench throughput $(ARGS)
+	@.ci/step 4/4 'Measure: $(strip python -m benchmarks $(NAME) $(SHOWN)) (minutes; throughput takes about 20)' \
+		$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
 lock: ## Write constraints.txt anew; needs python3.11, python3.12 and python3.13.
 	@python3 .ci/lock.py $(ARGS)

@@ -1,4 +1,4 @@
-"""Categorical features over embedding tables: what is trained by `tfps bench embedding`.
+"""Categorical features over embedding tables: what is trained by `python -m benchmarks embedding`.
 
 There are 26 features, as in Criteo's clicks, each with rows of its own. They lie in one table, in
 26 or in any number between, so that every number of tables has the same rows, and a step asks for

@@ -1,4 +1,4 @@
-"""The optimizers that `tfps bench staleness` compares: one table, a line for each."""
+"""The optimizers that `python -m benchmarks staleness` compares: one table, a line for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways that `tfps bench embedding` trains in, the lengths of their executions, and the aims.
+"""Ways of `python -m benchmarks embedding` to train, lengths of executions, and aims.
 
 TensorFlow's own strategy has its tables divided among the servers, or whole on one server each:
 which is better depends on their number and on the ids, so each is measured, and the better counts.

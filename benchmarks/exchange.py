@@ -1,4 +1,4 @@
-"""How workers exchange with servers, and after how many steps: the rows of `tfps bench batch`."""
+"""How workers exchange, and after how many steps: the rows of `python -m benchmarks batch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modes that `tfps bench consistency` compares, and what slows their workers down."""
+"""The modes that `python -m benchmarks consistency` compares, and what slows their workers down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tfps bench network` compares: models, ways to train them, and aims."""
+"""What `python -m benchmarks network` compares: models, ways to train them, and aims."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
     python -m benchmarks.pages results/throughput.json   takes a run in
     python -m benchmarks.pages                           writes the pages anew from data/
 
-A run is NAME.json with NAME.png beside it, as `tfps bench NAME` writes them; they are copied to
-data/ and pictures/, and the section "Result" of NAME.md is written from them. Where data/ has a
-NAME_before.json too, its numbers stand beside those of the run. What misses its aim is listed in
-aims.md with the reason that data/reasons.json has for it; a new one must be written there first.
+A run is NAME.json with NAME.png beside it, as `python -m benchmarks NAME` writes them; they are
+copied to data/ and pictures/, and the section "Result" of NAME.md is written from them. Where data/
+has a NAME_before.json too, its numbers stand beside those of the run. What misses its aim is listed
+in aims.md with the reason that data/reasons.json has for it; a new one must be written there first.
 """
 
 from __future__ import annotations
@@ -150,8 +150,9 @@ def _origin(report: Mapping[str, Any]) -> str:
     busy = [case["other_cores"] for case in report["cases"] if "other_cores" in case]
     others = f" Other processes kept up to {max(busy):.2g} cores busy meanwhile." if busy else ""
     return (
-        f"`tfps bench {report['benchmark']}` on {machine['processor']} with {machine['cores']} "
-        f"cores and {machine['memory_gib']:g} GiB; {named}; repetitions: {repetitions}.{others}"
+        f"`python -m benchmarks {report['benchmark']}` on {machine['processor']} with "
+        f"{machine['cores']} cores and {machine['memory_gib']:g} GiB; {named}; "
+        f"repetitions: {repetitions}.{others}"
     )
 
 

@@ -53,7 +53,7 @@ def run(
         raise ConfigError(
             "TensorFlow's own strategy trains only with tf_keras, which is not installed; "
             "install it: pip install 'tfps[bench]'",
-            source=f"tfps bench {benchmark.name}",
+            source=f"python -m benchmarks {benchmark.name}",
         )
     log_dir.mkdir(parents=True, exist_ok=True)
     with (

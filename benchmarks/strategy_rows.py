@@ -1,4 +1,4 @@
-"""What `tfps bench strategies` compares: shapes, which are models on clusters, and rows.
+"""What `python -m benchmarks strategies` compares: shapes, which are models on clusters, and rows.
 
 A row is a script of examples/strategies, how it starts, and what it asks of a cluster.
 """

@@ -1,4 +1,4 @@
-"""The ways of `tfps bench throughput` to train, its clusters and models, and what is to be reached.
+"""Ways of `python -m benchmarks throughput` to train, its clusters and models, and its aims.
 
 All ways train on the same images, shuffled. Those with `fit` get them as arrays, in the very same
 call: `fit(x, y, batch_size=...)`. A single process keeps them in its memory; tf_keras turns them

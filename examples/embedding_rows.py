@@ -3,7 +3,8 @@
 tfps run --workers 2 --ps 2 examples/embedding_rows.py
 
 A plain Adam passes over the whole table for each update; in `RowUpdates` it changes the rows that
-the batch has looked up, and their slots. `tfps bench rows` measures both by the size of the table.
+the batch has looked up, and their slots. `python -m benchmarks rows` measures both by the size of
+the table.
 """
 
 import keras

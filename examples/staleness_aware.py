@@ -3,7 +3,8 @@
 tfps run --workers 4 --ps 1 examples/staleness_aware.py
 
 With four workers a gradient lacks about three updates. Which optimizer helps depends on the model
-and its learning rate: `tfps bench staleness` compares them with a search and with intervals.
+and its learning rate: `python -m benchmarks staleness` compares them with a search and with
+intervals.
 """
 
 import keras

@@ -28,11 +28,6 @@ COMMANDS = {
         "Check a configuration file without starting anything.",
     ),
     "plan": ("tfps.cli.plan", "plan", "Show which parameter goes to which server."),
-    "bench": (
-        "tfps.cli.bench",
-        "bench",
-        "Measure, and compare with TensorFlow's own strategy.",
-    ),
     "supervise": (
         "tfps.cli.supervise",
         "supervise",

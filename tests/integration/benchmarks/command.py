@@ -1,4 +1,4 @@
-"""One `tfps bench` command as a user starts it."""
+"""One benchmark as a user starts it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_benchmark(
     name: str, *options: str, output: Path, timeout_s: float
 ) -> tuple[dict[str, Any], str]:
     """Run it, check what all benchmarks promise, and return its JSON and what it printed."""
-    command = [sys.executable, "-P", "-m", "tfps", "bench", name, "--quick", *options]
+    command = [sys.executable, "-P", "-m", "benchmarks", name, "--quick", *options]
     ran = subprocess.run(
         [*command, "--output", str(output)],
         stdin=subprocess.DEVNULL,

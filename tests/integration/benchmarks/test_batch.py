@@ -1,4 +1,4 @@
-"""`tfps bench batch` from the command line to its files; numbers are not looked at."""
+"""`benchmarks batch` from the command line to its files; numbers are not looked at."""
 
 from __future__ import annotations
 

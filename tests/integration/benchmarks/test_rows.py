@@ -1,4 +1,4 @@
-"""`tfps bench rows` from the command line to its files; numbers are not looked at."""
+"""`benchmarks rows` from the command line to its files; numbers are not looked at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfps bench strategies` from the command line to its files; numbers are not looked at."""
+"""`benchmarks strategies` from the command line to its files; numbers are not looked at."""
 
 from __future__ import annotations
 

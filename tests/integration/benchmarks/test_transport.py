@@ -1,4 +1,4 @@
-"""`tfps bench transport` from the command line to its files; numbers are not looked at."""
+"""`benchmarks transport` from the command line to its files; numbers are not looked at."""
 
 from __future__ import annotations
 

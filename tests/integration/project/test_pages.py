@@ -14,6 +14,7 @@ import click
 import pytest
 
 import tfps
+from benchmarks.__main__ import main as benchmarks
 from tests.integration.project import pages
 from tests.integration.project.pages import ROOT
 from tests.integration.terminal import run_in_terminal
@@ -238,18 +239,20 @@ def test_commands_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             name, *rest = arguments
             command = main.get_command(click.Context(main), name)
             assert command is not None, name
-            if name == "bench":
-                continue
             given = command.make_context(name, rest).params
             if "overrides" in given:
                 load(config_path(given["config"]), given["overrides"])
         elif program == "make":
             assert arguments[0] in targets
+        elif program == "python":
+            assert arguments[:2] == ["-m", "benchmarks.pages"] or (
+                arguments[:2] == ["-m", "benchmarks"] and arguments[2] in benchmarks.commands
+            ), arguments
         elif program == "docker":
             assert Path(arguments[arguments.index("-f") + 1]).is_file()
         else:
             assert program in (".venv/bin/python", "pytest", "git", "ulimit"), program
-    assert {"tfps", "make", "docker"} <= seen
+    assert {"tfps", "make", "docker", "python"} <= seen
 
 
 def test_every_command_is_in_the_table() -> None:
@@ -257,13 +260,18 @@ def test_every_command_is_in_the_table() -> None:
     rows = [row.split() for row in re.findall(r"^\| `tfps (.*?)` \|", table, re.M)]
     context = click.Context(main)
     assert {row[0] for row in rows} == set(main.list_commands(context))
-    benchmarks = main.get_command(context, "bench")
-    assert isinstance(benchmarks, click.Group)
-    assert {row[1] for row in rows if row[0] == "bench"} == set(benchmarks.list_commands(context))
+
+
+def test_every_benchmark_has_a_page() -> None:
+    listed = re.findall(r"^- \[.*?\]\((\w+)\.md\)", pages.text_of("docs/benchmarks/index.md"), re.M)
+    assert set(benchmarks.commands) == set(listed) - {"aims"}
+    for name in benchmarks.commands:
+        assert f"`python -m benchmarks {name}`" in pages.text_of(f"docs/benchmarks/{name}.md")
 
 
 def test_files_exist() -> None:
-    names = re.findall(r"`((?:configs|docker|docs|examples|tests|tfps)/[\w./-]+|\.ci/\w+)`", PAGES)
+    folders = "benchmarks|configs|docker|docs|examples|tests|tfps"
+    names = re.findall(rf"`((?:{folders})/[\w./-]+|\.ci/\w+)`", PAGES)
     assert len(names) > 5
     assert [name for name in names if not (ROOT / name).exists() and "NAME" not in name] == []
     assert all((ROOT / path).is_file() for path in re.findall(r"cat (configs/[\w./-]+)", PAGES))

@@ -48,7 +48,7 @@ def test_the_wheel_holds_the_shipped_jobs(wheel: Path, root: Path) -> None:
         assert shipped <= names
 
 
-def test_the_source_distribution_holds_the_pages(root: Path, tmp_path: Path) -> None:
+def test_the_source_distribution_holds_pages_and_benchmarks(root: Path, tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "build", "--sdist", "--no-isolation", f"--outdir={tmp_path}", root],
         check=True,
@@ -59,7 +59,11 @@ def test_the_source_distribution_holds_the_pages(root: Path, tmp_path: Path) -> 
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    shipped = {path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.*")}
+    shipped = {
+        path.relative_to(root).as_posix()
+        for folder in ("benchmarks", "docs")
+        for path in (root / folder).rglob("*.*")
+    }
     shipped = {name for name in shipped if "__pycache__" not in name}
     assert {"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"} | shipped <= names
 
@@ -81,7 +85,7 @@ def test_the_command_works_in_an_empty_folder(
     assert answered.stdout.startswith(f"tfps {tfps.__version__} (TensorFlow ")
     helped = run([*start, "--help"])
     assert (helped.returncode, helped.stderr) == (0, "")
-    for name in ("run", "train", "check", "bench"):
+    for name in ("run", "train", "check"):
         assert f"  {name} " in helped.stdout
 
 

@@ -1,4 +1,4 @@
-"""`tfps bench checkpoint`: cases, what has an aim, the table and the picture."""
+"""`python -m benchmarks checkpoint`: cases, what has an aim, the table and the picture."""
 
 from __future__ import annotations
 

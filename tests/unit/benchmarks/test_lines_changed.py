@@ -1,4 +1,4 @@
-"""Rows of `tfps bench strategies` say how many lines of a script are a strategy's own."""
+"""Rows of `python -m benchmarks strategies` say how many lines of a script are a strategy's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which aims `tfps bench network` compares, and what an epoch exceeds another by."""
+"""Which aims `python -m benchmarks network` compares, and what an epoch exceeds another by."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from benchmarks import pages as module
+from benchmarks.__main__ import BENCHMARKS
 from benchmarks.benchmark import Benchmark
 from tests.unit.benchmarks.answers import ANSWERS, run_answered
-from tfps.cli.bench import BENCHMARKS
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs/benchmarks"
 WITH_CHIEFS = [kind for kind in BENCHMARKS if kind.name in ANSWERS]
@@ -34,7 +34,7 @@ def pages(script: Mapping[str, Any], tmp_path: Path) -> Any:
 
 
 def a_run(kind: type[Benchmark], folder: Path) -> Path:
-    """What `tfps bench` writes."""
+    """What `python -m benchmarks` writes."""
     benchmark = kind().quick()
     results = run_answered(benchmark, folder)
     path = benchmark.write(results, folder)

@@ -1,4 +1,4 @@
-"""`tfps bench placement`: cases, what has an aim, tables and a picture."""
+"""`python -m benchmarks placement`: cases, what has an aim, tables and a picture."""
 
 from __future__ import annotations
 

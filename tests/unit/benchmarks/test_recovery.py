@@ -1,4 +1,4 @@
-"""`tfps bench recovery`: turns, what has an aim, the tables and the picture."""
+"""`python -m benchmarks recovery`: turns, what has an aim, the tables and the picture."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from benchmarks import runner
+from benchmarks.__main__ import command_of
 from benchmarks.benchmark import Benchmark
 from benchmarks.interval import Interval
 from benchmarks.results import Bar, Case, Measure, Results, Spread, in_json, rate
@@ -25,7 +26,6 @@ from benchmarks.settings import choices, option
 from benchmarks.table import middle
 from benchmarks.turn import TaskNumbers, Tasks, Turn
 from tests.unit.benchmarks.outputs import answer, sample
-from tfps.cli.bench import command_of
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import BENCHMARKS
 from benchmarks.benchmark import Benchmark
 from benchmarks.turn import TaskNumbers
 from tests.unit.benchmarks.answers import ANSWERS, AnsweredBench
 from tests.unit.benchmarks.outputs import outputs
-from tfps.cli.bench import BENCHMARKS
 
 
 def test_there_is_an_answer_for_every_benchmark_with_chiefs() -> None:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 LEAST_TABLE_BYTES = 1 << 20
 
 # An update of all of such a table takes a server 50 ms with SGD and 130 ms with Adam, where the
-# rest of a small step takes 5 ms (`tfps bench rows`).
+# rest of a small step takes 5 ms (`python -m benchmarks rows`).
 LARGE_TABLE_BYTES = 64 << 20
 
 # Workers keep tables between exchanges.

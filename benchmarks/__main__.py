@@ -1,4 +1,4 @@
-"""`tfps bench NAME`: one command per benchmark, whose options are the fields of its settings."""
+"""`python -m benchmarks NAME`: a command per benchmark; its options are fields of its settings."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ BENCHMARKS: tuple[type[Benchmark], ...] = (
 )
 
 
-@click.group()
-def bench() -> None:
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
     """Measure, and compare with TensorFlow's own strategy."""
 
 
@@ -130,4 +130,7 @@ def _followed(benchmark: Benchmark, *, log_dir: Path, journal: TurnJournal) -> R
 
 
 for _kind in BENCHMARKS:
-    bench.add_command(command_of(_kind))
+    main.add_command(command_of(_kind))
+
+if __name__ == "__main__":
+    main()
