@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.benchmark import Benchmark
 from benchmarks.categories import IDS
 from benchmarks.contestant_runs import TUNING_SEED
 from benchmarks.embedding_rows import LENGTHS
+from benchmarks.placement import BALANCED, PLANNED, WAYS, Placing
 from benchmarks.results import Results
 from benchmarks.runner import Bench, measured
 from benchmarks.staleness import Staleness
 from benchmarks.transport import LARGE_BYTES, MLP_BYTES
-from benchmarks.turn import TaskNumbers, Turn
-from tests.unit.benchmarks.outputs import answer, sample, turn_of_row
+from benchmarks.turn import Turn
+from tests.unit.benchmarks.outputs import answer, sample
 
 Answer = Callable[[Mapping[str, Any]], Any]
 
@@ -51,7 +51,10 @@ def saves(case: Mapping[str, Any]) -> Any:
 
 
 def lengths(_: Mapping[str, Any]) -> Any:
-    return turn_of_row({"1": 50, "50": 100})
+    numbers = {"first_step_s": 1.5, "memory_mib": {"chief": 700.0, "worker": 500.0, "ps": 400.0}}
+    rates = {"1": 50, "50": 100}
+    measured = {length: {"samples": [sample(rate)], **numbers} for length, rate in rates.items()}
+    return {"lengths": measured, "details": {}}
 
 
 def pair(_: Mapping[str, Any]) -> Any:
@@ -145,12 +148,37 @@ def links(case: Mapping[str, Any]) -> Any:
     return {**answer(sample(30.0 if case["way"] == "changes" else 10)), **bytes_per_step, **sockets}
 
 
+def places(case: Mapping[str, Any]) -> Any:
+    """Two servers of four hold all."""
+    if case["models"] == [PLANNED]:
+        place = {"model": PLANNED, "servers": Placing().planned_servers, "way": BALANCED}
+        return [{**place, "planned": {"planning_s": 0.2}}]
+    held = {1: [8], 4: [4, 4, 0, 0]}
+    return [
+        {
+            "model": model,
+            "servers": servers,
+            "way": way,
+            "planned": {
+                "shards": servers,
+                "bytes_per_server": held[servers],
+                "step_bytes_per_server": held[servers],
+                "least_imbalance": 1.0,
+            },
+        }
+        for model in case["models"]
+        for servers in Placing().quick().servers
+        for way in WAYS
+    ]
+
+
 ANSWERS: dict[str, Answer] = {
     "batch": pair,
     "checkpoint": saves,
     "consistency": scenarios,
     "embedding": tables,
     "network": links,
+    "placement": places,
     "recovery": faults,
     "rows": epoch,
     "scaling": epoch,
@@ -174,9 +202,7 @@ class AnsweredBench(Bench):
         if turn.tasks is not None and turn.tasks.is_linked:
             case["has_links"] = True
         self.cases.append(json.loads(json.dumps(case)))
-        if self.benchmark.name in ANSWERS:
-            return ANSWERS[self.benchmark.name](case)
-        return self.benchmark.measure(TaskNumbers({}), **case)  # what needs no cluster
+        return ANSWERS[self.benchmark.name](case)
 
     def run(self) -> Results:
         """Take all turns."""
@@ -186,8 +212,3 @@ class AnsweredBench(Bench):
             assert number == len(self.titles) <= count
 
         return measured(self.benchmark, self.log_dir, self, progress=progress)
-
-
-def run_answered(benchmark: Benchmark, folder: Path) -> Results:
-    """What a benchmark has of chiefs that answer at once."""
-    return AnsweredBench(benchmark, folder).run()

@@ -7,9 +7,7 @@ import time
 
 import pytest
 
-from benchmarks.traffic import TrafficClock
-from benchmarks.turn import TaskNumbers
-from benchmarks.usage import EpochClock, Sample, peak_of
+from benchmarks.usage import EpochClock
 
 PEAK_PROGRAM = """
 import os
@@ -19,11 +17,6 @@ block = bytes(range(256)) * (64 * 2**12)
 del block
 print(before, peak_mib(os.getpid()))
 """
-
-
-def test_a_sample_gives_rates() -> None:
-    sample = Sample(steps=200, seconds=4.0, cpu_seconds=1.0, other_cpu_seconds=2.0)
-    assert (sample.steps_per_s, sample.cpu_ms_per_step, sample.other_cores) == (50.0, 5.0, 0.5)
 
 
 def test_the_clock_counts_the_cpu_of_the_cluster_with_its_children() -> None:
@@ -70,19 +63,3 @@ def test_the_peak_stays_when_memory_is_given_back() -> None:
     )
     before, after = map(float, ran.stdout.split())
     assert 60 < after - before < 70
-
-
-def test_a_system_without_the_count_is_named() -> None:
-    with pytest.raises(ValueError, match="a line with VmHWM, received 'Name: python'"):
-        peak_of("Name: python")
-
-
-def test_a_process_without_a_cluster_has_no_servers_whose_bytes_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    clock = TrafficClock(TaskNumbers({}))
-    clock.begin()
-    clock.end(3)
-    assert clock.server_bytes == clock.direct_bytes == [[]]
-    assert [sample.steps for sample in clock.samples] == [3]
