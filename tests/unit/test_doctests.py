@@ -9,12 +9,21 @@ from pathlib import Path
 
 import pytest
 
+import benchmarks
 import tfps
 
 # Running them is what they are: `python -m tfps`.
-COMMANDS = {"tfps.__main__"}
+COMMANDS = {"tfps.__main__", "benchmarks.__main__"}
 MODULES = sorted(
-    {"tfps", *(module.name for module in pkgutil.walk_packages(tfps.__path__, "tfps."))} - COMMANDS
+    {
+        name
+        for package in (tfps, benchmarks)
+        for name in (
+            package.__name__,
+            *(m.name for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")),
+        )
+    }
+    - COMMANDS
 )
 ROOT = Path(tfps.__file__).parents[1]
 
