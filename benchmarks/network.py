@@ -95,7 +95,7 @@ class NetworkBenchmark(Benchmark):
         if ACCURACY not in self.parts:
             return
         paths, seeds = image_paths(self.images, folder), list(range(1, self.trainings + 1))
-        for way in (way for way in self.ways if WAYS[way].over is not None):
+        for way in (way for way in self.ways if WAYS[way].is_trained):
             yield Turn(
                 title=f"trainings: {model_title(TRAINED)}, {WAYS[way].title}",
                 name=f"trainings-{way}",
@@ -219,8 +219,7 @@ class NetworkBenchmark(Benchmark):
             "steps exceeds one, so what a join costs is left out. Bytes up and down: "
             "stats().traffic; of sockets: what the system counts of the servers' TCP connections, "
             "both ways, TensorFlow's own among them. Trainings run without limit; at a rate their "
-            "bytes take longer. Momentum there and SGD have plain SGD on the servers, and are "
-            "compared with each other."
+            "bytes take longer."
         )
 
     def draw(self, results: Results, path: Path) -> None:

@@ -40,13 +40,13 @@ def training_measures(results: Results) -> list[Measure]:
 
 def gained(results: Results, case: Case) -> Interval | None:
     """Final accuracy minus that of what it is compared with, seed by seed."""
-    over = results.find(*place_of(WAYS[case["way"]].over))
+    over = results.find(*place_of("whole"))
     if over is None or over is case:
         return None
     return Interval.of_seeds(final_accuracy(case), final_accuracy(over))
 
 
-def place_of(way: str | None) -> tuple[str, int, str, str | None]:
+def place_of(way: str) -> tuple[str, int, str, str]:
     """Where the trainings of a way are among the results."""
     return rows.ACCURACY, UNLIMITED, TRAINED, way
 

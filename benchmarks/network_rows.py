@@ -12,15 +12,7 @@ from unittest import mock
 import tfps
 from benchmarks.training import Row, stock_strategy
 from benchmarks.workload import LEARNING_RATE, MODELS, Model
-from tfps.compression import (
-    Both,
-    Cast,
-    DeepGradientCompression,
-    Difference,
-    PowerSGD,
-    Quantize,
-    TopK,
-)
+from tfps.compression import Both, Cast, Difference, Quantize, TopK
 
 STEPS, ACCURACY = "steps", "accuracy"  # the parts of the benchmark
 WORKERS, SERVERS = 2, 2
@@ -38,8 +30,6 @@ ACCOUNTING_AIM = 0.02
 PERIOD_STEPS = 16
 LARGE_WIDTHS = (3500, 3500, 448)
 FROZEN_LAYERS = 2
-MOMENTUM_RATE, MOMENTUM = 0.02, 0.9
-WARM_UP_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -86,28 +76,22 @@ class NetworkWay:
     compression: Any = None  # of the strategy
     _: KW_ONLY
     models: tuple[str, ...] = SMALL_MODELS  # that are trained so
-    momentum: float | None = None  # of SGD on the servers; None: they have Adam
     around: Callable[[], AbstractContextManager[None]] = nullcontext  # holds while it trains
     period_steps: int = 1  # for each exchange
     is_everywhere: bool = False  # measured on fast links, too
-    warm: Any = None  # the codec of a training to an accuracy, where it is to warm up
-    over: str | None = "whole"  # what its accuracy is compared with; None: it is not looked at
+    is_trained: bool = True  # to an accuracy
     is_stock: bool = False  # TensorFlow's own strategy
 
-    def strategy(self, *, is_warm: bool = False) -> Any:
-        """One of ours; a training to an accuracy may warm up."""
+    def strategy(self) -> Any:
+        """One of ours."""
         options: dict[str, Any] = {"compression": self.compression}
-        if is_warm and self.warm is not None:
-            options["compression"] = self.warm
         if self.period_steps > 1:
             options["consistency"] = tfps.LocalSteps(self.period_steps)
         return tfps.ParameterServerStrategy(**options)
 
     def optimizer(self, keras: Any) -> Any:
         """What the servers have."""
-        if self.momentum is None:
-            return keras.optimizers.Adam(LEARNING_RATE)
-        return keras.optimizers.SGD(MOMENTUM_RATE, momentum=self.momentum)
+        return keras.optimizers.Adam(LEARNING_RATE)
 
 
 _ALL = (*SMALL_MODELS, LARGE)
@@ -120,14 +104,6 @@ WAYS: Mapping[str, NetworkWay] = {
     "quantize_2": NetworkWay("2 bits up", Quantize(2)),
     "quantize_1": NetworkWay("1 bit up", Quantize(1)),
     "top_k": NetworkWay("1 % up", TopK(0.01), models=_ALL, is_everywhere=True),
-    "deep_gradient": NetworkWay(
-        "1 % up, momentum there",  # with the workers, so the servers have none
-        DeepGradientCompression(0.01),
-        warm=DeepGradientCompression(0.01, warm_up_steps=WARM_UP_STEPS),
-        momentum=0.0,
-        over="momentum",
-    ),
-    "power_sgd": NetworkWay("rank 2 up", PowerSGD(2)),
     BOTH: NetworkWay(
         "8 bits both ways", Both(up=Quantize(8), down=Quantize(8)), is_everywhere=True
     ),
@@ -143,12 +119,11 @@ WAYS: Mapping[str, NetworkWay] = {
     "local_steps": NetworkWay(
         f"local steps {PERIOD_STEPS}", period_steps=PERIOD_STEPS, is_everywhere=True
     ),
-    "momentum": NetworkWay("no codec, SGD", models=(), momentum=MOMENTUM, over="momentum"),
-    "stock": NetworkWay("stock", is_everywhere=True, over=None, is_stock=True),
+    "stock": NetworkWay("stock", is_everywhere=True, is_trained=False, is_stock=True),
     "everything": NetworkWay(
-        "everything travels", models=(FINE_TUNED,), around=everything_travels, over=None
+        "everything travels", models=(FINE_TUNED,), around=everything_travels, is_trained=False
     ),
-    "changes": NetworkWay("only what changed", models=(FINE_TUNED,), over=None),
+    "changes": NetworkWay("only what changed", models=(FINE_TUNED,), is_trained=False),
 }
 CODECS = [name for name, way in WAYS.items() if way.compression is not None]
 

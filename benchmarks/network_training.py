@@ -33,7 +33,7 @@ class CountedTraining:
 
     def answer(self, seeds: Sequence[int], clock: EpochClock) -> dict[str, Any]:
         """What a turn answers: for each seed the clock, the bytes and the accuracy."""
-        strategy = self.way.strategy(is_warm=True)
+        strategy = self.way.strategy()
         trainings = {seed: self._train(strategy, seed, clock) for seed in seeds}
         return {"trainings": trainings, "details": steps_way(strategy)}
 

@@ -3,11 +3,9 @@
 from tfps.compression.by_rule import ByRule
 from tfps.compression.cast import Cast
 from tfps.compression.codec import Codec
-from tfps.compression.deep_gradient_compression import DeepGradientCompression
 from tfps.compression.difference import Difference
 from tfps.compression.directions import Both
 from tfps.compression.identity import Identity
-from tfps.compression.power_sgd import PowerSGD
 from tfps.compression.quantize import Quantize
 from tfps.compression.top_k import TopK
 
@@ -16,10 +14,8 @@ __all__ = [
     "ByRule",
     "Cast",
     "Codec",
-    "DeepGradientCompression",
     "Difference",
     "Identity",
-    "PowerSGD",
     "Quantize",
     "TopK",
 ]

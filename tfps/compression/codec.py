@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tfps.compression.late_tensorflow import tf
@@ -44,28 +43,6 @@ class Codec(Protocol):
 def is_codec(value: Any) -> bool:
     """Whether a value is a codec, and not the class of one."""
     return isinstance(value, Codec) and not isinstance(value, type)
-
-
-def for_shape(codec: Codec, shape: Sequence[int]) -> Codec:
-    """The codec of one variable: some have another one for each shape."""
-    fitted = getattr(codec, "for_shape", None)
-    return codec if fitted is None else fitted(shape)
-
-
-def takes_one(codec: Codec) -> bool:
-    """Whether a codec is for one variable alone, which shares no vector with others."""
-    return bool(getattr(codec, "takes_one", False))
-
-
-def corrects_momentum(codec: Codec) -> bool:
-    """Whether workers have the momentum that an optimizer would have."""
-    return bool(getattr(codec, "corrects_momentum", False))
-
-
-def most_bytes_of(codec: Codec, items: int) -> int:
-    """How many bytes a gradient of so many items takes at most: during a warm-up there are more."""
-    most = getattr(codec, "most_bytes", codec.size_bytes)
-    return int(most(items))
 
 
 def codec_problem(codec: Codec, items: int) -> str | None:

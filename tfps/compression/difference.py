@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from tfps.compression.codec import Codec, corrects_momentum, for_shape, is_codec, takes_one
-from tfps.compression.identity import Identity
+from tfps.compression.codec import Codec, is_codec
 from tfps.compression.late_tensorflow import tf
 from tfps.errors import ConfigError
 
@@ -26,11 +24,11 @@ class Difference:
     Error-Compensated Compression", ICML 2019.
 
     Args:
-        codec: of the differences.
+        codec: of the differences. Both sides decode them, so one of your own must decode the same
+            bytes to the same numbers, bit by bit, on every machine.
 
     Raises:
-        ConfigError: no codec, one that only makes sense for gradients, or one whose bytes are other
-            numbers, in the last bit, on another machine.
+        ConfigError: no codec, or another `Difference`.
 
     Example:
 
@@ -45,28 +43,12 @@ class Difference:
     is_difference: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not is_codec(self.codec) or corrects_momentum(self.codec) or is_difference(self.codec):
+        if not is_codec(self.codec) or is_difference(self.codec):
             raise ConfigError(
                 f"codec: received {self.codec!r}, expected a codec of values, such as "
                 "tfps.compression.TopK(0.01)",
                 source="Difference",
             )
-        if not getattr(self.codec, "is_reproducible", True):
-            raise ConfigError(
-                f"codec: received {self.codec!r}, expected one whose bytes are the same numbers on "
-                "servers and workers, such as tfps.compression.TopK(0.01): a product of matrices "
-                "is rounded as each machine does it",
-                source="Difference",
-            )
-
-    @property
-    def takes_one(self) -> bool:
-        return takes_one(self.codec)
-
-    def for_shape(self, shape: Sequence[int]) -> Codec:
-        """The same for a variable's own codec; what has none goes as it is."""
-        fitted = for_shape(self.codec, shape)
-        return fitted if isinstance(fitted, Identity) else replace(self, codec=fitted)
 
     def encode(self, vector: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
         """The bytes of a difference."""

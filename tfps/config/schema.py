@@ -168,14 +168,7 @@ class PlacementSection(Section):
     rules: dict[Text, Annotated[int, Field(ge=0)]] = {}
 
 
-CODECS = (  # of tfps.compression
-    "identity",
-    "cast",
-    "quantize",
-    "top_k",
-    "deep_gradient_compression",
-    "power_sgd",
-)
+CODECS = ("identity", "cast", "quantize", "top_k")  # of tfps.compression
 
 
 class CompressionSection(Section):
@@ -184,13 +177,9 @@ class CompressionSection(Section):
     codec: Literal[CODECS] = "identity"  # type: ignore[valid-type]
     dtype: Literal["bfloat16", "float16"] = "bfloat16"  # of cast
     bits: Literal[8, 4, 2, 1] = 8  # of quantize
-    fraction: Annotated[float, Field(gt=0, le=1)] = 0.01  # of top_k, deep_gradient_compression
-    warm_up_steps: Annotated[int, Field(ge=0)] = 0  # of deep_gradient_compression, as the next two
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    clip_norm: Annotated[float, Field(gt=0)] | None = None
-    rank: Count = 2  # of power_sgd
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.01  # of top_k
     # For parameters, or for what has changed of them.
-    down: Literal["identity", "cast", "quantize", "top_k"] = "identity"
+    down: Literal[CODECS] = "identity"  # type: ignore[valid-type]
     differences: bool = False
     minimum_bytes: Annotated[int, Field(ge=0)] = 0  # smaller variables go as they are
     # A pattern that is found in a variable's path, and the name of its codec.

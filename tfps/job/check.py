@@ -212,9 +212,7 @@ class _Check:
             placement = None if found else placement_of(config.placement)
             problems += found
         if not self._is_wrong("compression"):
-            known = not self._is_wrong("training.optimizer", "training.staleness")
-            training = config.training if known else None
-            problems += compression_problems(config.compression, mode=mode, training=training)
+            problems += compression_problems(config.compression, mode=mode)
         if not self._is_wrong("recovery", "training.loop"):
             problems += recovery_problems(config)
         if not self._is_wrong("job", "training.loop"):

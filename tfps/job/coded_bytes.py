@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tfps.compression import Both
-from tfps.compression.codec import ITEM_BYTES, Codec, for_shape
+from tfps.compression.codec import ITEM_BYTES, Codec
 from tfps.compression.difference import is_difference
 from tfps.compression.directions import Codecs, choice_for
 from tfps.placement.forecast import Forecast, Wanted
@@ -70,8 +70,7 @@ def _is_coded(variable: Wanted) -> bool:
 
 
 def _codec_of(variable: Wanted, codecs: Codecs) -> Codec:
-    codec = choice_for(codecs, variable.path, size_bytes=variable.size_bytes).codec
-    return for_shape(codec, variable.shape)
+    return choice_for(codecs, variable.path, size_bytes=variable.size_bytes).codec
 
 
 def _left_out(variable: Wanted, codecs: Codecs) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tfps.compression.codec import corrects_momentum
 from tfps.compression.difference import is_difference
 from tfps.compression.directions import Both, all_codecs, any_keeps_something
 from tfps.compression.identity import Identity
@@ -37,12 +36,6 @@ def codec_problems(compression: Both, mode: Mode) -> list[str]:
             f"compression: received {compression.up!r} with {mode!r}; expected a codec without a "
             "residual, such as tfps.compression.Quantize(8): a gradient is coded before it is "
             "known what became of the one before. Or leave pipeline_steps out"
-        )
-    if isinstance(mode, LocalSteps) and any(map(corrects_momentum, all_codecs(compression.up))):
-        problems.append(
-            f"compression: received {compression.up!r} with {mode!r}; expected another codec, such "
-            "as tfps.compression.TopK(0.01): workers run the optimizer and send how far they went, "
-            "and that has no momentum to correct"
         )
     is_coded = any(not isinstance(codec, Identity) for codec in all_codecs(compression.up))
     if isinstance(mode, LocalSteps) and mode.elasticity is not None and is_coded:

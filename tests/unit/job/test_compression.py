@@ -10,10 +10,8 @@ from tfps.compression import (
     Both,
     ByRule,
     Cast,
-    DeepGradientCompression,
     Difference,
     Identity,
-    PowerSGD,
     Quantize,
     TopK,
 )
@@ -22,8 +20,6 @@ from tfps.consistency.modes import Asynchronous
 from tfps.errors import ConfigError
 from tfps.job.check import check_settings
 from tfps.job.compression import CODEC_MAKERS, compression_of, compression_problems
-
-DEEP = "deep_gradient_compression"
 
 
 def test_every_name_has_a_codec() -> None:
@@ -37,14 +33,9 @@ def test_every_name_has_a_codec() -> None:
         ({"codec": "cast", "dtype": "float16"}, Both(up=Cast("float16"))),
         ({"codec": "quantize", "bits": 2}, Both(up=Quantize(2))),
         ({"codec": "top_k", "fraction": 0.1}, Both(up=TopK(0.1))),
-        ({"codec": "power_sgd", "rank": 3}, Both(up=PowerSGD(3))),
         ({"codec": "top_k", "down": "cast"}, Both(up=TopK(0.01), down=Cast())),
         ({"down": "top_k", "differences": True}, Both(down=Difference(TopK(0.01)))),
         ({"differences": True}, Both()),
-        (
-            {"codec": DEEP, "fraction": 0.001, "warm_up_steps": 9, "clip_norm": 2.0},
-            Both(up=DeepGradientCompression(0.001, 9, clip_norm=2.0)),
-        ),
         (
             {"codec": "top_k", "rules": {"bias": "identity"}, "minimum_bytes": 64},
             Both(
@@ -70,30 +61,6 @@ def test_a_section_is_a_choice_of_codecs(options: dict[str, Any], expected: Both
         (["compression.fraction=0"], "compression.fraction"),
         (["compression.fraction=1.5"], "compression.fraction"),
         (['compression.rules={"(" = "top_k"}'], "compression.rules: '(': received no regular"),
-        (["compression.rank=0"], "compression.rank"),
-        (["compression.momentum=1"], "compression.momentum"),
-        (["compression.clip_norm=0"], "compression.clip_norm"),
-        (["compression.warm_up_steps=-1"], "compression.warm_up_steps"),
-        (
-            [f"compression.codec={DEEP}"],
-            'training.optimizer: received name = "adam" with DeepGradientCompression(',
-        ),
-        (
-            [
-                f"compression.codec={DEEP}",
-                "training.optimizer.name=sgd",
-                "training.optimizer.momentum=0.9",
-            ],
-            'received name = "sgd", momentum = 0.9 with',
-        ),
-        (
-            [
-                f"compression.codec={DEEP}",
-                "training.optimizer.name=sgd",
-                "training.staleness.drop_above=2",
-            ],
-            "no correction or discount of stale gradients",
-        ),
         (
             ["compression.codec=top_k", "consistency.pipeline_steps=1"],
             "expected a codec without a residual",

@@ -21,29 +21,12 @@ from tests.unit.one_process.linear import (
     gradients,
     linear,
 )
-from tfps.compression import (
-    Both,
-    ByRule,
-    Cast,
-    DeepGradientCompression,
-    Identity,
-    PowerSGD,
-    Quantize,
-    TopK,
-)
+from tfps.compression import Both, ByRule, Cast, Identity, Quantize, TopK
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
 from tfps.testing import OneProcess
 
-STEPS, LINE_BYTES = 6, 64
-WARMING = ByRule(
-    {
-        "part_0": DeepGradientCompression(0.01, 2 * STEPS, momentum=0),
-        "part_1": DeepGradientCompression(0.1, 4, momentum=0),
-        "part_2": PowerSGD(1),
-    },
-    TopK(0.05),
-)
+STEPS = 6
 MIXED = ByRule({"part_0": TopK(0.1), "part_1": Quantize(1), "part_2": Identity()}, TopK(0.05))
 
 Make = Callable[..., tfps.ParameterServerStrategy]
@@ -90,7 +73,6 @@ def assert_nothing_is_lost(model: Linear, kept: np.ndarray, computed: np.ndarray
     ("codec", "mode"),
     [
         (MIXED, tfps.Asynchronous()),
-        (WARMING, tfps.Asynchronous()),
         pytest.param(TopK(0.05), tfps.Asynchronous(), marks=pytest.mark.slow),
         pytest.param(Quantize(1), tfps.BoundedStaleness(1), marks=pytest.mark.slow),
     ],
@@ -198,10 +180,7 @@ def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -
     "codec",
     [
         TopK(0.05),
-        *(
-            pytest.param(codec, marks=pytest.mark.slow)
-            for codec in (Quantize(1), PowerSGD(1), DeepGradientCompression(0.02, 4, momentum=0))
-        ),
+        pytest.param(Quantize(1), marks=pytest.mark.slow),
     ],
     ids=repr,
 )
@@ -273,37 +252,4 @@ class TooShort(Cast):
 def test_a_codec_of_wrong_sizes_is_found_at_the_first_trace(make_strategy: Make) -> None:
     model = linear(make_strategy(compression=TooShort()))
     with pytest.raises(tfps.errors.ConfigError, match="expected a uint8 vector of the"):
-        fit(model, examples(1))
-
-
-def test_a_warm_up_counts_the_bytes_that_it_sends(
-    alone: OneProcess, coded: list[CodedVector]
-) -> None:
-    codec = DeepGradientCompression(0.01, STEPS, momentum=0)
-    strategy = tfps.ParameterServerStrategy(alone.cluster_resolver, compression=codec)
-    model, x, sent = linear(strategy), examples(2 * STEPS), [0]
-    for part in np.split(x, 2):
-        fit(model, part)
-        (traffic, *_) = strategy.stats().traffic
-        sent += [each.sent_bytes for each in traffic.codecs if each.codec == repr(codec)]
-    warming, after = np.diff(sent)
-    chosen = [codec.chosen(coded[0].items, pushes=tf.constant(n)) for n in range(STEPS + 1)]
-    more = 8 * sum(int(number - chosen[-1]) for number in chosen)
-    assert after == STEPS * 2 * LINE_BYTES  # of numbers, and of how many more there are
-    assert warming == after + more
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "message"),
-    [
-        (keras.optimizers.Adam(0.1), "with Adam"),
-        (keras.optimizers.SGD(0.1, momentum=0.5), r"with SGD\(momentum=0.5\)"),
-        (tfps.optimizers.StalenessAware(keras.optimizers.SGD(0.1)), "with StalenessAware"),
-    ],
-)
-def test_momentum_on_workers_takes_plain_descent_on_servers(
-    make_strategy: Make, optimizer: Any, message: str
-) -> None:
-    model = linear(make_strategy(compression=DeepGradientCompression(0.1)), optimizer)
-    with pytest.raises(tfps.errors.UnsupportedError, match=message):
         fit(model, examples(1))

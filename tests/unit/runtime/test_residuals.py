@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,42 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfps.compression import Codec, DeepGradientCompression, PowerSGD, Quantize, TopK
+from tfps.compression import Codec, Quantize, TopK
 from tfps.compression.by_rule import CodecChoice
-from tfps.compression.memory import memory_of
+from tfps.compression.memory import ErrorFeedback, Kept, Remembered, memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
 from tfps.runtime.worker.residuals import PushCoding
 from tfps.transport.layout import Layout
 
 ITEMS = 16
-# Without momentum, which would count gradients more than once.
-DEEP = [DeepGradientCompression(0.1, warm_up_steps, momentum=0) for warm_up_steps in (0, 3)]
-CODECS = [TopK(0.1), TopK(0.5), Quantize(1), *DEEP, PowerSGD(1).for_shape((4, 4))]
 
 
-class Kept:
+@dataclass(frozen=True)
+class Counted(ErrorFeedback):
+    """Keeps what is left out, as ever, and how many pushes there were."""
+
+    def specs(self, items: int) -> tuple[tf.TensorSpec, ...]:
+        return (*super().specs(items), tf.TensorSpec([], tf.int64))
+
+    def code(self, vector: tf.Tensor, kept: Kept, *, scale: Any, seed: tf.Tensor) -> Remembered:
+        left_out, pushes = kept
+        data, after = super().code(vector, (left_out,), scale=scale, seed=seed)
+        return Remembered(data, (*after, pushes + 1))
+
+
+class CountedTopK(TopK):
+    """A codec of a user's own with a memory of its own."""
+
+    @property
+    def memory(self) -> Counted:
+        return Counted(self)
+
+
+CODECS = [TopK(0.1), TopK(0.5), Quantize(1), CountedTopK(0.1)]
+
+
+class Variable:
     """A worker's variable, in this process."""
 
     def __init__(self, spec: tf.TensorSpec) -> None:
@@ -47,7 +69,7 @@ class Worker:
     def __init__(self, codec: Codec) -> None:
         layout = Layout.of([("gradient of kernel", "float32", (ITEMS,))])
         self.coded = CodedVector(CodecChoice(codec, "all"), layout, layout)
-        self.variables = tuple(map(Kept, memory_of(codec).specs(ITEMS)))
+        self.variables = tuple(map(Variable, memory_of(codec).specs(ITEMS)))
         self.kept, *_ = self.variables  # what is still to be sent
         self.applied = np.zeros([ITEMS])  # by the server
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tfps
 from tfps.cluster import ClusterSpec
-from tfps.compression import Both, Cast, DeepGradientCompression, Quantize, TopK
+from tfps.compression import Both, Cast, Quantize, TopK
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.strategy.arguments import check_arguments
 
@@ -46,7 +46,6 @@ def test_every_wrong_argument_is_named_once(wrong: dict[str, Any]) -> None:
     [
         (TopK(0.1), tfps.Asynchronous(pipeline_steps=1), "expected a codec without a residual"),
         (Quantize(8), tfps.LocalSteps(4, elasticity=0.5), "under elastic averaging"),
-        (DeepGradientCompression(0.1), tfps.LocalSteps(4), "no momentum to correct"),
         (Both(down=TopK(0.1)), None, "parameters are coded anew each time"),
         (Both(down=Cast()), tfps.Asynchronous(pipeline_steps=1), "late, or ahead"),
     ],

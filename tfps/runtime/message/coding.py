@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge.shards import shards_of, size_bytes_of
 from tfps.compression.by_rule import CodecChoice
-from tfps.compression.codec import Codec, for_shape, most_bytes_of
+from tfps.compression.codec import Codec
 from tfps.compression.directions import Codecs, choice_for
 from tfps.compression.identity import Identity
 from tfps.errors import UnsupportedError
@@ -59,27 +59,14 @@ class CodedVector:
         return self.codec.size_bytes(self.items)
 
     @property
-    def entries(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """In a layout: the bytes, and how many more of them lie behind, if there may be any."""
-        found: list[tuple[str, str, tuple[int, ...]]] = [(self.name, "uint8", (self.size_bytes,))]
-        if self.most_bytes_behind:
-            found.append((self.count_name, "int64", ()))
-        return found
-
-    @property
-    def count_name(self) -> str:
-        """In a payload: of how many bytes lie behind it."""
-        return f"bytes behind {self.name}"
-
-    @property
-    def most_bytes_behind(self) -> int:
-        """How many bytes may lie behind what has a place in the layout."""
-        return most_bytes_of(self.codec, self.items) - self.size_bytes
+    def entry(self) -> tuple[str, str, tuple[int, ...]]:
+        """The place of the bytes in a layout."""
+        return self.name, "uint8", (self.size_bytes,)
 
     @property
     def counted(self) -> CodedPart:
         """For the accounts."""
-        sent = Layout.of(self.entries).size_bytes
+        sent = Layout.of([self.entry]).size_bytes
         return CodedPart(repr(self.codec), self.choice.group, sent, self.layout.size_bytes)
 
     def vector(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -130,15 +117,14 @@ def choices_for(variables: Iterable[Any], codecs: Codecs | None) -> dict[int, Co
         size_bytes = sum(size_bytes_of(shard._value) for shard in shards)
         choice = choice_for(codecs, variable.path, size_bytes=size_bytes)
         for shard in shards:
-            codec = for_shape(choice.codec, tuple(shard._value.shape))
-            if isinstance(codec, Identity):
+            if isinstance(choice.codec, Identity):
                 continue
             if not shard._value.dtype.is_floating:
                 raise UnsupportedError(
-                    f"compression: received {codec!r} for {variable.path}, whose numbers "
+                    f"compression: received {choice.codec!r} for {variable.path}, whose numbers "
                     f"are {shard._value.dtype.name}; expected real numbers. Let it go as it is: "
                     f"tfps.compression.ByRule({{{variable.path!r}: Identity()}}, "
-                    f"otherwise={codec!r})"
+                    f"otherwise={choice.codec!r})"
                 )
-            choices[id(shard)] = choice._replace(codec=codec)
+            choices[id(shard)] = choice
     return choices

@@ -53,40 +53,10 @@ def encode(
         code: makes bytes of the vector of coded gradients; None: there are none.
     """
     body = Body(tf.zeros([0], tf.uint8)) if rows is None else rows
-    behind: list[tf.Tensor] = []
     if code is not None:
-        tensors = dict(tensors)
-        for each in wire.coded:
-            data = code(each, each.vector(tensors))
-            if each in wire.longer:
-                size = each.size_bytes
-                tensors[each.count_name] = tf.size(data, tf.int64) - size
-                behind.append(data[size:])
-                data = data[:size]
-            tensors[each.name] = data
-    payload = tf.concat([*behind, body.payload], 0) if behind else body.payload
-    return body._replace(payload=payload, segments=Segments.of(wire.request, tensors))
-
-
-def with_what_lies_behind(
-    wire: CallWire, tensors: Mapping[str, tf.Tensor], behind: tf.Tensor
-) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """The tensors of a push with all bytes of codecs, and the rows that follow.
-
-    Args:
-        wire: of the push.
-        tensors: of its layout, by name.
-        behind: what the layout has no place for.
-    """
-    found, longer = dict(tensors), wire.longer
-    if not longer:
-        return found, behind
-    sizes = [found[each.count_name] for each in longer]
-    rest = tf.size(behind, tf.int64) - tf.add_n(sizes)
-    *parts, rows = tf.split(behind, tf.stack([*sizes, rest]), num=len(sizes) + 1)
-    for each, part in zip(longer, parts, strict=True):
-        found[each.name] = tf.concat([found[each.name], part], 0)
-    return found, rows
+        data = {each.name: code(each, each.vector(tensors)) for each in wire.coded}
+        tensors = {**tensors, **data}
+    return body._replace(segments=Segments.of(wire.request, tensors))
 
 
 def coded_up(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
@@ -96,11 +66,7 @@ def coded_up(wire: CallWire, tensors: Mapping[str, Any]) -> list[CodedPart]:
         for table, each in zip(wire.tables, wire.row_formats, strict=True)
         for part in each.counted(tf.size(tensors[gradient_name(table)].indices, tf.int64))
     ]
-    behind = [
-        each.counted._replace(sent_bytes=tensors[each.count_name], plain_bytes=0)
-        for each in wire.longer
-    ]
-    return [*wire.coded_up, *behind, *rows]
+    return [*wire.coded_up, *rows]
 
 
 def decode_gradients(wire: CallWire, tensors: Mapping[str, tf.Tensor]) -> dict[str, Any]:

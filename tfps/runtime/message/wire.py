@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.bridge.shards import all_shards, cut, rule_of, shards_of
 from tfps.compression.by_rule import CodecChoice
-from tfps.compression.codec import check_codec, takes_one
+from tfps.compression.codec import check_codec
 from tfps.optimizers.loss_scaling import loss_scale_of
 from tfps.runtime.message.coding import CodedVector, choices_for
 from tfps.runtime.message.moved_state import ShardMove, entries_of, moves_of
@@ -88,11 +88,6 @@ class CallWire:
     coded_up: tuple[CodedPart, ...] = ()  # what codecs have coded of the request
     coded_down: tuple[CodedPart, ...] = ()  # and of the reply
     scale: Any = None  # that the loss was multiplied by goes up
-
-    @property
-    def longer(self) -> tuple[CodedVector, ...]:
-        """Gradients of which more bytes may come than have a place in the request's layout."""
-        return tuple(each for each in self.coded if each.most_bytes_behind)
 
     @property
     def updated(self) -> tuple[Any, ...]:
@@ -228,8 +223,8 @@ def call_wire(
     scale = loss_scale_of(program.calls[call_number].optimizer)
     if coded_values:
         values = _one_after_the_other(values, plain_values, choices=down)
-    bytes_down = [entry for each in coded_values for entry in each.entries]
-    bytes_of = [entry for each in coded for entry in each.entries]
+    bytes_down = [each.entry for each in coded_values]
+    bytes_of = [each.entry for each in coded]
     rest = [*(_entry(v._value) for v in state), *entries_of(moves, program)]
     rest += [(count_name(v), "float64", ()) for v in counts]
     rest += _report(program) if is_last and reports else []
@@ -283,13 +278,11 @@ def _groups(
     shards: ServerShards, choices: Mapping[int, CodecChoice]
 ) -> tuple[list[tuple[CodecChoice, ServerShards]], ServerShards]:
     """Shards that share a vector, and those that have no codec."""
-    groups: dict[tuple[str, str, str], list[Any]] = {}
+    groups: dict[tuple[str, str], list[Any]] = {}
     plain = []
     for shard in shards.variables:
         if id(shard) in choices:
-            codec, group = choices[id(shard)]
-            alone = name_of(shard) if takes_one(codec) else ""
-            key = group, alone, shard._value.dtype.name
+            key = choices[id(shard)].group, shard._value.dtype.name
             groups.setdefault(key, []).append(shard)
         else:
             plain.append(shard)

@@ -26,7 +26,7 @@ from tfps.runtime.message.row_format import CodedRows, RowFormat, row_formats
 from tfps.runtime.message.wire import CallWire, ServerShards, name_of, server_shards, shards_on
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import Anyone, Terms
-from tfps.runtime.server.coded_calls import refuse_momentum, refuse_remembering
+from tfps.runtime.server.coded_calls import refuse_remembering
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.plan_functions import NO_VALUES, PlanFunctions
 from tfps.runtime.server.push import Push
@@ -85,8 +85,6 @@ class ServerHalf(PlanFunctions):
         if any(wire.coded_values for wire in self.wires) or self._codes_look_ups:
             refuse_remembering(self.updates)
         self.sent = SentValues(self.wires, runtime=runtime, server=server)
-        for call, wire in zip(program.calls, self.wires, strict=True):
-            refuse_momentum(call.optimizer, wire.coded)
         messages = [(wire.request, wire.reply) for wire in self.wires]
         tables = [[name_of(p) for p in shards_of(table)] for table in program.schedule.tables]
         self.number_plan(self.parameter_layout, messages, tables)
@@ -147,8 +145,7 @@ class ServerHalf(PlanFunctions):
                 call_number=number,
                 request_bytes=wire.request.size_bytes,
                 reply_bytes=wire.reply.size_bytes,
-                bytes_behind=sum(size_bytes_of(shard._value) for shard in wire.tables)
-                + sum(each.most_bytes_behind for each in wire.longer),
+                bytes_behind=sum(size_bytes_of(shard._value) for shard in wire.tables),
             )
 
     def offer_look_ups(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.optimizers.loss_scaling import divided
-from tfps.runtime.message.payload import decode_gradients, with_what_lies_behind
+from tfps.runtime.message.payload import decode_gradients
 from tfps.runtime.message.places import decode_places
 from tfps.runtime.message.row_format import RowFormat, joined_rows, rows_in_turn
 from tfps.runtime.message.wire import CallWire, gradient_name, gradient_of, name_of, scale_name
@@ -36,13 +36,11 @@ def gradients_of_rows(
 
 def unpacked(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> dict[str, Any]:
     """The tensors of a push, by name; of tables the rows of gradients that came."""
-    layout, rows = wire.server_request, {}
-    if not (wire.tables or wire.longer):
+    layout = wire.server_request
+    if not wire.tables:
         return _divided(wire, decode_gradients(wire, unpack(layout, payload)))
-    behind, payload = payload[layout.size_bytes :], payload[: layout.size_bytes]
-    tensors, behind = with_what_lies_behind(wire, unpack(layout, payload), behind)
-    if wire.tables:
-        rows = gradients_of_rows(wire, ids, behind)
+    rows = gradients_of_rows(wire, ids, payload[layout.size_bytes :])
+    tensors = unpack(layout, payload[: layout.size_bytes])
     return _divided(wire, {**decode_gradients(wire, tensors), **rows})
 
 
@@ -67,7 +65,7 @@ def reply_ids(wire: CallWire, ids: tf.Tensor) -> tf.Tensor:
 
 def received_bytes(wire: CallWire, ids: tf.Tensor, payload: tf.Tensor) -> Any:
     """How large a push is."""
-    if not (wire.tables or wire.longer):
+    if not wire.tables:
         return wire.request.size_bytes
     return tf.size(payload, tf.int64) + ID_BYTES * tf.size(ids, tf.int64)
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.worker_local_variable import WorkerLocalTensor
-from tfps.compression.codec import most_bytes_of
 from tfps.compression.memory import memory_of
 from tfps.consistency.ledger import Status
 from tfps.runtime.message.coding import CodedVector
@@ -137,8 +136,7 @@ class PushCoding:
             remember,
             lambda: (codec.encode(vector, seed=seed), *before),
         )
-        if most_bytes_of(codec, coded.items) == coded.size_bytes:
-            data = tf.ensure_shape(data, [coded.size_bytes])
+        data = tf.ensure_shape(data, [coded.size_bytes])
         self._left.setdefault(server, []).extend(zip(variables, after, strict=True))
         return data
 
