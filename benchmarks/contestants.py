@@ -54,13 +54,6 @@ def _dana(plain: Any) -> Any:
     return tfps.optimizers.DANA(float(plain.learning_rate), momentum=plain.momentum)
 
 
-def _revision(plain: Any) -> Any:
-    begin = plain.initial_accumulator_value
-    rate = float(plain.learning_rate)
-    return tfps.optimizers.AdaptiveRevision(rate, initial_accumulator_value=begin)
-
-
-COMPENSATED = _wrapped("DelayCompensated", lambda_=2.0, adaptive=True)
 DISCOUNTS = {"inverse": "1 / s", "inverse_plus_one": "1 / (s + 1)", "exponential": "exp(-0.1 s)"}
 
 
@@ -74,12 +67,10 @@ def _discounted(base: str) -> dict[str, Contestant]:
 CONTESTANTS: Mapping[str, Contestant] = {
     "sgd": Contestant("SGD", "sgd"),
     **_discounted("sgd"),
-    "sgd_compensated": Contestant("DC-ASGD-a", "sgd", COMPENSATED),
     "momentum": Contestant("Nesterov SGD", "momentum"),
     "momentum_gap_aware": Contestant("gap aware", "momentum", _wrapped("GapAware")),
     "momentum_dana": Contestant("DANA", "momentum", _dana),
     "adagrad": Contestant("Adagrad", "adagrad"),
-    "adagrad_revision": Contestant("AdaRevision", "adagrad", _revision),
     "adam": Contestant("Adam", "adam"),
     **_discounted("adam"),
 }

@@ -11,7 +11,7 @@ import keras
 from fashion_mnist import data
 
 import tfps
-from tfps.optimizers import DANA, DelayCompensated, StalenessAware
+from tfps.optimizers import DANA, StalenessAware
 
 EPOCHS = 3
 OPTIMIZERS = {
@@ -19,7 +19,6 @@ OPTIMIZERS = {
     "a momentum for each worker": lambda: DANA(0.01),
     "plain": lambda: keras.optimizers.SGD(0.1),
     "smaller steps": lambda: StalenessAware(keras.optimizers.SGD(0.1), discount="exponential"),
-    "corrected gradients": lambda: DelayCompensated(keras.optimizers.SGD(0.1), adaptive=True),
 }
 
 

@@ -26,7 +26,7 @@ OPTIMIZERS = (
     "sgd",
 )
 # Those of tfps.optimizers that wrap no other one.
-OWN_OPTIMIZERS = ("adaptive_revision", "dana")
+OWN_OPTIMIZERS = ("dana",)
 if TYPE_CHECKING:  # mypy knows no computed literal
     OptimizerName = str
 else:
@@ -91,9 +91,7 @@ class StalenessSection(Section):
 
     discount: Literal["none", "inverse", "inverse_plus_one", "exponential"] = "none"
     drop_above: Annotated[int, Field(ge=0)] | None = None
-    correction: Literal["none", "delay_compensated", "gap_aware"] = "none"
-    compensation: Annotated[float, Field(ge=0)] = 0.04  # of delay_compensated: its lambda_
-    adaptive: bool = False  # of delay_compensated
+    correction: Literal["none", "gap_aware"] = "none"
 
 
 class TrainingSection(Section):

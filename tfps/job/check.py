@@ -17,7 +17,6 @@ from tfps.job.compression import compression_problems
 from tfps.job.consistency import consistency_problems, mode_of
 from tfps.job.forecast import forecast_of
 from tfps.job.named_job import naming_problems, room_problems
-from tfps.job.optimizer import staleness_problems
 from tfps.job.partitioner import partitioner_problems
 from tfps.job.placement import placement_of, rule_problems
 from tfps.job.recovery import folder_problems, recovery_problems
@@ -200,7 +199,6 @@ class _Check:
         mode = placement = None
         if not self._is_wrong("training.optimizer"):
             problems += self._argument_problems(config.training.optimizer)
-            problems += staleness_problems(config.training)
         if not self._is_wrong("consistency", "training.loop", "training.optimizer"):
             found = consistency_problems(config)
             mode = None if found else mode_of(config.consistency)

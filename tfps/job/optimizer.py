@@ -112,11 +112,9 @@ def _refusal(cls: type, error: Exception) -> str:
 
 def _for_stale_gradients(optimizer: Any, section: StalenessSection) -> Any:
     """Wrap an optimizer; only if asked to, for a saved model needs the wrapper to be loaded."""
-    from tfps.optimizers import DelayCompensated, GapAware, StalenessAware
+    from tfps.optimizers import GapAware, StalenessAware
 
-    if section.correction == "delay_compensated":
-        optimizer = DelayCompensated(optimizer, section.compensation, adaptive=section.adaptive)
-    elif section.correction == "gap_aware":
+    if section.correction == "gap_aware":
         optimizer = GapAware(optimizer)
     if section.discount == "none" and section.drop_above is None:
         return optimizer
@@ -133,22 +131,6 @@ def _of_rows(optimizer: Any) -> Any:
         raise ConfigError([f"training.row_updates: {problem}" for problem in problems]) from error
 
 
-def staleness_problems(section: TrainingSection) -> list[str]:
-    """Return a sentence for every key of ``[training.staleness]`` that would have no effect."""
-    staleness, unset = section.staleness, StalenessSection()
-    if staleness.correction == "delay_compensated":
-        return []
-    return [
-        f"training.staleness.{key}: received {value!r} with correction = "
-        f"{staleness.correction!r}; expected correction = 'delay_compensated', or no {key}"
-        for key, value, default in (
-            ("compensation", staleness.compensation, unset.compensation),
-            ("adaptive", staleness.adaptive, unset.adaptive),
-        )
-        if value != default
-    ]
-
-
 def optimizer_class(name: str) -> type:
     """Return the class that a name means: of `keras.optimizers` in lower case, or of tfps."""
     import keras
@@ -156,10 +138,7 @@ def optimizer_class(name: str) -> type:
     if name in OWN_OPTIMIZERS:
         from tfps import optimizers
 
-        own: type = {
-            "adaptive_revision": optimizers.AdaptiveRevision,
-            "dana": optimizers.DANA,
-        }[name]
+        own: type = {"dana": optimizers.DANA}[name]
         return own
     classes = {key.lower(): value for key, value in vars(keras.optimizers).items()}
     cls = classes[name]

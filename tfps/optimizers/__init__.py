@@ -8,10 +8,8 @@ from tfps.keras_backend import check_backend
 
 check_backend()
 
-from tfps.optimizers.adaptive_revision import AdaptiveRevision
 from tfps.optimizers.by_table import ByTable
 from tfps.optimizers.dana import DANA
-from tfps.optimizers.delay_compensated import DelayCompensated
 from tfps.optimizers.gap_aware import GapAware
 from tfps.optimizers.row_updates import RowUpdates
 from tfps.optimizers.scaled_rate import ScaledRate
@@ -19,9 +17,7 @@ from tfps.optimizers.staleness_aware import StalenessAware
 
 __all__ = [
     "DANA",
-    "AdaptiveRevision",
     "ByTable",
-    "DelayCompensated",
     "GapAware",
     "RowUpdates",
     "ScaledRate",

@@ -53,25 +53,20 @@ class Memories:
                 replies=replies,
                 storage=storage,
             )
-        self._slot_is_of_worker_0 = isinstance(leaf, Remembering) and not leaf.is_handed_out
-        rows = workers - 1 if self._slot_is_of_worker_0 else workers
-        if isinstance(leaf, Remembering) and rows:
+        if isinstance(leaf, Remembering) and workers > 1:
             self.own = WorkerMemory(
                 targets.all(),
                 value_of=lambda target: target.slots[leaf.remembered_slot],
                 name=optimizer.name,
-                workers=rows,
-                replies=replies if leaf.is_handed_out else 1,
-                blank=not leaf.is_handed_out,
+                workers=workers - 1,  # the slot is that of worker 0
+                blank=True,
                 storage=storage,
             )
-        handed_out = [self.handed, None if self._slot_is_of_worker_0 else self.own]
-        self._handed_out = [memory for memory in handed_out if memory is not None]
 
     @property
     def are_handed_out(self) -> bool:
         """Whether it matters what a worker is answered with."""
-        return bool(self._handed_out)
+        return self.handed is not None
 
     @property
     def are_empty(self) -> bool:
@@ -81,21 +76,19 @@ class Memories:
         """What the optimizer itself has of an update target for a worker."""
         if self.own is None:
             return None
-        if self._slot_is_of_worker_0:
-            sender = sender._replace(worker=sender.worker - 1)
-        return OfSender(self.own, target, sender)
+        return OfSender(self.own, target, sender._replace(worker=sender.worker - 1))
 
     def clear(self) -> None:
         """Forget what updates have written; what workers are handed is replaced when they enter."""
-        if self._slot_is_of_worker_0 and self.own is not None:
+        if self.own is not None:
             self.own.clear()
 
     def hand_out(
         self, names: Collection[str], sender: WorkerAt, *, device: str, is_first: bool
     ) -> None:
         """Trace that a worker is handed values of one server (see `WorkerMemory.hand_out`)."""
-        for memory in self._handed_out:
-            memory.hand_out(names, sender, device=device, is_first=is_first)
+        if self.handed is not None:
+            self.handed.hand_out(names, sender, device=device, is_first=is_first)
 
 
 class Corrected:

@@ -49,8 +49,6 @@ class DANA(Remembering, keras.optimizers.SGD):
 
     tfps_elementwise = True
     remembered_slot = "momentums"
-    is_handed_out = False
-    needs_each_gradient = True
 
     def __init__(self, learning_rate: Any = 0.01, momentum: float = 0.9, **kwargs: Any) -> None:
         is_number = isinstance(momentum, (int, float)) and not isinstance(momentum, bool)

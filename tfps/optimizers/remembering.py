@@ -20,7 +20,7 @@ class OfSender(NamedTuple):
 
     @property
     def has_row(self) -> tf.Tensor:
-        """Whether there is anything; not for worker 0 where the slot itself is that worker's."""
+        """Whether there is anything: the slot itself is that of worker 0."""
         return self.sender.worker >= 0
 
     def read(self) -> tf.Tensor:
@@ -35,15 +35,14 @@ class OfSender(NamedTuple):
 class Remembering:
     """Mixed into an optimizer whose update asks what is remembered for the worker.
 
+    That is what the update itself wrote for it, and zeros at first. It makes no sense where
+    workers' gradients are applied together.
+
     Attributes:
-        remembered_slot: the attribute of the slot that there is one more of for each worker.
-        is_handed_out: what is remembered is the slot as it was when the worker was last answered.
-            Else it is what the update itself wrote, and zeros at first; the slot is worker 0's.
-        needs_each_gradient: it makes no sense where workers' gradients are applied together.
+        remembered_slot: the attribute of the slot that there is one more of for each worker but
+            worker 0, whose it is.
         of_sender: by the key of a variable; empty where nothing is remembered.
     """
 
     remembered_slot: str
-    is_handed_out: bool
-    needs_each_gradient = False
     of_sender: Mapping[Any, OfSender | None] = {}

@@ -353,7 +353,7 @@ class ServerUpdate:
 
     def _refuse_without_workers(self) -> None:
         for leaf in leaves(self.optimizer):
-            if isinstance(leaf, Remembering) and leaf.needs_each_gradient:
+            if isinstance(leaf, Remembering):
                 raise ConfigError(f"optimizer: {together_problem(type(leaf).__name__)}")
 
 

@@ -16,6 +16,7 @@ from tfps.consistency.optimizer_limits import average_problem, together_problem
 from tfps.consistency.synchronous import Synchronous
 from tfps.job.consistency import consistency_problems, mode_of
 from tfps.job.optimizer import optimizer_class
+from tfps.optimizers.remembering import Remembering
 from tfps.strategy.cluster_size import ClusterSize, size_problems
 
 
@@ -119,7 +120,7 @@ def test_momenta_of_workers_need_gradients_of_workers():
     assert consistency_problems(parse(values)) == []
     (problem,) = consistency_problems(parse({**values, "consistency": {"mode": "synchronous"}}))
     assert problem == f"training.optimizer.name: {together_problem('DANA')}"
-    needy = {n for n in OWN_OPTIMIZERS if vars(optimizer_class(n)).get("needs_each_gradient")}
+    needy = {name for name in OWN_OPTIMIZERS if issubclass(optimizer_class(name), Remembering)}
     assert needy == {"dana"}
 
 

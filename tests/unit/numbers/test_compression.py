@@ -260,7 +260,7 @@ def test_who_remembers_what_was_sent_takes_no_codec_down(cluster: Clusters) -> N
         cluster(workers=1, ps=2).cluster_resolver, compression=Both(down=Cast())
     )
     with strategy.scope():
-        model = compiled(tfps.optimizers.DelayCompensated(keras.optimizers.SGD(0.1)))
-    with pytest.raises(tfps.errors.UnsupportedError, match="down with DelayCompensated"):
+        model = compiled(tfps.optimizers.GapAware(keras.optimizers.SGD(0.1)))
+    with pytest.raises(tfps.errors.UnsupportedError, match="down with GapAware"):
         model.fit(X, LABELS, batch_size=BATCH, verbose=0)
     strategy.close()

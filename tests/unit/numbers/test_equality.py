@@ -55,11 +55,7 @@ VARIANTS |= {
         keras.optimizers.schedules.ExponentialDecay(0.02, 5, 0.9)
     ),
     "staleness_aware": lambda: tfps.optimizers.StalenessAware(keras.optimizers.Adam(0.01)),
-    "delay_compensated": lambda: tfps.optimizers.DelayCompensated(
-        keras.optimizers.Adam(0.01), 2.0, adaptive=True
-    ),
     "gap_aware": lambda: tfps.optimizers.GapAware(keras.optimizers.SGD(0.1)),
-    "adaptive_revision": lambda: tfps.optimizers.AdaptiveRevision(0.05),
     "dana": lambda: tfps.optimizers.DANA(0.05),
     "amsgrad": lambda: keras.optimizers.Adam(0.01, amsgrad=True),
     "loss_scale_and_global_clipnorm": lambda: keras.optimizers.LossScaleOptimizer(
@@ -68,14 +64,12 @@ VARIANTS |= {
 }
 
 # One for each way in which an update comes about; the others differ in a formula of Keras's.
-WAYS = ["Adam", "Adafactor", "loss_scale_and_global_clipnorm", "accumulation", "delay_compensated"]
+WAYS = ["Adam", "Adafactor", "loss_scale_and_global_clipnorm", "accumulation", "gap_aware"]
 
 # Where nothing is stale, not a bit differs.
 IDENTICAL = {
     "staleness_aware": "Adam",
-    "delay_compensated": "Adam",
     "gap_aware": "SGD",
-    "adaptive_revision": "Adagrad",
     "dana": "momentum",
 }
 

@@ -1,4 +1,4 @@
-"""`DelayCompensated` and `GapAware`: pushes in a known order against the papers in NumPy."""
+"""`GapAware` and a correction of a user's own: pushes in a known order against NumPy."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ import keras
 import numpy as np
 import pytest
 
+from tests.unit.optimizers.compensated import Compensated
 from tests.unit.optimizers.server import gradients_of, initial_values, served
 from tfps.errors import ConfigError
-from tfps.optimizers import DelayCompensated, GapAware, StalenessAware
+from tfps.optimizers import GapAware, StalenessAware
 
 RATE = 0.1
 # Worker by worker; the third push of worker 0 lacks one update, the first of worker 1 lacks two.
 ORDER = [0, 0, 1, 0, 1, 1, 0]
 
 
-def compensated(strength: float, adaptive: bool) -> Callable[..., np.ndarray]:
-    """SGD with DC-ASGD for one variable."""
-    square = np.zeros(())
+def compensated() -> Callable[..., np.ndarray]:
+    """SGD after `Compensated` for one variable."""
 
     def step(weight: np.ndarray, gradient: np.ndarray, handed: np.ndarray, _: int) -> np.ndarray:
-        nonlocal square
-        square = 0.95 * square + 0.05 * gradient**2
-        size = strength / np.sqrt(square + 1e-7) if adaptive else strength
-        return weight - RATE * (gradient + size * gradient**2 * (weight - handed))
+        return weight - RATE * (gradient + 0.5 * gradient**2 * (weight - handed))
 
     return step
 
@@ -49,11 +46,7 @@ def gap_aware() -> Callable[..., np.ndarray]:
 
 
 CASES: dict[str, tuple[Callable[[Any], Any], Callable[[], Callable[..., np.ndarray]]]] = {
-    "delay": (lambda inner: DelayCompensated(inner, 0.5), lambda: compensated(0.5, False)),
-    "adaptive": (
-        lambda inner: DelayCompensated(inner, 2.0, adaptive=True),
-        lambda: compensated(2.0, True),
-    ),
+    "own": (Compensated, compensated),
     "gap": (GapAware, gap_aware),
 }
 
@@ -92,7 +85,7 @@ def test_a_known_order_of_pushes(name: str, in_slabs: bool) -> None:
 @pytest.mark.parametrize("in_slabs", [False, True], ids=["apart", "slab"])
 def test_a_pipelined_worker_pushes_what_is_older_than_its_last_reply(in_slabs: bool) -> None:
     server, optimizer, variables = served(
-        lambda: DelayCompensated(keras.optimizers.SGD(RATE), 0.5), in_slabs=in_slabs
+        lambda: Compensated(keras.optimizers.SGD(RATE)), in_slabs=in_slabs
     )
     push = server.push(optimizer, variables, workers=1, replies=2)
     push.begin(0)
@@ -112,7 +105,7 @@ def test_a_pipelined_worker_pushes_what_is_older_than_its_last_reply(in_slabs: b
 
 def test_who_enters_holds_nothing_old() -> None:
     server, optimizer, variables = served(
-        lambda: DelayCompensated(keras.optimizers.SGD(RATE), 0.5), in_slabs=True
+        lambda: Compensated(keras.optimizers.SGD(RATE)), in_slabs=True
     )
     push = server.push(optimizer, variables, workers=2)
     push(gradients_of(0), 0)
@@ -146,13 +139,13 @@ INNER: dict[str, Callable[[], Any]] = {
 }
 WRAPPED: dict[str, Callable[[Any], Any]] = {
     **{name: wrap for name, (wrap, _) in CASES.items()},
-    "both, discounted": lambda inner: StalenessAware(DelayCompensated(GapAware(inner), 0.5)),
+    "both, discounted": lambda inner: StalenessAware(Compensated(GapAware(inner))),
     "discounted inside": lambda inner: GapAware(StalenessAware(inner)),
 }
 
 
 # Each wrapper, and each inner optimizer.
-@pytest.mark.quick("*-adam", "delay-*")
+@pytest.mark.quick("*-adam", "own-*")
 @pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("wrapper", WRAPPED)
 def test_where_nothing_is_stale_it_is_the_inner_optimizer(wrapper: str, inner: str) -> None:
@@ -188,7 +181,7 @@ def test_on_one_machine_it_is_the_inner_optimizer(name: str) -> None:
 
 def test_the_discount_acts_on_what_is_corrected() -> None:
     server, optimizer, variables = served(
-        lambda: StalenessAware(DelayCompensated(keras.optimizers.SGD(RATE), 0.5)), in_slabs=True
+        lambda: StalenessAware(Compensated(keras.optimizers.SGD(RATE))), in_slabs=True
     )
     push = server.push(optimizer, variables, workers=2)
     expected = [value.astype("float64") for value in initial_values()]
@@ -207,20 +200,18 @@ def test_the_discount_acts_on_what_is_corrected() -> None:
 @pytest.mark.parametrize("inner", ["scaled", "loss scale"])
 def test_scaled_losses_are_compensated_as_if_they_were_not(inner: str) -> None:
     scale = {"scaled": 4.0, "loss scale": 8.0}[inner]
-    server, optimizer, variables = served(
-        lambda: DelayCompensated(INNER[inner](), 0.5), in_slabs=True
-    )
+    server, optimizer, variables = served(lambda: Compensated(INNER[inner]()), in_slabs=True)
     push = server.push(optimizer, variables, workers=2)
     for step, worker in enumerate(ORDER):
         push([gradient * np.float32(scale) for gradient in gradients_of(step)], worker)
-    expected = _expected(lambda: compensated(0.5, False), ORDER)
+    expected = _expected(compensated, ORDER)
     for variable, value in zip(variables, expected, strict=True):
         np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-5)
 
 
 def test_a_part_of_a_slab_knows_its_part_of_what_was_handed() -> None:
     server, optimizer, variables = served(
-        lambda: DelayCompensated(keras.optimizers.SGD(RATE), 0.5), in_slabs=True
+        lambda: Compensated(keras.optimizers.SGD(RATE)), in_slabs=True
     )
     push = server.push(optimizer, variables, workers=2)
     part = server.push(optimizer, variables[1:2], workers=2, update=push.update)
@@ -252,11 +243,10 @@ def test_it_is_saved_with_the_model(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        (DelayCompensated, {"optimizer": "adam"}, "optimizer: received 'adam', expected an optim"),
-        (DelayCompensated, {"lambda_": -1.0}, r"lambda_: received -1\.0, expected a number from 0"),
-        (DelayCompensated, {"momentum": 1.0}, r"momentum: received 1\.0, .* from 0, below 1"),
-        (DelayCompensated, {"epsilon": 0}, "epsilon: received 0, expected a number above 0"),
-        (DelayCompensated, {"lambda_": "a lot"}, "lambda_: received 'a lot'"),
+        (GapAware, {"optimizer": "adam"}, "optimizer: received 'adam', expected an optim"),
+        (GapAware, {"momentum": 1.0}, r"momentum: received 1\.0, .* from 0, below 1"),
+        (GapAware, {"epsilon": 0}, "epsilon: received 0, expected a number above 0"),
+        (GapAware, {"epsilon": "a lot"}, "epsilon: received 'a lot'"),
         (GapAware, {"momentum": -0.1}, r"momentum: received -0\.1"),
         (GapAware, {"epsilon": None}, "epsilon: received None"),
     ],

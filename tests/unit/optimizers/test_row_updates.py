@@ -17,8 +17,6 @@ from tfps.bridge.server_function import server_function
 from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers import (
     DANA,
-    AdaptiveRevision,
-    DelayCompensated,
     GapAware,
     RowUpdates,
     StalenessAware,
@@ -249,9 +247,7 @@ class _Own(keras.optimizers.SGD):
         (keras.optimizers.Adafactor, "received Adafactor, which may need"),
         (_Own, "received _Own, which may need.*tfps_elementwise = True"),
         (DANA, "received DANA, which compares all of a variable"),
-        (AdaptiveRevision, "received AdaptiveRevision, which compares"),
         (lambda: GapAware(keras.optimizers.SGD()), "received GapAware, which compares"),
-        (lambda: DelayCompensated(keras.optimizers.SGD()), "received DelayCompensated, which"),
         (lambda: StalenessAware(keras.optimizers.Lamb()), "received Lamb, which may need"),
         (
             lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adafactor()),

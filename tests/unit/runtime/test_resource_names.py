@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.unit.optimizers.compensated import Compensated
 from tests.unit.optimizers.server import DEVICE, LocalServer
-from tfps.optimizers import DelayCompensated
 from tfps.partitioners.row_rule import Contiguous
 from tfps.runtime.coordinator.resource_names import BOOKKEEPING, ResourceNames
 
@@ -34,7 +34,7 @@ def _names_of_a_program(order: Sequence[str]) -> tuple[dict[str, str], set[str]]
         for layer in order
     }
     variables = layers["first"] + layers["second"]
-    optimizer = DelayCompensated(keras.optimizers.Adam(0.1, name="adam"), name="corrected")
+    optimizer = Compensated(keras.optimizers.Adam(0.1, name="adam"), name="corrected")
     optimizer.build(variables)
     server.lay_out((optimizer, variables))
     push = server.push(optimizer, variables, workers=2)

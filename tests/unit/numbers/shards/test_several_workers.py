@@ -51,6 +51,6 @@ def test_wrappers_that_remember_what_each_worker_knows(
     with strategy_with(running, PARTITIONERS["hash"]) as strategy:
         with strategy.scope():
             inner = keras.optimizers.SGD(0.05)
-            model = small(lambda: tfps.optimizers.DelayCompensated(inner, lambda_=0.1))
+            model = small(lambda: tfps.optimizers.GapAware(inner))
         history = fit(model, epochs=4)
         assert history["loss"][-1] < history["loss"][0]
