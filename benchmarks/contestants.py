@@ -54,14 +54,9 @@ def _dana(plain: Any) -> Any:
     return tfps.optimizers.DANA(float(plain.learning_rate), momentum=plain.momentum)
 
 
-DISCOUNTS = {"inverse": "1 / s", "inverse_plus_one": "1 / (s + 1)", "exponential": "exp(-0.1 s)"}
-
-
 def _discounted(base: str) -> dict[str, Contestant]:
-    return {
-        f"{base}_{name}": Contestant(title, base, _wrapped("StalenessAware", discount=name))
-        for name, title in DISCOUNTS.items()
-    }
+    wrap = _wrapped("StalenessAware", discount="exponential")
+    return {f"{base}_exponential": Contestant("exp(-0.1 s)", base, wrap)}
 
 
 CONTESTANTS: Mapping[str, Contestant] = {

@@ -72,7 +72,7 @@ class Staleness(Benchmark):
     images: Path | None = field(default=None, metadata=IMAGES)
 
     def quick(self) -> Staleness:
-        few = ("sgd", "sgd_inverse")
+        few = ("sgd", "sgd_exponential")
         small = replace(self, forced_updates=3, workers=3, sharers=2, updates=60)
         return replace(small, contestants=few, repetitions=2, rates=2)
 

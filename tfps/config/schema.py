@@ -89,7 +89,7 @@ class OptimizerSection(Section):
 class StalenessSection(Section):
     """``[training.staleness]``: what becomes of stale gradients (`tfps.optimizers`)."""
 
-    discount: Literal["none", "inverse", "inverse_plus_one", "exponential"] = "none"
+    discount: Literal["none", "exponential"] = "none"
     drop_above: Annotated[int, Field(ge=0)] | None = None
     correction: Literal["none", "gap_aware"] = "none"
 

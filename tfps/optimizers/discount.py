@@ -47,44 +47,8 @@ class Undiscounted(_Rule):
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 @dataclass(frozen=True)
-class Inverse(_Rule):
-    """One over the staleness; a gradient that lacks one update counts in full.
-
-    Source: Zhang et al., "Staleness-aware Async-SGD for Distributed Deep Learning", IJCAI 2016.
-
-    Example:
-
-    >>> [float(Inverse()(s)) for s in (0.0, 1.0, 2.0, 4.0)]
-    [1.0, 1.0, 0.5, 0.25]
-    """
-
-    def __call__(self, staleness: Any) -> Any:
-        return 1.0 / keras.ops.maximum(staleness, 1.0)
-
-
-@keras.saving.register_keras_serializable(_PACKAGE)
-@dataclass(frozen=True)
-class InversePlusOne(_Rule):
-    """One over the staleness plus one: what updates have a share in divides the step.
-
-    Source: Jiang et al., "Heterogeneity-aware Distributed Parameter Servers", SIGMOD 2017 (DynSGD).
-
-    Example:
-
-    >>> [float(InversePlusOne()(s)) for s in (0.0, 1.0, 3.0)]
-    [1.0, 0.5, 0.25]
-    """
-
-    def __call__(self, staleness: Any) -> Any:
-        return 1.0 / (staleness + 1.0)
-
-
-@keras.saving.register_keras_serializable(_PACKAGE)
-@dataclass(frozen=True)
 class Exponential(_Rule):
     """``exp(-rate * staleness)``: very stale gradients all but vanish.
-
-    Harsher than the others where staleness is high; for runs in which it rarely is.
 
     Args:
         rate: per update; 0.1 halves the step at a staleness of 7.
@@ -111,12 +75,7 @@ class Exponential(_Rule):
         return keras.ops.exp(-self.rate * staleness)
 
 
-RULES: dict[str, Discount] = {
-    "none": Undiscounted(),
-    "inverse": Inverse(),
-    "inverse_plus_one": InversePlusOne(),
-    "exponential": Exponential(),
-}
+RULES: dict[str, Discount] = {"none": Undiscounted(), "exponential": Exponential()}
 
 
 def resolve(discount: Any) -> Discount:

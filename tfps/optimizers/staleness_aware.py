@@ -27,10 +27,10 @@ class StalenessAware(Wrapper):
 
     Args:
         optimizer: any optimizer of Keras, or one of your own.
-        discount: ``"inverse"``, ``"inverse_plus_one"``, ``"exponential"`` or ``"none"`` (see
-            `tfps.optimizers.discount`), or a function from a float32 scalar, the staleness in
-            updates, to a factor. A function of your own is saved with the model if it is registered
-            with Keras.
+        discount: ``"exponential"``, which is ``exp(-0.1 * staleness)``; ``"none"``, for
+            ``drop_above`` alone; `tfps.optimizers.discount.Exponential` with another rate; or a
+            function from a float32 scalar, the staleness in updates, to a factor. A function of
+            your own is saved with the model if it is registered with Keras.
         drop_above: a staleness in updates from which on, exclusive, a gradient is not applied but
             counted in ``strategy.stats().gradients_dropped``; None applies all. Each server decides
             by its own count, so a gradient may be dropped on one and applied on another.
@@ -41,7 +41,7 @@ class StalenessAware(Wrapper):
 
     Example:
 
-    >>> optimizer = StalenessAware(keras.optimizers.Adam(1e-3), discount="inverse_plus_one")
+    >>> optimizer = StalenessAware(keras.optimizers.Adam(1e-3), drop_above=16)
     >>> float(optimizer.learning_rate)
     0.0010000000474974513
     """
@@ -49,7 +49,7 @@ class StalenessAware(Wrapper):
     def __init__(
         self,
         optimizer: Any,
-        discount: Any = "inverse",
+        discount: Any = "exponential",
         *,
         drop_above: int | None = None,
         name: str | None = None,

@@ -71,7 +71,7 @@ def test_what_an_optimizer_refuses_is_a_mistake_of_the_file(arguments, expected)
 
 
 def test_updates_of_rows_alone_wrap_whatever_the_section_says():
-    values = {"row_updates": True, "staleness": {"discount": "inverse"}}
+    values = {"row_updates": True, "staleness": {"discount": "exponential"}}
     optimizer = build_optimizer(parse({"training": values}).training, steps=10)
     assert isinstance(optimizer, RowUpdates)
     assert isinstance(optimizer.inner_optimizer, StalenessAware)
@@ -100,9 +100,10 @@ def test_arguments_reach_the_optimizer_and_the_rate_falls_to_zero():
 
 
 def test_stale_gradients_are_discounted_where_the_file_says_so():
-    section = parse({"training": {"staleness": {"discount": "inverse", "drop_above": 3}}}).training
+    staleness = {"discount": "exponential", "drop_above": 3}
+    section = parse({"training": {"staleness": staleness}}).training
     optimizer = build_optimizer(section, steps=10)
-    assert (repr(optimizer.discount), optimizer.drop_above) == ("Inverse()", 3)
+    assert (repr(optimizer.discount), optimizer.drop_above) == ("Exponential(rate=0.1)", 3)
     assert isinstance(optimizer.inner_optimizer, keras.optimizers.Adam)
 
 

@@ -186,7 +186,7 @@ def test_the_discount_acts_on_what_is_corrected() -> None:
     push = server.push(optimizer, variables, workers=2)
     expected = [value.astype("float64") for value in initial_values()]
     start = expected
-    for step, (worker, factor) in enumerate([(0, 1), (0, 1), (1, 0.5)]):
+    for step, (worker, factor) in enumerate([(0, 1), (0, 1), (1, np.exp(-0.2))]):
         push(gradients_of(step), worker)
         moved = [(w - s) * (worker == 1) for w, s in zip(expected, start, strict=True)]
         expected = [

@@ -12,7 +12,7 @@ import pytest
 
 from tfps.errors import ConfigError
 from tfps.optimizers import StalenessAware
-from tfps.optimizers.discount import Exponential, Inverse, InversePlusOne, resolve
+from tfps.optimizers.discount import Exponential, resolve
 
 CLASSES = sorted(
     name
@@ -84,8 +84,6 @@ def test_learning_rate_is_the_inner_one() -> None:
     ("rule", "factors"),
     [
         ("none", [1, 1, 1, 1]),
-        ("inverse", [1, 1, 1 / 2, 1 / 5]),
-        ("inverse_plus_one", [1, 1 / 2, 1 / 3, 1 / 6]),
         ("exponential", [1, np.exp(-0.1), np.exp(-0.2), np.exp(-0.5)]),
         (lambda staleness: 0.5**staleness, [1, 0.5, 0.25, 0.03125]),
     ],
@@ -98,15 +96,21 @@ def test_rules(rule: Any, factors: list[float]) -> None:
 
 def test_rules_print_readably() -> None:
     assert repr(Exponential(0.2)) == "Exponential(rate=0.2)"
-    names = ("inverse", "inverse_plus_one")
-    assert [repr(resolve(name)) for name in names] == [repr(Inverse()), repr(InversePlusOne())]
+    assert [repr(resolve(name)) for name in ("none", "exponential")] == [
+        "Undiscounted()",
+        "Exponential(rate=0.1)",
+    ]
+
+
+def test_a_step_is_discounted_where_nothing_is_said() -> None:
+    assert StalenessAware(keras.optimizers.SGD(0.1)).discount == Exponential(0.1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"optimizer": "adam"}, "optimizer: received 'adam', expected an optimizer of Keras"),
-        ({"discount": "linear"}, "discount: received 'linear', expected one of 'none', 'inverse'"),
+        ({"discount": "linear"}, "received 'linear', expected one of 'none', 'exponential'"),
         ({"discount": 0.5}, "discount: received 0.5"),
         ({"discount": lambda staleness: 0.5 + staleness}, "answers 0.5 for a staleness of 0"),
         ({"drop_above": -1}, "drop_above: received -1, expected a whole number"),
