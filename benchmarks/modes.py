@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tfps
-from benchmarks.picture import BETWEEN, BLUE, DEEP, GREY
+from benchmarks.picture import BLUE, DEEP, GREY
 from benchmarks.slow_input import Delay
 
 BOUND_STEPS = 4
-BOUND_RANGE_STEPS = (2, 8)
 ADAPTIVE_BATCHES = 4
 
 
@@ -29,20 +28,13 @@ class ModeRow:
         return getattr(tfps, self.kind)(**self.arguments)
 
 
-ASYNCHRONOUS, BOUNDED, DYNAMIC = "asynchronous", "bounded", "dynamic"
+ASYNCHRONOUS, BOUNDED = "asynchronous", "bounded"
 SYNCHRONOUS, BACKUP, ADAPTIVE = "synchronous", "backup", "adaptive"
 BOUND = {"bound_steps": BOUND_STEPS}
-BOUND_RANGE = dict(zip(("min_bound_steps", "max_bound_steps"), BOUND_RANGE_STEPS, strict=True))
 BATCHES = {"adaptive_batches": ADAPTIVE_BATCHES}
 MODES = {
     ASYNCHRONOUS: ModeRow("asynchronous", GREY[0], "Asynchronous"),
     BOUNDED: ModeRow(f"bounded staleness {BOUND_STEPS}", BLUE[0], "BoundedStaleness", BOUND),
-    DYNAMIC: ModeRow(
-        "dynamic bound {}-{}".format(*BOUND_RANGE_STEPS),
-        BETWEEN,
-        "DynamicBoundedStaleness",
-        BOUND_RANGE,
-    ),
     SYNCHRONOUS: ModeRow("synchronous", GREY[1], "Synchronous"),
     BACKUP: ModeRow("synchronous + backup", BLUE[1], "Synchronous", {"backup_workers": 1}),
     ADAPTIVE: ModeRow(f"adaptive batches {ADAPTIVE_BATCHES}", DEEP, "Synchronous", BATCHES),

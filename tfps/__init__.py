@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tfps.consistency.modes import (
         Asynchronous,
         BoundedStaleness,
-        DynamicBoundedStaleness,
     )
     from tfps.consistency.synchronous import Synchronous
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
@@ -40,7 +39,6 @@ _HOMES = {
     "BoundedStaleness": "tfps.consistency.modes",
     "CheckpointManager": "tfps.checkpoint.manager",
     "ClusterCoordinator": "tfps.strategy.coordinator",
-    "DynamicBoundedStaleness": "tfps.consistency.modes",
     "LocalCluster": "tfps.launch.local_cluster",
     "LocalSteps": "tfps.consistency.local_steps",
     "ParameterServerStrategy": "tfps.strategy.parameter_server",
@@ -62,7 +60,6 @@ __all__ = [
     "BoundedStaleness",
     "CheckpointManager",
     "ClusterCoordinator",
-    "DynamicBoundedStaleness",
     "LocalCluster",
     "LocalSteps",
     "ParameterServerStrategy",

@@ -18,9 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tfps.consistency import clock, extra_steps
-from tfps.consistency.clock import Clocks
-from tfps.consistency.extra_steps import Limits, Pace
+from tfps.consistency.clock import Clocks, decide
 from tfps.consistency.quota import quota_of
 from tfps.consistency.vectors import ArrayVectors
 
@@ -70,26 +68,17 @@ class Open:
 
 
 class Bounded:
-    """A bound, which may be passed by some extra steps; decided as on a server."""
+    """A bound, decided as on a server."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, bound_steps: int) -> None:
         zeros = np.zeros(len(STEPS), np.int64)
-        self.limits, self.clocks = limits, Clocks(zeros, zeros + 1, zeros)
-        self.pace = Pace(zeros, zeros, zeros)
+        self.bound_steps, self.clocks = bound_steps, Clocks(zeros, zeros + 1, zeros)
         self.largest_gap = 0
 
     def __call__(self, worker: int, now: float) -> Sequence[int]:
         mask = _mask(worker)
         self.clocks = self.clocks.ticked(mask, self.clocks.clocks + mask, vectors=VECTORS)
-        self.pace = self.pace.ticked(mask, int(1000 * now), vectors=VECTORS)
-        if self.limits.extra_steps:
-            decision, self.pace = extra_steps.decide(
-                self.clocks, self.pace, asking=mask, limits=self.limits, vectors=VECTORS
-            )
-        else:
-            decision = clock.decide(
-                self.clocks, asking=mask, bound_steps=self.limits.bound_steps, vectors=VECTORS
-            )
+        decision = decide(self.clocks, asking=mask, bound_steps=self.bound_steps, vectors=VECTORS)
         self.clocks, self.largest_gap = decision.after, max(self.largest_gap, int(decision.gap))
         started = decision.released + mask * (1 - decision.blocked)
         return [int(each) for each in np.flatnonzero(started)]
@@ -202,9 +191,7 @@ def timelines() -> Iterator[tuple[str, Timeline]]:
     """One for each mode, by the name of its picture."""
     yield "asynchronous", at_once("Asynchronous()", Open())
     yield "pipelined", pipelined("Asynchronous(pipeline_steps=1)")
-    yield "bounded_staleness", at_once("BoundedStaleness(1)", Bounded(Limits(1, 0)))
-    dynamic = Bounded(Limits(1, 2))
-    yield "dynamic_bounded_staleness", at_once("DynamicBoundedStaleness(1, 3)", dynamic)
+    yield "bounded_staleness", at_once("BoundedStaleness(1)", Bounded(1))
     yield "synchronous", in_rounds("Synchronous()")
     yield "backup_workers", in_rounds("Synchronous(backup_workers=1)", backup_workers=1)
     yield "adaptive_batches", in_rounds("Synchronous(adaptive_batches=3)", adaptive_batches=3)

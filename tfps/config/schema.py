@@ -120,14 +120,11 @@ class ConsistencySection(Section):
         "asynchronous",
         "synchronous",
         "bounded_staleness",
-        "dynamic_bounded_staleness",
         "local_steps",
     ] = "asynchronous"
     backup_workers: Annotated[int, Field(ge=0)] = 0  # of synchronous
     adaptive_batches: Count = 1  # of synchronous
     bound_steps: Annotated[int, Field(ge=0)] = 4  # of bounded_staleness
-    min_bound_steps: Annotated[int, Field(ge=0)] = 3  # of dynamic_bounded_staleness
-    max_bound_steps: Annotated[int, Field(ge=0)] = 15  # of dynamic_bounded_staleness
     pipeline_steps: Annotated[int, Field(ge=0, le=1)] = 0  # of asynchronous
     period_steps: Count = 16  # of local_steps, as are the next two
     synchronous_periods: bool = False

@@ -88,13 +88,13 @@ class Decision:
     gap: Any
 
 
-def decide(state: Clocks, *, asking: Any, bound_steps: Any, vectors: Vectors) -> Decision:
+def decide(state: Clocks, *, asking: Any, bound_steps: int, vectors: Vectors) -> Decision:
     """Who may start a step.
 
     Args:
         state: the clocks as they are now.
         asking: 1 for those that would start.
-        bound_steps: how far ahead of the slowest a worker may start; a number, or one by worker.
+        bound_steps: how far ahead of the slowest a worker may start.
         vectors: operations.
     """
     gaps = state.gaps(vectors=vectors)

@@ -132,14 +132,12 @@ class BoundedGate:
         layout = self._ledger.layout
         return Clocks(*self._ledger.by_worker(layout.clock, layout.active, layout.waiting))
 
-    def _rule(self, state: Clocks, asking: tf.Tensor) -> Decision:
-        """Who of those that ask may start."""
-        return decide(state, asking=asking, bound_steps=self._bound_steps, vectors=self._vectors)
-
     def _decide(self, state: Clocks, *, asking: tf.Tensor) -> Decision:
         """Write what follows and wake those that may go on."""
         layout = self._ledger.layout
-        decision = self._rule(state, asking)
+        decision = decide(
+            state, asking=asking, bound_steps=self._bound_steps, vectors=self._vectors
+        )
         after = decision.after
         self._ledger.write_by_worker({layout.clock: after.clocks, layout.waiting: after.waiting})
         self._ledger.raise_to(layout.LARGEST_GAP, decision.gap)

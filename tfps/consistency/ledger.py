@@ -138,37 +138,25 @@ class LedgerLayout:
         """The position in the rounds that the worker waits for."""
         return self.GLOBALS + 14 * self.workers + worker
 
-    def pushed(self, worker: Any) -> Any:
-        """When the worker's last step ended, in microseconds; 0: none has since it came."""
-        return self.GLOBALS + 15 * self.workers + worker
-
-    def pushed_before(self, worker: Any) -> Any:
-        """When the step before that ended, likewise."""
-        return self.GLOBALS + 16 * self.workers + worker
-
-    def granted(self, worker: Any) -> Any:
-        """The clock up to which the worker may go without asking; see `extra_steps`."""
-        return self.GLOBALS + 17 * self.workers + worker
-
     def held_batches(self, worker: Any) -> Any:
         """How many tickets the held one stands for; of those that take several at once."""
-        return self.GLOBALS + 18 * self.workers + worker
+        return self.GLOBALS + 15 * self.workers + worker
 
     def unclosed_batches(self, worker: Any) -> Any:
         """How many tickets it pushed last, likewise."""
-        return self.GLOBALS + 19 * self.workers + worker
+        return self.GLOBALS + 16 * self.workers + worker
 
     def returned_batches(self, position: Any) -> Any:
         """How many tickets came back together, likewise."""
-        return self.GLOBALS + 20 * self.workers + position
+        return self.GLOBALS + 17 * self.workers + position
 
     def pace(self, worker: Any) -> Any:
         """Microseconds that the worker takes for a batch; see `quota`."""
-        return self.GLOBALS + 23 * self.workers + worker
+        return self.GLOBALS + 20 * self.workers + worker
 
     @property
     def histograms(self) -> int:
-        return self.GLOBALS + 24 * self.workers
+        return self.GLOBALS + 21 * self.workers
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates

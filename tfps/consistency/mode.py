@@ -30,11 +30,6 @@ class Mode:
         return None
 
     @property
-    def extra_steps(self) -> int:
-        """How many steps beyond that bound a server may let a worker go on."""
-        return 0
-
-    @property
     def backup_workers(self) -> int | None:
         """How many workers a round does not wait for; None: gradients are applied one by one."""
         return None

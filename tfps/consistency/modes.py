@@ -92,85 +92,9 @@ class BoundedStaleness(Mode):
         _refuse(problems)
 
 
-@dataclass(frozen=True)
-class DynamicBoundedStaleness(Mode):
-    """A bound that a worker may pass, within a range, if it waits less for the slowest then.
-
-    For workers whose speeds are not known when a bound is chosen, or change. Up to the lower bound
-    it is `BoundedStaleness`. Beyond it, the worker that is ahead of all is let go on for as many
-    steps as bring the end of one of them nearest to the end of a step of the slowest, as predicted
-    from the last two pushes of both; then it asks again. It is never further ahead than the upper
-    bound, and who waits goes on when the lower one allows it. While a server has seen less than two
-    pushes of one of them, it lets nobody go on. A worker that is slow all the time sets the pace in
-    the end. Those that leave, die or hang are not waited for; who comes back begins beside the
-    slowest. Each server decides by itself.
-
-    Source: after Zhao, An, Liu and Chen, "Dynamic Stale Synchronous Parallel Distributed Training
-    for Deep Learning", ICDCS 2019 (arXiv 1908.11848). The paper itself was not at hand; what it
-    does was checked against a summary of its server's algorithm and a program of others for its
-    controller: who may ask, the prediction, and the choice of the least difference between a push
-    of one and a push of the other. By that summary a worker may ask again without end; here the
-    upper bound holds in any case. The paper has one slowest worker; of several that are level, here
-    the last one to push counts.
-
-    Args:
-        min_bound_steps: how many steps a worker may have completed more than the slowest one and
-            always start another.
-        max_bound_steps: how many at most, when it is let go on. If both bounds are the same, it is
-            ``BoundedStaleness(min_bound_steps)``.
-        warm_up_steps: how many steps each worker takes by itself before anything else; see
-            `tfps.consistency.warm_up`.
-
-    Raises:
-        ConfigError: no whole numbers from 0, or the upper bound is below the lower one.
-
-    Example:
-
-    >>> DynamicBoundedStaleness(min_bound_steps=3, max_bound_steps=15)
-    DynamicBoundedStaleness(min_bound_steps=3, max_bound_steps=15, warm_up_steps=0)
-    """
-
-    min_bound_steps: int
-    max_bound_steps: int
-    warm_up_steps: int = 0
-
-    def __post_init__(self) -> None:
-        bounds = {"min_bound_steps": self.min_bound_steps, "max_bound_steps": self.max_bound_steps}
-        problems = [
-            f"{name}: received {value!r}, expected a whole number from 0: how many steps a worker "
-            "may be ahead of the slowest"
-            for name, value in bounds.items()
-            if not is_count(value)
-        ]
-        problems += warm_up_problems(self.warm_up_steps)
-        problem = problems or range_problem(self.min_bound_steps, self.max_bound_steps)
-        if problem:
-            raise ConfigError(problem, source="DynamicBoundedStaleness")
-
-    @property
-    def bound_steps(self) -> int:
-        """Up to here nobody is asked."""
-        return self.min_bound_steps
-
-    @property
-    def extra_steps(self) -> int:
-        """How many steps of the range lie beyond the lower bound."""
-        return self.max_bound_steps - self.min_bound_steps
-
-
 def _refuse(problems: list[str]) -> None:
     if problems:
         raise ConfigError(problems)
-
-
-def range_problem(min_bound_steps: int, max_bound_steps: int) -> str | None:
-    """Say what is wrong with the two bounds of a range; None: nothing."""
-    if max_bound_steps >= min_bound_steps:
-        return None
-    return (
-        f"max_bound_steps: received {max_bound_steps} with min_bound_steps={min_bound_steps}; "
-        "expected as many at least: nobody is further ahead than that"
-    )
 
 
 def applies_each_gradient(mode: Any) -> bool:
@@ -181,7 +105,7 @@ def applies_each_gradient(mode: Any) -> bool:
     >>> applies_each_gradient(BoundedStaleness(4))
     True
     """
-    return isinstance(mode, (Asynchronous, BoundedStaleness, DynamicBoundedStaleness))
+    return isinstance(mode, (Asynchronous, BoundedStaleness))
 
 
 def lets_workers_wait(mode: Mode) -> bool:
@@ -197,12 +121,10 @@ def lets_workers_wait(mode: Mode) -> bool:
 
 # Enough for a step that takes a few times as long as the others, and few against an epoch.
 DEFAULT_BOUND_STEPS = 4
-DEFAULT_BOUND_RANGE_STEPS = (3, 15)
 ALIASES: dict[str, Mode] = {
     "asynchronous": Asynchronous(),
     "synchronous": Synchronous(),
     "bounded_staleness": BoundedStaleness(DEFAULT_BOUND_STEPS),
-    "dynamic_bounded_staleness": DynamicBoundedStaleness(*DEFAULT_BOUND_RANGE_STEPS),
 }
 
 
@@ -216,15 +138,11 @@ def resolve(consistency: Any) -> Mode:
         return Asynchronous()
     if isinstance(consistency, str) and consistency in ALIASES:
         return ALIASES[consistency]
-    if isinstance(
-        consistency,
-        (Asynchronous, Synchronous, BoundedStaleness, DynamicBoundedStaleness, LocalSteps),
-    ):
+    if isinstance(consistency, (Asynchronous, Synchronous, BoundedStaleness, LocalSteps)):
         return consistency
     raise ConfigError(
         f"consistency: received {consistency!r}, expected tfps.Asynchronous(), "
         "tfps.Synchronous(), tfps.BoundedStaleness(bound_steps=4), "
-        "tfps.DynamicBoundedStaleness(min_bound_steps=3, max_bound_steps=15), "
         "tfps.LocalSteps(period_steps=16) or one of "
         f"{', '.join(repr(alias) for alias in ALIASES)}"
     )

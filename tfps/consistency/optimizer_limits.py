@@ -16,9 +16,9 @@ def together_problem(kind: str) -> str:
     """
     return (
         f"received {kind}, which has something for each worker, under a consistency that applies "
-        "the gradients of several steps or workers together; expected tfps.Asynchronous(), "
-        "tfps.BoundedStaleness(s) or tfps.DynamicBoundedStaleness(min, max), or another "
-        "optimizer, such as keras.optimizers.SGD(momentum=0.9, nesterov=True)"
+        "the gradients of several steps or workers together; expected tfps.Asynchronous() or "
+        "tfps.BoundedStaleness(s), or another optimizer, such as "
+        "keras.optimizers.SGD(momentum=0.9, nesterov=True)"
     )
 
 

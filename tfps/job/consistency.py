@@ -8,9 +8,7 @@ from tfps.consistency.mode import Mode
 from tfps.consistency.modes import (
     Asynchronous,
     BoundedStaleness,
-    DynamicBoundedStaleness,
     applies_each_gradient,
-    range_problem,
 )
 from tfps.consistency.optimizer_limits import average_problem, together_problem
 from tfps.consistency.synchronous import Synchronous
@@ -26,9 +24,6 @@ def mode_of(section: ConsistencySection) -> Mode:
         return Synchronous(section.backup_workers, warm_up, section.adaptive_batches)
     if section.mode == "bounded_staleness":
         return BoundedStaleness(section.bound_steps, warm_up)
-    if section.mode == "dynamic_bounded_staleness":
-        bounds = section.min_bound_steps, section.max_bound_steps
-        return DynamicBoundedStaleness(*bounds, warm_up)
     return LocalSteps(
         section.period_steps,
         synchronous=section.synchronous_periods,
@@ -47,7 +42,6 @@ def mode_in_words(section: ConsistencySection) -> str:
     >>> mode_in_words(ConsistencySection(mode="bounded_staleness"))
     'bounded staleness, at most 4 steps ahead'
     """
-    lowest, highest = section.min_bound_steps, section.max_bound_steps
     pipelined, backups, warm_up = (
         section.pipeline_steps,
         section.backup_workers,
@@ -60,7 +54,6 @@ def mode_in_words(section: ConsistencySection) -> str:
             f"up to {section.adaptive_batches} batches a worker": section.adaptive_batches > 1,
         },
         "bounded_staleness": {f"at most {counted(section.bound_steps, 'step')} ahead": True},
-        "dynamic_bounded_staleness": {f"at most {lowest} to {highest} steps ahead": True},
         "local_steps": {
             f"periods of {counted(section.period_steps, 'step')}": True,
             "synchronous": section.synchronous_periods,
@@ -91,9 +84,7 @@ def keeps_tables_whole(config: JobConfig) -> bool:
 def consistency_problems(config: JobConfig) -> list[str]:
     """Return a sentence for everything that the chosen mode cannot be combined with."""
     section, dana = config.consistency, config.training.optimizer.name == "dana"
-    problem = range_problem(section.min_bound_steps, section.max_bound_steps)
-    problems = [f"consistency.{problem}"] if problem else []
-    problems += _local_problems(section)
+    problems = _local_problems(section)
     if dana and not problems and not applies_each_gradient(mode_of(section)):
         problems.append(f"training.optimizer.name: {together_problem('DANA')}")
     local = section.mode == "local_steps" or section.warm_up_steps > 0

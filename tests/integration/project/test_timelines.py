@@ -42,7 +42,6 @@ def test_each_picture_is_on_the_page(drawn: dict[str, Any], tmp_path: Path) -> N
     [
         ("asynchronous", []),
         ("bounded_staleness", [0, 1]),
-        ("dynamic_bounded_staleness", [0, 1]),
         ("synchronous", [0, 1]),
         ("backup_workers", [0]),
         ("local_steps", []),
@@ -59,8 +58,6 @@ def test_what_a_mode_is_for_shows(drawn: dict[str, Any]) -> None:
     assert updates["backup_workers"] > 1.5 * updates["synchronous"]
     assert len(drawn["backup_workers"].dropped) > 3
     assert drawn["synchronous"].dropped == []
-    bounded, dynamic = drawn["bounded_staleness"], drawn["dynamic_bounded_staleness"]
-    assert _waits(dynamic, 0) + _waits(dynamic, 1) < _waits(bounded, 0) + _waits(bounded, 1)
     # After the first round, whose batches are shared out alike.
     adaptive, plain = drawn["adaptive_batches"], drawn["local_steps_synchronous"]
     assert _waits(adaptive, 0) < _waits(plain, 0)

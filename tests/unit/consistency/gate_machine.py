@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tfps.consistency.clock import Clocks, Decision, decide
+from tfps.consistency.clock import Clocks, decide
 from tfps.consistency.vectors import ArrayVectors
 
 VECTORS = ArrayVectors()
@@ -29,25 +29,10 @@ class GateMachine(RuleBasedStateMachine):
         self.computing: set[int] = set()
         self.waiting: set[int] = set()
 
-    @property
-    def largest_gap(self) -> int:
-        """With which a worker may start."""
-        return self.bound
-
-    def decision_for(self, state: Clocks, asking: np.ndarray) -> Decision:
-        """Who may start."""
-        return decide(state, asking=asking, bound_steps=self.bound, vectors=VECTORS)
-
-    def note_entry(self, worker: np.ndarray) -> None:
-        """A worker joins."""
-
-    def note_push(self, worker: np.ndarray) -> None:
-        """A worker ends a step."""
-
     def _decide(self, state: Clocks, asking: np.ndarray) -> Any:
-        decision = self.decision_for(state, asking)
+        decision = decide(state, asking=asking, bound_steps=self.bound, vectors=VECTORS)
         self.state = decision.after
-        assert decision.gap <= self.largest_gap
+        assert decision.gap <= self.bound
         for worker in np.flatnonzero(decision.released):
             self._look_again(int(worker))
         return decision
@@ -69,7 +54,6 @@ class GateMachine(RuleBasedStateMachine):
         active = self.state.active | one(worker, self.workers)
         state = Clocks(self.state.clocks, active, self.state.waiting)
         others = [c for s, c in enumerate(state.clocks) if active[s] and s != worker]
-        self.note_entry(one(worker, self.workers))
         self._decide(state.entered(one(worker, self.workers), vectors=VECTORS), 0 * active)
         assert self.state.clocks[worker] == min(others, default=0)
         self.computing.add(worker)
@@ -81,7 +65,6 @@ class GateMachine(RuleBasedStateMachine):
         before = self.state.clocks[worker]
         mask = one(worker, self.workers)
         self.computing.discard(worker)
-        self.note_push(mask)
         decision = self._decide(self.state.ticked(mask, before + 1, vectors=VECTORS), mask)
         assert self.state.clocks[worker] == before + 1
         (self.waiting if decision.blocked[worker] else self.computing).add(worker)
@@ -102,7 +85,7 @@ class GateMachine(RuleBasedStateMachine):
         clocks = {worker: int(self.state.clocks[worker]) for worker in active}
         for worker in self.computing:
             # It started within the bound, and has not ended its step since.
-            assert clocks[worker] - min(clocks.values()) <= self.largest_gap
+            assert clocks[worker] - min(clocks.values()) <= self.bound
         for worker in self.waiting:
             assert clocks[worker] - min(clocks.values()) > self.bound
         assert self.computing or not active

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 import tensorflow as tf
 
 from tfps.bridge.server_function import server_function
-from tfps.consistency.dynamic_gate import DynamicGate
-from tfps.consistency.extra_steps import Limits
 from tfps.consistency.gate import BoundedGate
 from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.coordinator.server_contents import ServerContents
@@ -67,29 +64,3 @@ def test_who_waits_goes_on_when_the_slowest_has_pushed(server_ledger: ServerLedg
     # Who comes again begins beside the slowest, and counts on from where it says.
     assert enter(SLOW) == 2
     assert push(SLOW, 8) == 1
-
-
-def test_the_fastest_is_let_go_on_and_stops_at_the_upper_bound(server_ledger: ServerLedger) -> None:
-    gate = DynamicGate(server_ledger, limits=Limits(bound_steps=1, extra_steps=3))
-    enter, push, wait = served(server_ledger, gate)
-    assert (enter(SLOW), enter(FAST)) == (0, 0)
-    begun = time.time()
-    for clock in (1, 2):
-        time.sleep(0.3)
-        push(SLOW, clock)
-    # The next push of the slow one is far away, and those of the fast one follow at once.
-    waits = [push(FAST, clock) for clock in range(1, 8)]
-    assert waits[:6] == [0, 0, 0, 0, 0, 0]
-    assert waits[6] == 1
-    assert largest_gap(server_ledger) == 4
-    assert push(SLOW, 3) == 0
-    for clock in (4, 5, 6):
-        assert push(SLOW, clock) == 0
-    assert wait(FAST) == FAST
-    pushed = [int(cell) for cell in server_ledger.by_worker(server_ledger.layout.pushed)[0]]
-    assert all(begun <= microseconds / 1e6 <= time.time() for microseconds in pushed)
-    # Nothing is known of one that comes anew, and so nothing granted.
-    enter(FAST)
-    layout = server_ledger.layout
-    known = server_ledger.by_worker(layout.pushed, layout.pushed_before, layout.granted)
-    assert [int(cells[FAST]) for cells in known] == [0, 0, 0]

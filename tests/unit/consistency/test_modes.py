@@ -16,7 +16,6 @@ from tfps.consistency.modes import (
     ALIASES,
     Asynchronous,
     BoundedStaleness,
-    DynamicBoundedStaleness,
     applies_each_gradient,
     resolve,
 )
@@ -34,7 +33,7 @@ def test_an_alias_is_its_mode(alias: str) -> None:
 
 
 def test_a_mode_is_itself() -> None:
-    for mode in (Asynchronous(), BoundedStaleness(2), DynamicBoundedStaleness(1, 4)):
+    for mode in (Asynchronous(), BoundedStaleness(2)):
         assert resolve(mode) is mode
 
 
@@ -59,38 +58,18 @@ def test_a_bound_that_is_no_count(steps: object) -> None:
         BoundedStaleness(steps)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("bounds", "expected"),
-    [
-        ((-1, 4), ["min_bound_steps: received -1, expected a whole number"]),
-        ((0.5, True), ["min_bound_steps: received 0.5", "max_bound_steps: received True"]),
-        ((4, 3), ["max_bound_steps: received 3 with min_bound_steps=4; expected as many"]),
-    ],
-)
-def test_a_range_that_is_none(bounds: tuple[Any, Any], expected: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        DynamicBoundedStaleness(*bounds)
-    found = caught.value.problems
-    assert len(found) == len(expected)
-    assert all(map(str.startswith, found, expected))
-
-
 def test_what_the_modes_ask_for() -> None:
     assert (Asynchronous().bound_steps, Asynchronous(pipeline_steps=1).pipeline_steps) == (None, 1)
     assert (BoundedStaleness(3).bound_steps, BoundedStaleness(3).pipeline_steps) == (3, 0)
-    dynamic = DynamicBoundedStaleness(2, 8)
-    assert (dynamic.bound_steps, dynamic.extra_steps, dynamic.pipeline_steps) == (2, 6, 0)
-    assert [mode.extra_steps for mode in ALIASES.values()] == [0, 0, 0, 12]
 
 
 EACH_MODE = [
     Asynchronous(pipeline_steps=1),
     Synchronous(1, 2, 3),
     BoundedStaleness(2, 3),
-    DynamicBoundedStaleness(1, 4, 2),
     LocalSteps(8, synchronous=True),
 ]
-ASKED = ["pipeline_steps", "bound_steps", "extra_steps", "backup_workers", "warm_up_steps"]
+ASKED = ["pipeline_steps", "bound_steps", "backup_workers", "warm_up_steps"]
 
 
 def test_what_modes_ask_for_is_written_once() -> None:
@@ -104,7 +83,6 @@ def test_what_modes_ask_for_is_written_once() -> None:
         Asynchronous: set(),
         Synchronous: set(),
         BoundedStaleness: set(),
-        DynamicBoundedStaleness: {"bound_steps", "extra_steps"},
         LocalSteps: {"backup_workers"},
     }
 
@@ -112,24 +90,19 @@ def test_what_modes_ask_for_is_written_once() -> None:
 @pytest.mark.parametrize(
     ("mode", "asked", "text"),
     [
-        (EACH_MODE[0], (1, None, 0, None, 0), "Asynchronous(pipeline_steps=1, warm_up_steps=0)"),
+        (EACH_MODE[0], (1, None, None, 0), "Asynchronous(pipeline_steps=1, warm_up_steps=0)"),
         (
             EACH_MODE[1],
-            (0, None, 0, 1, 2),
+            (0, None, 1, 2),
             "Synchronous(backup_workers=1, warm_up_steps=2, adaptive_batches=3)",
         ),
-        (EACH_MODE[2], (0, 2, 0, None, 3), "BoundedStaleness(bound_steps=2, warm_up_steps=3)"),
+        (EACH_MODE[2], (0, 2, None, 3), "BoundedStaleness(bound_steps=2, warm_up_steps=3)"),
         (
             EACH_MODE[3],
-            (0, 1, 3, None, 2),
-            "DynamicBoundedStaleness(min_bound_steps=1, max_bound_steps=4, warm_up_steps=2)",
-        ),
-        (
-            EACH_MODE[4],
-            (0, None, 0, 0, 0),
+            (0, None, 0, 0),
             "LocalSteps(period_steps=8, synchronous=True, elasticity=None, warm_up_steps=0)",
         ),
-        (LocalSteps(8), (0, None, 0, None, 0), None),
+        (LocalSteps(8), (0, None, None, 0), None),
     ],
 )
 def test_a_mode_is_a_frozen_value(mode: Any, asked: tuple[Any, ...], text: str | None) -> None:
@@ -148,7 +121,6 @@ def test_constructors_take_their_settings_alone() -> None:
         Asynchronous: ["pipeline_steps", "warm_up_steps"],
         Synchronous: ["backup_workers", "warm_up_steps", "adaptive_batches"],
         BoundedStaleness: ["bound_steps", "warm_up_steps"],
-        DynamicBoundedStaleness: ["min_bound_steps", "max_bound_steps", "warm_up_steps"],
         LocalSteps: ["period_steps", "synchronous", "elasticity", "warm_up_steps"],
     }
     with pytest.raises(TypeError, match="bound_steps"):
@@ -166,7 +138,6 @@ def test_all_but_rounds_apply_each_gradient() -> None:
         Asynchronous,
         Synchronous,
         lambda **options: BoundedStaleness(2, **options),
-        lambda **options: DynamicBoundedStaleness(2, 4, **options),
     ],
 )
 def test_steps_of_a_warm_up(make: Any) -> None:

@@ -10,7 +10,6 @@ from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.modes import (
     Asynchronous,
     BoundedStaleness,
-    DynamicBoundedStaleness,
 )
 from tfps.consistency.optimizer_limits import average_problem, together_problem
 from tfps.consistency.synchronous import Synchronous
@@ -26,10 +25,6 @@ from tfps.strategy.cluster_size import ClusterSize, size_problems
         ({}, Asynchronous()),
         ({"pipeline_steps": 1}, Asynchronous(pipeline_steps=1)),
         ({"mode": "bounded_staleness", "bound_steps": 0}, BoundedStaleness(0)),
-        (
-            {"mode": "dynamic_bounded_staleness", "min_bound_steps": 1, "max_bound_steps": 9},
-            DynamicBoundedStaleness(1, 9),
-        ),
         ({"mode": "synchronous", "backup_workers": 1}, Synchronous(1)),
         ({"mode": "synchronous", "adaptive_batches": 4}, Synchronous(adaptive_batches=4)),
         ({"mode": "local_steps", "period_steps": 4}, LocalSteps(4)),
@@ -107,12 +102,6 @@ def test_only_rounds_are_shared_out():
     assert problem.startswith(
         "consistency.adaptive_batches: received 4 with asynchronous; expected 1"
     )
-
-
-def test_a_range_of_bounds_the_wrong_way_round():
-    values = {"mode": "dynamic_bounded_staleness", "min_bound_steps": 9, "max_bound_steps": 1}
-    (problem,) = consistency_problems(parse({"consistency": values}))
-    assert problem.startswith("consistency.max_bound_steps: received 1 with min_bound_steps=9; ")
 
 
 def test_momenta_of_workers_need_gradients_of_workers():

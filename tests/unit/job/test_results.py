@@ -143,7 +143,7 @@ def test_titles_say_what_was_trained_and_how(draw):
     texts = _texts(draw(_loaded()))
     assert any(text.startswith("CNN on Fashion-MNIST: ") for text in texts)
     assert "synchronous, 1 backup worker; 3 workers, 1 parameter server" in texts
-    long = _loaded(mode_in_words="dynamic bounded staleness, " + "at most 3 to 15 steps ahead" * 3)
+    long = _loaded(mode_in_words="bounded staleness, " + "at most 4 steps ahead, " * 4)
     assert any(text.endswith("\n3 workers, 1 parameter server") for text in _texts(draw(long)))
 
 

@@ -20,7 +20,6 @@ SAVED, LOST, MORE = 2 * WORKERS * WARM_UP, 3, 2
 MODES = [
     tfps.Asynchronous(warm_up_steps=WARM_UP),
     pytest.param(tfps.BoundedStaleness(1, warm_up_steps=WARM_UP), marks=pytest.mark.slow),
-    pytest.param(tfps.DynamicBoundedStaleness(1, 3, warm_up_steps=WARM_UP), marks=pytest.mark.slow),
 ]
 
 Job = Callable[[Mode], tuple[tfps.ParameterServerStrategy, Counters, tfps.CheckpointManager]]

@@ -29,10 +29,9 @@ EXACT = {
     "synchronous": (tfps.Synchronous(), MEANS),
     "asynchronous": (tfps.Asynchronous(), STEPS),
     "pipelined": (tfps.Asynchronous(pipeline_steps=1), STEPS),
-    "dynamic": (tfps.DynamicBoundedStaleness(1, 3), STEPS),
     "local steps in rounds": (tfps.LocalSteps(2, synchronous=True), MEANS),
 }
-RARER = ("asynchronous", "pipelined", "dynamic", "local steps in rounds")
+RARER = ("asynchronous", "pipelined", "local steps in rounds")
 CASES = [
     pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name in RARER))
     for name, case in EXACT.items()

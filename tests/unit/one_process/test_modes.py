@@ -17,7 +17,6 @@ EXAMPLES = BATCH * STEPS
 EACH = {
     "asynchronous": (tfps.Asynchronous(), 2),  # optimizer calls
     "bounded": (tfps.BoundedStaleness(1), 2),
-    "dynamic": (tfps.DynamicBoundedStaleness(1, 3), 1),
 }
 
 

@@ -30,7 +30,6 @@ MODES = {
     "asynchronous": tfps.Asynchronous(),
     "pipelined": tfps.Asynchronous(pipeline_steps=1),
     "bounded": tfps.BoundedStaleness(1),
-    "dynamic": tfps.DynamicBoundedStaleness(1, 3),
     "synchronous": tfps.Synchronous(),
     "adaptive": tfps.Synchronous(adaptive_batches=2),
     "local": tfps.LocalSteps(2),

@@ -12,8 +12,6 @@ import tensorflow as tf
 
 from tfps.consistency import chief_requests, issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.dynamic_gate import DynamicGate
-from tfps.consistency.extra_steps import Limits
 from tfps.consistency.gate import BoundedGate, Gate, Membership, Memberships, OpenGate
 from tfps.consistency.ledger import Ledger, LedgerLayout
 from tfps.consistency.mode import Mode
@@ -67,9 +65,6 @@ class Server:
         self.gate: Gate = OpenGate()
         if mode.bound_steps is not None:
             self.gate = BoundedGate(self.ledger, bound_steps=mode.bound_steps)
-            if mode.extra_steps:
-                limits = Limits(mode.bound_steps, mode.extra_steps)
-                self.gate = DynamicGate(self.ledger, limits=limits)
         self.rounds: RoundGate | None = None
         if mode.backup_workers is not None or mode.warm_up_steps:
             required = workers - (mode.backup_workers or 0)

@@ -73,8 +73,8 @@ def let_rows_travel(program: Program) -> Program:
         raise UnsupportedError(
             f"{by_rows[0][0].path} is trained by tfps.optimizers.RowUpdates: received {reason}, "
             "under which gradients of whole tables are applied; expected tfps.Asynchronous(), "
-            "tfps.BoundedStaleness(s), tfps.DynamicBoundedStaleness(min, max) or "
-            "tfps.Synchronous(). Choose one of those, or train without RowUpdates."
+            "tfps.BoundedStaleness(s) or tfps.Synchronous(). Choose one of those, or train without "
+            "RowUpdates."
         )
     refuse_whole_tables(program, reason)
     if reason is not None:

@@ -22,7 +22,6 @@ MODES: dict[str, Mode] = {
     "synchronous": tfps.Synchronous(warm_up_steps=STEPS),
     "backup worker": tfps.Synchronous(1, warm_up_steps=STEPS),
     "bounded": tfps.BoundedStaleness(1, warm_up_steps=STEPS),
-    "dynamic": tfps.DynamicBoundedStaleness(1, 3, warm_up_steps=STEPS),
     "local steps": tfps.LocalSteps(CALLS, warm_up_steps=STEPS),
     "local rounds": tfps.LocalSteps(CALLS, synchronous=True, warm_up_steps=STEPS),
     "elastic": tfps.LocalSteps(CALLS, elasticity=0.5, warm_up_steps=STEPS),
