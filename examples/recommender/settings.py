@@ -86,7 +86,6 @@ class ClicksSection(DataSection):
 class RecommenderTraining(TrainingSection):
     """``[training]``, with the defaults of this example."""
 
-    loop: Literal["fit"] = "fit"
     epochs: Count = 6
     learning_rate: Annotated[float, Field(gt=0)] = 0.003
     learning_rate_schedule: Literal["constant", "cosine"] = "constant"

@@ -1,4 +1,4 @@
-"""Looking at what a coordinator has scheduled: without waiting for it, and without a cluster."""
+"""Values of what a coordinator has scheduled, without a cluster."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ import tensorflow as tf
 
 from tfps.bridge.connection import is_on_a_cluster
 from tfps.bridge.tensorflow_private import RemoteValueImpl
-
-
-def is_done(remote_value: Any) -> bool:
-    """Whether `fetch` would answer, or raise, without waiting for a worker.
-
-    Args:
-        remote_value: what `ClusterCoordinator.schedule` has answered.
-    """
-    return bool(remote_value._status_available_event.is_set())
 
 
 def fetch_without_a_cluster() -> None:

@@ -95,9 +95,8 @@ class StalenessSection(Section):
 
 
 class TrainingSection(Section):
-    """``[training]``: the loop, its length, the optimizer and where the results go."""
+    """``[training]``: its length, the optimizer and where the results go."""
 
-    loop: Literal["fit", "custom"] = "fit"
     epochs: Count = 6
     learning_rate: Annotated[float, Field(gt=0)] = 0.002
     learning_rate_schedule: Literal["constant", "cosine"] = "cosine"

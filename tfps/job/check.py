@@ -199,7 +199,7 @@ class _Check:
         mode = placement = None
         if not self._is_wrong("training.optimizer"):
             problems += self._argument_problems(config.training.optimizer)
-        if not self._is_wrong("consistency", "training.loop", "training.optimizer"):
+        if not self._is_wrong("consistency", "training.optimizer"):
             found = consistency_problems(config)
             mode = None if found else mode_of(config.consistency)
             problems += found
@@ -211,9 +211,9 @@ class _Check:
             problems += found
         if not self._is_wrong("compression"):
             problems += compression_problems(config.compression, mode=mode)
-        if not self._is_wrong("recovery", "training.loop"):
+        if not self._is_wrong("recovery"):
             problems += recovery_problems(config)
-        if not self._is_wrong("job", "training.loop"):
+        if not self._is_wrong("job"):
             problems += naming_problems(config)
         if self._size is not None and not self._is_wrong("cluster"):
             problems += room_problems(config, workers=self._size.workers)

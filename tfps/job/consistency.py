@@ -100,8 +100,6 @@ def consistency_problems(config: JobConfig) -> list[str]:
             f"consistency.adaptive_batches: received {section.adaptive_batches} with "
             f"{section.mode}; expected 1: only synchronous training has rounds to share out"
         )
-    if config.training.loop == "custom":
-        problems += _custom_loop_problems(section)
     if section.mode == "asynchronous":
         return problems
     if section.pipeline_steps:
@@ -127,12 +125,3 @@ def _local_problems(section: ConsistencySection) -> list[str]:
             "expected false: only local steps have periods"
         )
     return problems
-
-
-def _custom_loop_problems(section: ConsistencySection) -> list[str]:
-    if section.adaptive_batches == 1:
-        return []
-    return [
-        f"consistency.adaptive_batches: received {section.adaptive_batches} with "
-        "training.loop = 'custom'; expected 1: a scheduled function has its own data"
-    ]

@@ -32,11 +32,9 @@ class TrainingRecord:
 
     Args:
         epochs: one after the other.
-        examples_seen: counted by the loop itself; None where the servers count.
     """
 
     epochs: Sequence[Epoch]
-    examples_seen: int | None = None
 
     @property
     def steps(self) -> int:

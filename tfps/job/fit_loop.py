@@ -1,4 +1,4 @@
-"""`training.loop = "fit"`: the job through Keras's own `fit`."""
+"""The training of a job: Keras's own `fit`, and what its epochs measure."""
 
 from __future__ import annotations
 

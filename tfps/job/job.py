@@ -57,7 +57,7 @@ def run_job(
         say: receives the lines for the terminal.
 
     Raises:
-        ConfigError: the output folder cannot be written, or the data do not suit the loop.
+        ConfigError: the output folder cannot be written, or the data do not suit the schedule.
     """
     steps_per_epoch = inputs.steps_per_epoch(config.data.batch_size)
     steps = None if steps_per_epoch is None else config.training.epochs * steps_per_epoch
@@ -68,8 +68,10 @@ def run_job(
         with status("building the model"):
             model = build_model(config, steps=steps, strategy=strategy)
         say(f"model    {config.model.name}, {model.count_params():,} parameters")
+        from tfps.job.fit_loop import train_with_fit  # it imports Keras
+
         started, started_at = time.monotonic(), now()
-        training = _train(strategy, model, inputs, config)
+        training = train_with_fit(strategy, model, inputs, config)
         train_seconds = time.monotonic() - started
         stats = strategy.stats()
         took = format_seconds(train_seconds)
@@ -91,7 +93,7 @@ def run_job(
         host=host(),
         test=measured,
         train_seconds=train_seconds,
-        examples_seen=training.examples_seen or stats.examples_seen,
+        examples_seen=stats.examples_seen,
         steps_per_s=training.steps_per_s,
         pull_seconds=_plain(stats.pull_seconds),
         push_seconds=_plain(stats.push_seconds),
@@ -183,33 +185,11 @@ def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
 
 
 def _check_inputs(config: JobConfig, inputs: Inputs, *, steps: int | None) -> None:
-    from tfps.job.array_inputs import ArrayInputs
-
-    problems = []
-    if config.training.loop == "custom" and not isinstance(inputs, ArrayInputs):
-        problems.append(
-            "training.loop: received 'custom', which needs arrays in memory, and the data are "
-            f"{inputs.source}; expected 'fit'"
-        )
     if config.training.learning_rate_schedule == "cosine" and steps is None:
-        problems.append(
+        raise ConfigError(
             "training.learning_rate_schedule: received 'cosine', which ends with the last step, "
             f"and nobody knows how many {inputs.source} make; expected 'constant'"
         )
-    if problems:
-        raise ConfigError(problems)
-
-
-def _train(strategy: Any, model: Any, inputs: Inputs, config: JobConfig) -> TrainingRecord:
-    if config.training.loop == "fit":
-        from tfps.job.fit_loop import train_with_fit
-
-        return train_with_fit(strategy, model, inputs, config)
-    from tfps.job.array_inputs import ArrayInputs
-    from tfps.job.custom_loop import train_with_custom_loop
-
-    assert isinstance(inputs, ArrayInputs)
-    return train_with_custom_loop(strategy, model, inputs, config)
 
 
 def _cluster(strategy: Any, stats: Any) -> dict[str, Any]:

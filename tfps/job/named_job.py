@@ -16,11 +16,6 @@ def naming_problems(config: JobConfig) -> list[str]:
             "job.fresh: received true without job.name; set job.name, or leave it out: a job "
             "without a name always begins anew"
         )
-    if job.name is not None and config.training.loop == "custom":
-        problems.append(
-            f"job.name: received {job.name!r} with training.loop = 'custom', which cannot go on "
-            "with a training; expected training.loop = 'fit'"
-        )
     return problems
 
 

@@ -46,11 +46,6 @@ def recovery_problems(config: JobConfig) -> list[str]:
             for name, value in without.items()
             if value != type(section)().model_dump()[name]
         ]
-    if config.training.loop == "custom":
-        return [
-            f"recovery.every_steps: received {section.every_steps} with training.loop = 'custom', "
-            "which schedules a whole epoch at once; expected training.loop = 'fit'"
-        ]
     return []
 
 

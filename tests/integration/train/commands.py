@@ -12,7 +12,6 @@ SMALL = [*SUBSET, "--set", "model.name=mlp", "--set", "training.epochs=1"]
 # What a run leaves in its folder.
 RESULTS = {
     "config.toml",
-    "confusion_matrix.png",
     "events.jsonl",
     "logs",
     "model.keras",

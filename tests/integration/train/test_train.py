@@ -165,32 +165,6 @@ print(f"accuracy {{accuracy:.6f}}")
     assert found == pytest.approx(reached, abs=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["asynchronous", "local_steps"])
-def test_the_same_job_through_a_custom_loop(tmp_path, mode):
-    choices = ["--set", "training.loop=custom", "--set", f"consistency.mode={mode}"]
-    with watch_leftovers():
-        result = run_command(
-            [*TFPS, "train", *SMALL, *choices],
-            deadline_s=DEADLINE_S,
-            environment=ALONE,
-            folder=tmp_path,
-        )
-    assert result.returncode == 0, result.stdout + result.stderr
-    output = tmp_path / "runs" / "fashion_mnist"
-    numbers = json.loads((output / "result.json").read_text())
-    assert numbers["test_accuracy"] > 0.75
-    assert numbers["examples_seen"] == 9_500
-    for name in ("pull_seconds", "push_seconds", "update_seconds"):
-        # The workers of local steps update, and servers only add.
-        assert 0 < numbers[name]["p50"] <= numbers[name]["p99"] < 60, name
-    (epoch,) = numbers["history"]
-    assert f"{epoch['steps_per_s']:.0f} steps/s" in result.stdout
-    assert numbers["steps_per_s"] == pytest.approx(epoch["steps_per_s"], rel=1e-3)
-    assert "2/2 workers" in result.stdout
-    assert not RAW.search(result.stdout + result.stderr)
-
-
 # Quicker ones: the job above, whose chief has a TF_CONFIG, too; a server of `tfps train` in
 # ../run/test_roles.py; and tasks with a TF_CONFIG each in ../run/test_namespaces.py.
 @pytest.mark.slow

@@ -105,7 +105,6 @@ def _defines(owner: type, name: str) -> bool:
     ("owner", "name"),
     [
         (COORDINATOR.Worker, "_on_worker_recovery"),  # bridge/worker_return.py
-        (COORDINATOR.RemoteValueImpl, "_status_available_event"),  # bridge/remote_value.py
         (COORDINATOR.RemoteValueImpl, "_copy_to_local"),  # bridge/remote_value.py
         (COORDINATOR.RemoteValueImpl, "_values"),  # bridge/remote_value.py
         (tf.Graph, "_get_function"),  # bridge/traced_graph.py, bridge/movable_operation.py

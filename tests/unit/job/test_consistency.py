@@ -43,27 +43,9 @@ def test_modes(values, mode):
 
 
 def test_what_does_not_go_together_is_named():
-    config = parse(
-        {
-            "training": {"loop": "custom"},
-            "consistency": {"mode": "bounded_staleness", "pipeline_steps": 1},
-        }
-    )
+    config = parse({"consistency": {"mode": "bounded_staleness", "pipeline_steps": 1}})
     (problem,) = consistency_problems(config)
     assert problem.startswith("consistency.pipeline_steps: received 1 with bounded_staleness")
-
-
-def test_what_a_loop_of_ones_own_cannot_do():
-    values = {"mode": "synchronous", "adaptive_batches": 4}
-    config = parse({"training": {"loop": "custom"}, "consistency": values})
-    (problem,) = consistency_problems(config)
-    assert problem.startswith("consistency.adaptive_batches: received ")
-
-
-@pytest.mark.parametrize("values", [{"mode": "local_steps"}, {"warm_up_steps": 3}])
-def test_what_a_loop_of_ones_own_can_do(values):
-    config = parse({"training": {"loop": "custom"}, "consistency": values})
-    assert consistency_problems(config) == []
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,6 @@ EXAMPLES, BATCH = 12, 4
         (["job.fresh=1"], "job.fresh: received 1; expected true or false"),
         (["job.nam=night"], "job.nam: unknown key; did you mean name? allowed: name, fresh"),
         (
-            ["job.name=night", "training.loop=custom"],
-            "job.name: received 'night' with training.loop = 'custom', which cannot go on with a",
-        ),
-        (
             ["cluster.max_workers=1"],
             "cluster.max_workers: received 1, expected 2 at least, the cluster's workers, or the "
             "key left out",

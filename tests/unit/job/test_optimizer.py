@@ -10,7 +10,6 @@ import pytest
 from tfps.config import OPTIMIZERS, parse
 from tfps.config.schema import OWN_OPTIMIZERS
 from tfps.errors import ConfigError
-from tfps.job.custom_loop import cut
 from tfps.job.optimizer import (
     argument_problems,
     build_optimizer,
@@ -137,12 +136,3 @@ def test_unknown_arguments_are_named_with_a_suggestion():
     assert problem.startswith(
         "training.optimizer.beta1: Adam has no such argument; did you mean beta_1? allowed: beta_1,"
     )
-
-
-def test_each_example_is_in_one_row_once():
-    import numpy as np
-
-    order = np.random.default_rng(0).permutation(1000)
-    executions = list(cut(order, batch_size=64, steps_per_execution=4))
-    assert sorted(np.concatenate([rows.ravel() for rows in executions])) == list(range(1000))
-    assert [rows.shape for rows in executions] == [(4, 64), (4, 64), (4, 64), (3, 64), (1, 40)]

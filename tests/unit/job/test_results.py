@@ -17,7 +17,6 @@ from tfps.config import parse
 from tfps.config.bundle import example
 from tfps.errors import ConfigError, DataError
 from tfps.job.array_inputs import split
-from tfps.job.confusion import confusion
 from tfps.job.epochs import Epoch, TrainingRecord
 from tfps.job.figures import curves, draw_all, pictures_of, staleness
 from tfps.job.job import RESULT_FILES, prepare_output, run_job
@@ -180,10 +179,6 @@ def test_small_shares_of_staleness_are_visible():
     assert all(bar.get_linewidth() > 0 for bar in axes.patches)  # a line where a bar has no height
 
 
-def test_small_shares_of_a_confusion_matrix_are_visible():
-    assert "0.3%" in _texts(confusion(_loaded()))
-
-
 def test_earlier_results_are_mentioned(tmp_path):
     said: list[str] = []
     output = prepare_output(tmp_path / "a" / "b", say=said.append)
@@ -213,7 +208,7 @@ def test_validation_images_are_held_out():
         split(data, validation_fraction=0.99999)
 
 
-def test_data_that_do_not_suit_the_loop_are_named_before_anything_starts(tmp_path):
+def test_data_that_do_not_suit_the_schedule_are_named_before_anything_starts(tmp_path):
     class Stream:
         """Examples without end."""
 
@@ -225,11 +220,10 @@ def test_data_that_do_not_suit_the_loop_are_named_before_anything_starts(tmp_pat
     def connect():
         raise AssertionError("nothing may start")
 
-    training = {"loop": "custom", "output": str(tmp_path / "out")}
+    training = {"output": str(tmp_path / "out")}
     with pytest.raises(ConfigError) as raised:
         run_job(parse({"training": training}), Stream(), connect=connect, say=print)  # type: ignore[arg-type]
     assert [problem.partition(";")[0] for problem in raised.value.problems] == [
-        "training.loop: received 'custom', which needs arrays in memory, and the data are a stream",
         "training.learning_rate_schedule: received 'cosine', which ends with the last step, and "
         "nobody knows how many a stream make",
     ]

@@ -54,10 +54,6 @@ def test_tables_can_be_made_small_at_once() -> None:
             "data.click_log.exponent: received 1.0; expected a number, above 1",
         ),
         (
-            {"training": {"loop": "custom"}},
-            "training.loop: received 'custom'; expected 'fit'",
-        ),
-        (
             {"data": {"source": "click_log", "path": "x"}},
             "data.path: received 'x', but data.source = 'click_log' reads no file; remove one of "
             "the two",
