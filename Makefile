@@ -63,13 +63,14 @@ test-all: ## Run all tests, and those that train on the other carrier as well.
 		env TFPS_TRANSPORT=grpc $(PYTEST) $(TRAINING) $(ARGS) || status=1; \
 	exit $$status
 
-lint: ## Check style, types and the layers of the packages.
-	@.ci/environment lint 7
+lint: ## Check style, types, the layers of the packages and wording.
+	@.ci/environment lint 8
 	@status=0; \
-	.ci/step 4/7 'Style: ruff check (seconds)' $(BIN)/ruff check . || status=1; \
-	.ci/step 5/7 'Format: ruff format --check (seconds)' $(BIN)/ruff format --check . || status=1; \
-	.ci/step 6/7 'Types: mypy (about a minute)' $(BIN)/mypy || status=1; \
-	.ci/step 7/7 'Layers: lint-imports (seconds)' $(BIN)/lint-imports --no-cache --no-logo || status=1; \
+	.ci/step 4/8 'Style: ruff check (seconds)' $(BIN)/ruff check . || status=1; \
+	.ci/step 5/8 'Format: ruff format --check (seconds)' $(BIN)/ruff format --check . || status=1; \
+	.ci/step 6/8 'Types: mypy (about a minute)' $(BIN)/mypy || status=1; \
+	.ci/step 7/8 'Layers: lint-imports (seconds)' $(BIN)/lint-imports --no-cache --no-logo || status=1; \
+	.ci/step 8/8 'Wording: .ci/prose.py (seconds)' $(BIN)/python .ci/prose.py || status=1; \
 	exit $$status
 
 docs: ## Build the pages of docs/ as a site in build/docs; dead links and warnings are errors.
