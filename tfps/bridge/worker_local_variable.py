@@ -9,17 +9,10 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 
-ON_WORKER = "on_worker"
 
-
-def worker_local_name(keras_variable: Any, role: str = ON_WORKER) -> str:
-    """The name of what a worker keeps for a Keras variable.
-
-    Args:
-        keras_variable: that lives on a server.
-        role: what is kept; of each role there is one.
-    """
-    return f"{keras_variable._value.shared_name}_{role}"
+def worker_local_name(keras_variable: Any) -> str:
+    """The name of what a worker keeps for a Keras variable that lives on a server."""
+    return f"{keras_variable._value.shared_name}_on_worker"
 
 
 class WorkerLocalTensor(private.BaseResourceVariable):
@@ -89,7 +82,6 @@ class WorkerLocalVariable(WorkerLocalTensor):
     Args:
         keras_variable: the variable that it stands for; optimizers find it by the same key.
         container: of the job.
-        role: what it keeps, see `worker_local_name`.
         shape: None: the variable's.
         dtype: None: the variable's.
     """
@@ -99,12 +91,11 @@ class WorkerLocalVariable(WorkerLocalTensor):
         keras_variable: Any,
         *,
         container: str,
-        role: str = ON_WORKER,
         shape: tuple[int, ...] | None = None,
         dtype: Any = None,
     ) -> None:
         super().__init__(
-            worker_local_name(keras_variable, role),
+            worker_local_name(keras_variable),
             container=container,
             shape=tuple(keras_variable.shape) if shape is None else shape,
             dtype=keras_variable._dtype if dtype is None else dtype,

@@ -326,8 +326,6 @@ class CheckpointManager:
             return manifest
         strategy._drain_all()
         runtime = strategy.runtime
-        if runtime.warm_up is not None:
-            runtime.warm_up.end()
         runtime.membership.evict_all()  # who comes back reads everything anew
         with lines_to(runtime.servers) as lines:
             shared = self._not_asked(len(lines)) or self._agreed(

@@ -43,7 +43,7 @@ class LocalSteps(Mode):
         elasticity: how far worker and servers move towards each other, from 0 to 1, both excluded
             (alpha in the paper, which takes about 0.9 divided by the number of workers); None: the
             worker takes over the servers' parameters.
-        warm_up_steps: how many steps each worker takes by itself before anything else; see
+        warm_up_steps: how many steps of `fit` each worker takes by itself before all else; see
             `tfps.consistency.warm_up`.
 
     Raises:

@@ -36,5 +36,5 @@ class Mode:
 
     @property
     def warm_up_steps(self) -> int:
-        """How many steps each worker takes by itself before anything else."""
+        """How many steps of `fit` each worker takes by itself before anything else."""
         return 0

@@ -26,7 +26,7 @@ class Asynchronous(Mode):
             way. The exchange costs no time then, if a core is free for it; every gradient is one
             update of its own worker older, which counts as staleness. Only for models whose step
             calls its optimizer once; others are not pipelined, and say so.
-        warm_up_steps: how many steps each worker takes by itself before anything else; see
+        warm_up_steps: how many steps of `fit` each worker takes by itself before all else; see
             `tfps.consistency.warm_up`.
 
     Raises:
@@ -67,7 +67,7 @@ class BoundedStaleness(Mode):
     Args:
         bound_steps: how many steps a worker may have completed more than the slowest one and still
             start another; 0 is a barrier at every step.
-        warm_up_steps: how many steps each worker takes by itself before anything else; see
+        warm_up_steps: how many steps of `fit` each worker takes by itself before all else; see
             `tfps.consistency.warm_up`.
 
     Raises:

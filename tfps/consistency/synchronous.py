@@ -45,7 +45,7 @@ class Synchronous(Mode):
         backup_workers: how many workers a round does not wait for; fewer than there are.
         adaptive_batches: how many batches a round has for each worker, shared out by measured
             speed; 1: everybody takes one.
-        warm_up_steps: how many steps each worker takes by itself before anything else; see
+        warm_up_steps: how many steps of `fit` each worker takes by itself before all else; see
             `tfps.consistency.warm_up`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Warm-up: the first steps of a training, which each worker takes by itself.
+"""Warm-up: the first steps of `fit`, which each worker takes by itself.
 
 Gradients at the begin of a training are large and point everywhere; those of workers that do not
 wait for each other disturb one another most then. With ``warm_up_steps=w`` of a consistency mode
@@ -8,18 +8,8 @@ examples, with an optimizer that is new: its slots and `iterations` begin there.
 the first epoch like any other. Workers that come later, and jobs that go on from a checkpoint, take
 none.
 
-In a custom loop each optimizer call of a scheduled function is a step, as under local steps, and a
-worker keeps its weights, moving averages and slots from one function to the next. It tells the
-servers at each function's end what has become of them, so that these hold the mean of all workers
-at any time: what a function did is on the servers when it is done, also for a worker that gets no
-more functions. Each worker that has trained counts once, since of how many examples a gradient is
-the mean is not known. Who has called optimizers w times goes on by itself until all others have as
-well; then functions of the mode begin, once those of the warm-up that still run have ended.
-
-A worker that dies or hangs is not waited for, and what it has told the servers stays. It takes the
-rest of its steps if it comes back in time: from the mean, if it has lost its own weights. A `fit`
-before the end of the warm-up, or a restored checkpoint, ends it. `optimizer.iterations` begins
-after it; ``stats().versions`` counts the workers' messages.
+A scheduled function that calls an optimizer is refused. What a function has done is on the servers
+when it has ended; what a worker trained by itself, from one function to the next, would not be.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
     Under `tfps.Synchronous` each optimizer call is a round, and under `tfps.BoundedStaleness` it is
     a step of the worker's clock. A worker takes part while it has functions to run, so that nobody
     waits for one that has none. Under `tfps.LocalSteps` calls change the worker's own copies; a
-    message back ends each period of them, and each function. With ``warm_up_steps`` workers begin
-    by themselves; see `tfps.consistency.warm_up`.
+    message back ends each period of them, and each function. With ``warm_up_steps`` a function that
+    calls an optimizer is refused: `fit` alone has a warm-up.
 
     Tasks are probed from the first `schedule` on. What a hung worker was running is run by another
     one as well, as if it had died; each optimizer call of it counts once on every server all the
@@ -87,9 +87,6 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         if lets_workers_wait(strategy.consistency):
             membership = runtime.membership
             drain_while_workers_return(self, runtime.membership.drained)
-        if runtime.warm_up is not None:
-            runtime.warm_up.stand_before(membership, queue=queue)
-            membership = runtime.warm_up
         queue.watch(membership)
         of = weakref.ref(strategy)
 

@@ -36,7 +36,6 @@ from tfps.recovery.guard import Guard
 from tfps.recovery.liveness import ProbePolicy
 from tfps.recovery.recovery import Recovery
 from tfps.recovery.restarts import Restarts
-from tfps.runtime.coordinator.warm_up import WarmUp
 from tfps.runtime.program.devices import Devices, SeveralDevices
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.update_operations import UpdateOperation, update_operations
@@ -170,8 +169,6 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self._progress: ClusterProgbar | None = None  # what shows the epoch that goes on
         self._updates: dict[int, tuple[Any, ServerUpdate]] = {}
         self.runtime, self._job = open_job(arguments, connections)
-        if warm_up_steps := arguments.consistency.warm_up_steps:
-            self.runtime.warm_up = WarmUp(self.runtime, steps=warm_up_steps)
         self.runtime.function_tables.make_room()
         self.runtime.on_access = weak_method(self, "_drain_run")
         self.runtime.life_of = weak_method(self, "_life_of")

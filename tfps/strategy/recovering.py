@@ -181,7 +181,7 @@ class Recovering:
     def attend(self, coordinator: Any) -> None:
         """Watch the closures of the strategy's coordinator."""
         queue, failures = private.closure_queue(coordinator), private.failure_handler(coordinator)
-        if self.points is not None and self._runtime.warm_up is None:
+        if self.points is not None:
             self.points.functions.attend(queue)
         self.servers.attend(queue, failures)
 
@@ -223,10 +223,8 @@ class Recovering:
 
     def _takes_rounds(self) -> bool:
         """Whether workers may wait for each other now: in a mode of rounds, or in a warm-up."""
-        strategy, warm_up = self._strategy(), self._runtime.warm_up
+        strategy = self._strategy()
         if self._runtime.mode.backup_workers is not None:
-            return True
-        if warm_up is not None and warm_up.is_under_way:
             return True
         return strategy is not None and any(run.in_rounds for run in _active_runs(strategy))
 

@@ -15,7 +15,6 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.method_scope import note_write
 from tfps.consistency.local_steps import LocalSteps
 from tfps.runtime.compile.compiled import CompiledProgram
-from tfps.runtime.coordinator.warm_up import is_at_begin
 from tfps.runtime.coordinator.worker_error import explain
 from tfps.runtime.program.discovery import discover
 from tfps.runtime.program.local_training import keep_to
@@ -197,8 +196,6 @@ class Follower:
                 note_write()
         self._strategy._watch_tasks()
         self._strategy.runtime.collect()
-        if self._kind == "train" and self._strategy.runtime.warm_up is not None:
-            self._strategy.runtime.warm_up.end()
         self._logs, self._request, self._warmed_up_steps = {}, request, 0
         if self._warms_up(request):
             self._warm_up(request)
@@ -220,7 +217,8 @@ class Follower:
             self._kind == "train"
             and strategy.consistency.warm_up_steps > 0
             and not isinstance(request.source, OneBatch)
-            and is_at_begin([self._model.optimizer], strategy=strategy)
+            and int(self._model.optimizer.iterations.numpy()) == 0
+            and not any(strategy.stats().versions)
         )
 
     def _warm_up(self, request: TicketRunRequest) -> None:

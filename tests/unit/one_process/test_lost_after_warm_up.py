@@ -9,9 +9,8 @@ import pytest
 
 import tfps
 from tests.unit.one_process.lost_servers import lose, recover, saver
-from tests.unit.one_process.unit_steps import Counters, counters, fit, schedule
+from tests.unit.one_process.unit_steps import Counters, counters, fit
 from tfps.consistency.mode import Mode
-from tfps.errors import CheckpointError
 
 WARM_UP, WORKERS = 2, 2
 # Both workers are there, so all steps of the warm-up and some more.
@@ -63,29 +62,6 @@ def test_fit_goes_on(mode: Mode, lost: int, job: Job) -> None:
         count + LOST + MORE - lack for count, lack in zip(saved, lacks, strict=True)
     ]
     assert int(model.optimizer.iterations) == SAVED - WORKERS * WARM_UP + LOST + MORE
-
-
-@pytest.mark.parametrize("mode", MODES, ids=repr)
-def test_scheduled_functions_go_on(mode: Mode, job: Job) -> None:
-    strategy, model, manager = job(mode)
-    while int(model.optimizer.iterations) == 0:  # whoever has warmed up goes on until all have
-        schedule(strategy, model, steps=SAVED)
-    saved = model.counts()
-    manager.save(background=False)
-    schedule(strategy, model, steps=LOST)
-    (loss,) = lose(strategy, [1])
-    assert f"{LOST} updates lost" in str(loss)
-    schedule(strategy, model, steps=MORE)
-    assert model.counts() == [saved[0] + LOST + MORE, saved[1] + MORE]
-
-
-def test_the_steps_of_a_warm_up_are_not_repeated(job: Job) -> None:
-    strategy, model, manager = job(tfps.Asynchronous(warm_up_steps=1000))
-    manager.save(background=False)
-    schedule(strategy, model, steps=LOST)
-    assert int(model.optimizer.iterations) == 0
-    with pytest.raises(CheckpointError, match="the steps of a warm-up"):
-        lose(strategy, [1])
 
 
 def test_what_a_warm_up_has_made_is_saved(

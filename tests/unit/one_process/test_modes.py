@@ -6,13 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import tfps
 from tests.unit.one_process.jobs import STEPS, FitJob, FunctionJob, Jobs
 from tests.unit.one_process.unit_steps import BATCH, counters, schedule
+from tfps.errors import UnsupportedError
 
 MEANS = STEPS / 2  # of the two workers' gradients
 EXAMPLES = BATCH * STEPS
+NO_WARM_UP = (
+    r"warm_up_steps=2.*received a scheduled function that calls an optimizer; "
+    r"expected model\.fit\(\).*learning rate schedule"
+)
 
 EACH = {
     "asynchronous": (tfps.Asynchronous(), 2),  # optimizer calls
@@ -102,18 +108,30 @@ def test_functions_with_local_steps(function_jobs: Jobs[FunctionJob]) -> None:
     assert all(MEANS <= count <= STEPS for count in job.counts)
 
 
-def test_functions_with_a_warm_up(
-    make_strategy: Callable[..., tfps.ParameterServerStrategy],
+@pytest.mark.parametrize(
+    "mode",
+    [
+        tfps.Asynchronous(warm_up_steps=2),
+        tfps.Synchronous(warm_up_steps=2),
+        tfps.BoundedStaleness(1, warm_up_steps=2),
+        tfps.LocalSteps(2, warm_up_steps=2),
+    ],
+    ids=repr,
+)
+def test_functions_that_train_have_no_warm_up(
+    make_strategy: Callable[..., tfps.ParameterServerStrategy], mode: Any
 ) -> None:
-    """Two calls of each worker by itself, of which servers hold the mean, then each by itself."""
-    warm_up_steps, workers = 2, 2
-    strategy = make_strategy(tfps.BoundedStaleness(1, warm_up_steps=warm_up_steps))
-    model, taken, counted = counters(strategy), 0, 0
-    while not counted:  # one worker may take what both could
-        assert taken < 100
-        schedule(strategy, model, steps=STEPS)
-        taken += STEPS
-        counted = int(model.optimizer.iterations.numpy())  # by servers, after the warm-up
-    alone = taken - counted
-    assert alone >= warm_up_steps * workers
-    assert model.counts() == [alone / workers + counted] * 2
+    """They are refused when they are scheduled; one that reads runs."""
+    strategy = make_strategy(mode)
+    model = counters(strategy)
+    with pytest.raises(UnsupportedError, match=NO_WARM_UP):
+        schedule(strategy, model, steps=1)
+    assert strategy.coordinator.schedule(tf.function(lambda: model.first + 0.0)).fetch() == 0.0
+    assert strategy.stats().updates_applied == 0
+
+
+def test_functions_that_train_after_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
+    job = fit_jobs(tfps.BoundedStaleness(1, warm_up_steps=2))
+    with pytest.raises(UnsupportedError, match=NO_WARM_UP):
+        schedule(job.strategy, job.model, steps=1)
+    assert job.model.counts() == job.counts

@@ -35,7 +35,7 @@ MODES = {
     "local": tfps.LocalSteps(2),
     "warm-up": tfps.BoundedStaleness(1, warm_up_steps=2),
 }
-REFUSED_IN_FUNCTIONS = ("pipelined", "adaptive")
+REFUSED_IN_FUNCTIONS = ("pipelined", "adaptive", "warm-up")
 
 
 class Named(NamedTuple):

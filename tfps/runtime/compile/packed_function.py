@@ -9,23 +9,20 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.server_variable import ServerVariable
-from tfps.bridge.step_scope import StepScope, outside_the_step, refusals
+from tfps.bridge.step_scope import StepScope, refusals
 from tfps.compression.directions import without_differences
 from tfps.consistency.mode import Mode
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.program.discovery import Discovery
-from tfps.runtime.program.local_training import keep_to, train_alone
+from tfps.runtime.program.local_training import keep_to
 from tfps.runtime.program.metric_states import ADDED, MetricStates
 from tfps.runtime.program.program import Program, is_metric, refuse_strangers
 from tfps.runtime.program.schedule import Regime
 from tfps.runtime.program.synchronized import tell_of_synchronized
 from tfps.runtime.program.tables import let_rows_travel, refuse_whole_tables
 from tfps.runtime.server.function_half import FunctionHalf
-from tfps.runtime.server.mean_half import MeanHalf
-from tfps.runtime.worker.function_local import WarmUpStep
-from tfps.runtime.worker.function_step import FunctionStep
 
 ROW_REGIMES = (Regime.AT_ONCE, Regime.BOUNDED)
 Call = partial[Any]  # the user's function and the arguments of a trace
@@ -50,24 +47,11 @@ def trace_packed(call: Call, *, strategy: Any) -> tuple[Any, bool]:
     discovery.refuse_to_densify(program.schedule.tables)
     step_kind = REGIMES[program.schedule.regime].function_step
     assert step_kind is not None
-    outputs = _run(call, program, FunctionHalf, step_kind, strategy)
-    if program.calls and strategy.runtime.warm_up is not None:
-        _trace_twin(call, program, strategy)
-    return outputs, False
-
-
-def _run(
-    call: Call,
-    program: Program,
-    half: type[FunctionHalf],
-    step_kind: type[FunctionStep],
-    strategy: Any,
-) -> Any:
-    """Trace a call of the user's function between a pull and what is written back."""
     strategy._updates_of(program)  # variables move, if they do, before anything is traced
+    runtime, update_of = strategy.runtime, strategy._update_of
     servers = [
-        half(program, runtime=strategy.runtime, server=server, update_of=strategy._update_of)
-        for server in strategy.runtime.servers
+        FunctionHalf(program, runtime=runtime, server=server, update_of=update_of)
+        for server in runtime.servers
     ]
     private.keep_with_graph(servers)  # the servers serve them as long as the trace can run
     step = step_kind(servers)
@@ -78,42 +62,7 @@ def _run(
         outputs = call()
     step.graph_ends(private.current_graph())
     step.write_back()
-    return outputs
-
-
-def _trace_twin(call: Call, program: Program, strategy: Any) -> None:
-    """At the begin of a job, trace the function as one of the warm-up as well.
-
-    The coordinator chooses between the two when a worker takes the function, which may have been
-    scheduled long before.
-    """
-    warm_up, function = strategy.runtime.warm_up, call.func
-    with outside_the_step():
-        if not warm_up.begins([c.optimizer for c in program.optimizer_calls], strategy=strategy):
-            return
-
-    @tf.function(autograph=False)
-    def twin(*args: Any, **kwargs: Any) -> Any:
-        call = partial(function, *args, **kwargs)
-        program, discovery = _discover(call, strategy)
-        discovery.refuse_to_densify()
-        program = train_alone(program, steps=strategy.consistency.warm_up_steps)
-        refuse_strangers(program.variables)
-        refuse_whole_tables(program, "warm_up_steps")
-        outputs = _run(call, program, MeanHalf, WarmUpStep, strategy)
-        warm_up.prepare_end()
-        return outputs
-
-    args, kwargs = tf.nest.map_structure(_spec_of, (call.args, call.keywords))
-    warm_up.twins[private.current_graph()] = twin.get_concrete_function(*args, **kwargs)
-
-
-def _spec_of(value: Any) -> Any:
-    """Of an argument in a trace; what is no tensor is part of the trace."""
-    if isinstance(value, tf.Tensor):
-        return tf.TensorSpec(value.shape, value.dtype)
-    spec = getattr(value, "_type_spec", None)
-    return value if spec is None else spec
+    return outputs, False
 
 
 def _scheduled(program: Program, strategy: Any) -> Program:
@@ -124,6 +73,14 @@ def _scheduled(program: Program, strategy: Any) -> Program:
             f"consistency={mode!r}: what a scheduled function computes from is its own matter, so "
             "it cannot be given more batches or fewer. Train with model.fit(), or leave "
             "adaptive_batches out."
+        )
+    if program.calls and mode.warm_up_steps:
+        raise UnsupportedError(
+            f"consistency={mode!r}: received a scheduled function that calls an optimizer; "
+            "expected model.fit(), which alone has a warm-up. Train with model.fit(), or leave "
+            "warm_up_steps out and give the optimizer a learning rate schedule that begins low: "
+            "keras.optimizers.schedules.CosineDecay(0.0, 5000, warmup_target=0.1, "
+            "warmup_steps=500), for example."
         )
     compression = without_differences(strategy.runtime.compression)
     program = keep_to(program, mode, compression=compression)

@@ -8,7 +8,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -37,9 +37,6 @@ from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
 from tfps.transport import tokens
 
 LOOK_TIMEOUT_S = 1.0  # for a worker's port, when the job is closed
-
-if TYPE_CHECKING:
-    from tfps.runtime.coordinator.warm_up import WarmUp
 
 
 def container_of(job: str) -> str:
@@ -109,7 +106,6 @@ class Runtime(Storage):
         # What scheduled functions read and do not change, on workers and on servers.
         self.local_values = WorkerLocalSlots(container=self.container, lines=self.worker_lines)
         self.handed_out = SharedByName()
-        self.warm_up: WarmUp | None = None  # of scheduled functions, in the modes that have one
         self.data_plane = connections.routes(
             job_id=self.job_id, servers=self.servers, lines=self.worker_lines, transport=transport
         )
@@ -342,7 +338,6 @@ class Runtime(Storage):
         self._leave(reason, with_guests=True)
         self.collect()
         local = [self.local_slots, self.local_times, self.residuals, self.local_values]
-        local += [] if self.warm_up is None else [self.warm_up.local_slots]
         if any(each.has_names for each in local):
             lines = enumerate(self.worker_lines)
             gone = [w for w, line in lines if not line.is_reachable(timeout_s=LOOK_TIMEOUT_S)]

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.named_resource import open_variable
-from tfps.bridge.worker_local_variable import ON_WORKER, worker_local_name
+from tfps.bridge.worker_local_variable import worker_local_name
 from tfps.runtime.coordinator.connections import ControlLine
 
 logger = logging.getLogger(__name__)
@@ -26,10 +26,10 @@ class WorkerLocalSlots:
         self._names: dict[str, None] = {}
         self._functions: list[Callable[..., Any]] | None = None  # that free them all
 
-    def note(self, variables: Iterable[Any], *, role: str = ON_WORKER) -> None:
-        """Workers may make these in a role, see `worker_local_name`, from now on."""
+    def note(self, variables: Iterable[Any]) -> None:
+        """Workers may make these from now on."""
         for variable in variables:
-            self.note_name(worker_local_name(variable, role))
+            self.note_name(worker_local_name(variable))
 
     def note_name(self, name: str) -> None:
         """Workers may make a resource of this name from now on."""
@@ -41,17 +41,12 @@ class WorkerLocalSlots:
         """Whether workers may have made anything."""
         return bool(self._names)
 
-    def prepare(self) -> None:
-        """Make what frees them, so that `free` traces nothing: for whoever must not wait for it."""
-        self._functions = [line.function(self._trace, arguments=0) for line in self._lines]
-
     def free(self, *, without: Collection[int] = ()) -> None:
         """Free them on the workers that answer, without some that the next call asks."""
         if not self._names:
             return
         if self._functions is None:
-            self.prepare()
-        assert self._functions is not None
+            self._functions = [line.function(self._trace, arguments=0) for line in self._lines]
         for worker, free in enumerate(self._functions):
             try:
                 if worker not in without:

@@ -180,7 +180,7 @@ class Discovery:
         """Whether rows were asked for, but what was done with it needs all of it."""
         return id(keras_variable) in self._tables and not self.looked_up(keras_variable)
 
-    def refuse_to_densify(self, tables: Iterable[Any] = ()) -> None:
+    def refuse_to_densify(self, tables: Iterable[Any]) -> None:
         """Refuse rows of gradients, where only those were to be updated, of all but some tables.
 
         Here and not in the trace, where AutoGraph would make another error of it.

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tfps.compression.directions import Both
 from tfps.consistency.local_steps import LocalSteps
@@ -47,24 +46,6 @@ def keep_to(
     if isinstance(mode, LocalSteps):
         program = _train_locally(program, mode, adds_counts=adds_counts)
     return program
-
-
-def train_alone(program: Program, *, steps: int) -> Program:
-    """Let a program that was just discovered train locally, with weights that stay on the worker.
-
-    That is for a warm-up. Moving averages stay too, and what else of real numbers it assigns.
-    """
-    program = _train_locally(program, LocalSteps(steps, synchronous=True), adds_counts=False)
-    (end,), local = program.calls, program.schedule.local
-    assert local is not None
-    assigned = [v for v in program.state if tf.as_dtype(v._dtype).is_floating]
-    assigned = _without(assigned, [*local.slots, *local.rates])
-    weights = tuple(_unique([*end.variables, *assigned]))
-    return replace(
-        program.scheduled(local=replace(local, slots=(*local.slots, *weights))),
-        state=_without(program.state, weights),
-        calls=[replace(end, variables=weights)],
-    )
 
 
 def _train_locally(program: Program, mode: LocalSteps, *, adds_counts: bool) -> Program:

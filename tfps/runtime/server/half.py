@@ -79,7 +79,9 @@ class ServerHalf(PlanFunctions):
         self.updates, self._uses_replies = updates, uses_replies
         self.held = server_shards(shards_on(self.begins_with, server.device))
         self.parameter_layout = self.held.layout
-        self.slots = self.slot_shards()
+        # What optimizers keep on workers.
+        slots = () if program.schedule.local is None else program.schedule.local.slots
+        self.slots = server_shards(shards_on(slots, server.device))
         self.slot_layout = self.slots.layout
         self.wires = [self.wire(number) for number in range(len(program.calls))]
         if any(wire.coded_values for wire in self.wires) or self._codes_look_ups:
@@ -110,11 +112,6 @@ class ServerHalf(PlanFunctions):
     def number_of_still(self) -> tf.Tensor | int:
         """Trace what the values of `still` are known by; 0 where nothing is. Under the mutex."""
         raise NotImplementedError
-
-    def slot_shards(self) -> ServerShards:
-        """What optimizers keep on workers, of this server's variables."""
-        local = self.program.schedule.local
-        return server_shards(shards_on(() if local is None else local.slots, self.server.device))
 
     def wire(self, number: int) -> CallWire:
         """The messages of an optimizer call."""
@@ -224,7 +221,7 @@ class ServerHalf(PlanFunctions):
     def offer_slots(self) -> None:
         """Offer what optimizers begin with, where workers run them."""
         if self.program.schedule.local is not None:
-            pull = self.locked(self._pull_slots, held=self.slots, read=self.read_slot)
+            pull = self.locked(self._pull_slots, held=self.slots)
             self.offer(Kind.PULL, pull, call_number=SLOTS, reply_bytes=self.slot_layout.size_bytes)
 
     def _pull_slots(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
@@ -233,11 +230,6 @@ class ServerHalf(PlanFunctions):
         ledger.count_traffic(received_bytes=0, sent_bytes=self.slot_layout.size_bytes)
         server_ledger.post(ledger)
         return ReplyHeader(ledger.read(server_ledger.layout.VERSION))
-
-    def read_slot(self, native: Any, header: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Trace what a worker begins with."""
-        value: tf.Tensor = native.read_value()
-        return value
 
     def push(self, number: int) -> Push:
         """What answers the pushes of an optimizer call: in the program's rounds, or at once."""

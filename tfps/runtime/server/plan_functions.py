@@ -101,9 +101,6 @@ class PlanFunctions:
         decide: Callable[[Sequence[tf.Tensor], tf.Tensor], ReplyHeader],
         *,
         held: ServerShards = NO_VALUES,
-        read: Callable[[Any, Sequence[tf.Tensor]], tf.Tensor] = lambda native, _: (
-            native.read_value()
-        ),
     ) -> Trace:
         """What answers a request at once: decided, read and counted under the server's mutex."""
 
@@ -112,7 +109,7 @@ class PlanFunctions:
         ) -> list[tf.Tensor]:
             with self.server.ledger.locked():
                 reply = decide(header, payload)
-                values = [read(native, header) for native in held.natives]
+                values = [native.read_value() for native in held.natives]
             return [reply.tensor(), ids, payload_of(held, values)]
 
         return trace

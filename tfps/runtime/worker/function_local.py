@@ -8,16 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.worker_local_variable import WorkerLocalVariable
-from tfps.runtime.coordinator.worker_local_slots import WorkerLocalSlots
-from tfps.runtime.message.request_header import Fields
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.function_member import RoundStep
 from tfps.runtime.worker.function_step import FunctionStep
 from tfps.runtime.worker.local import LocalUpdates
 from tfps.runtime.worker.worker_copies import WorkerCopies
 from tfps.transport.carrier import Message
-from tfps.transport.message import Request
 
 
 class LocalCalls(LocalUpdates, FunctionStep):
@@ -27,19 +23,13 @@ class LocalCalls(LocalUpdates, FunctionStep):
     function has done is on the servers then, and a worker keeps nothing but slots.
     """
 
-    least_calls = 1  # that end a period with the function
     _ends = False  # whether what is traced comes after all calls
 
     def __init__(self, servers: Sequence[FunctionHalf]) -> None:
         super().__init__(servers)
-        self.local_slots.note(self.local.slots, role=self.role)
+        self.runtime.local_slots.note(self.local.slots)
         self._counts_at_begin = WorkerCopies(self.local.counts, devices=[None])
         self._calls = private.anonymous_variable(shape=tf.TensorShape([]), dtype=tf.int64)
-
-    @property
-    def local_slots(self) -> WorkerLocalSlots:
-        """Where it is noted what the worker keeps."""
-        return self.runtime.local_slots
 
     def _variables_to_follow(self) -> Sequence[Any]:
         (end,) = self.program.calls
@@ -72,7 +62,7 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
     def write_back(self) -> None:
         self._ends = True
-        self._end_period(after=self.least_calls)
+        self._end_period(after=1)
         super().write_back()
 
     def _begin_period(self) -> None:
@@ -97,34 +87,3 @@ class LocalCalls(LocalUpdates, FunctionStep):
 
 class LocalRounds(LocalCalls, RoundStep):
     """The same where the end of a period is a round of all workers that have functions to run."""
-
-
-class WarmUpStep(LocalCalls):
-    """Local steps that go on, from function to function, with what the worker has made of weights.
-
-    A function tells the servers at its end what it has changed, and takes over nothing of theirs.
-    """
-
-    # Apart from what local steps keep: a worker that hung while this was freed may still have it.
-    role = "in_warm_up"
-    least_calls = 0  # it may have assigned something
-
-    @property
-    def local_slots(self) -> WorkerLocalSlots:
-        assert self.runtime.warm_up is not None
-        return self.runtime.warm_up.local_slots
-
-    def told_by_push(self) -> Fields:
-        return {**super().told_by_push(), Request.CLOCK: self._calls.read_value()}
-
-    def begin_with(self, variable: Any, value: tf.Tensor) -> None:
-        own = self.worker_local.get(id(variable))
-        if own is None:  # another function may train it
-            own = WorkerLocalVariable(variable, container=self.runtime.container, role=self.role)
-        super().begin_with(variable, tf.cond(own.is_kept, own.read_value, lambda: value))
-
-    def _take_answers(self, call_number: int, replies: dict[int, Message]) -> Any:
-        with tf.control_dependencies([reply.header for reply in replies.values()]):
-            for variable in self._followed.values():
-                self.worker_local[id(variable)].load(self.copies.read(variable))
-        return super()._take_answers(call_number, replies)

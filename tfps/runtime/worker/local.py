@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.worker_local_variable import ON_WORKER, WorkerLocalVariable
+from tfps.bridge.worker_local_variable import WorkerLocalVariable
 from tfps.optimizers.local_update import apply_locally
 from tfps.runtime.message.payload import decode
 from tfps.runtime.message.request_header import SLOTS
@@ -24,8 +24,6 @@ class LocalUpdates(Step):
     What optimizers keep, slots and counts, stays on the worker from one closure to the next.
     """
 
-    role = ON_WORKER  # see `bridge.worker_local_variable.worker_local_name`
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         local = self.program.schedule.local
@@ -33,12 +31,12 @@ class LocalUpdates(Step):
         self.local, container = local, self.servers[0].server.contents.container
         # One object for each, by which TensorFlow orders reads and writes.
         self.worker_local = {
-            id(variable): WorkerLocalVariable(variable, container=container, role=self.role)
+            id(variable): WorkerLocalVariable(variable, container=container)
             for variable in local.slots
         }
         self.weights = self.program.calls[0].variables
         # What a step reads of the optimizers, such as the scale of its loss, is the worker's own.
-        apart = {id(variable) for variable in (*local.counts, *self.weights)}
+        apart = {id(count) for count in local.counts}
         known = {id(variable) for variable in self.program.variables}
         self._read = [v for v in local.slots if id(v) in known - apart]
 

@@ -31,8 +31,6 @@ def test_a_meeting_is_the_mean_of_two_periods(pair: OneProcess) -> None:
     assert_weights_are_averaged(pair, period=4)
 
 
-# A quicker one, of functions, is in test_custom_warm_up.py.
-@pytest.mark.slow
 def test_all_go_on_from_the_mean_of_a_warm_up(pair: OneProcess) -> None:
     mode = tfps.Synchronous(warm_up_steps=WARM_UP_STEPS)
     assert_all_go_on_from_the_mean(pair, mode, rounds=6)

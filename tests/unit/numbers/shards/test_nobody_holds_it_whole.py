@@ -283,12 +283,9 @@ def test_modes_in_which_tables_would_be_whole(name: str, cluster: Clusters) -> N
         assert strategy.stats().updates_applied == 0
 
 
-@pytest.mark.quick("warm-up-*")
-@pytest.mark.parametrize(
-    ("name", "cause"), [("local", "consistency=LocalSteps"), ("warm-up", "warm_up_steps")]
-)
-def test_scheduled_functions_in_such_modes(name: str, cause: str, cluster: Clusters) -> None:
-    mode, _ = MODES[name]
+def test_scheduled_functions_in_such_modes(cluster: Clusters) -> None:
+    mode, _ = MODES["local"]
+    cause = "consistency=LocalSteps"
     with strategy_with(cluster(workers=1, ps=2), None, consistency=mode) as strategy:
         coordinator = tfps.ClusterCoordinator(strategy)
         with strategy.scope():
