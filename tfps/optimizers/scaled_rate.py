@@ -31,14 +31,14 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
         base_batch_size: examples of one update that it was tuned for.
         batch_size: examples of one update now. Asynchronous: of one worker's step.
         rule: ``"linear"`` or ``"square_root"``.
-        warm_up_steps: updates until the whole factor is reached; 0 for at once.
+        warm_up_updates: updates until the whole factor is reached; 0 for at once.
 
     Raises:
         ConfigError: another rule, a size below 1, or a negative warm-up.
 
     Example:
 
-    >>> rate = ScaledRate(0.1, base_batch_size=256, batch_size=1024, warm_up_steps=100)
+    >>> rate = ScaledRate(0.1, base_batch_size=256, batch_size=1024, warm_up_updates=100)
     >>> [round(float(rate(step)), 3) for step in (0, 50, 100, 1000)]
     [0.1, 0.25, 0.4, 0.4]
     """
@@ -50,14 +50,14 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
         base_batch_size: int,
         batch_size: int,
         rule: str = "linear",
-        warm_up_steps: int = 0,
+        warm_up_updates: int = 0,
     ) -> None:
         problems = [
             f"{name}: received {value!r}, expected a whole number from {least}"
             for name, value, least in (
                 ("base_batch_size", base_batch_size, 1),
                 ("batch_size", batch_size, 1),
-                ("warm_up_steps", warm_up_steps, 0),
+                ("warm_up_updates", warm_up_updates, 0),
             )
             if isinstance(value, bool) or not isinstance(value, int) or value < least
         ]
@@ -68,7 +68,7 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
             raise ConfigError(problems, source="ScaledRate")
         self.learning_rate = learning_rate
         self.base_batch_size, self.batch_size = base_batch_size, batch_size
-        self.rule, self.warm_up_steps = rule, warm_up_steps
+        self.rule, self.warm_up_updates = rule, warm_up_updates
 
     @property
     def factor(self) -> float:
@@ -81,9 +81,9 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
         if callable(rate):
             rate = rate(step)
         rate = keras.ops.convert_to_tensor(rate, "float32")
-        if not self.warm_up_steps:
+        if not self.warm_up_updates:
             return rate * self.factor
-        done = keras.ops.minimum(keras.ops.cast(step, "float32") / self.warm_up_steps, 1.0)
+        done = keras.ops.minimum(keras.ops.cast(step, "float32") / self.warm_up_updates, 1.0)
         return rate * (1.0 + (self.factor - 1.0) * done)
 
     def get_config(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
             "base_batch_size": self.base_batch_size,
             "batch_size": self.batch_size,
             "rule": self.rule,
-            "warm_up_steps": self.warm_up_steps,
+            "warm_up_updates": self.warm_up_updates,
         }
 
     @classmethod

@@ -24,13 +24,13 @@ def test_rules(rule: str, factor: float) -> None:
 
 
 def test_a_smaller_batch_takes_smaller_steps() -> None:
-    schedule = ScaledRate(0.1, base_batch_size=128, batch_size=32, warm_up_steps=2)
+    schedule = ScaledRate(0.1, base_batch_size=128, batch_size=32, warm_up_updates=2)
     np.testing.assert_allclose(rates(schedule, [0, 1, 2]), [0.1, 0.0625, 0.025], rtol=1e-6)
 
 
 def test_another_schedule_is_scaled_as_it_falls() -> None:
     inner = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
-    schedule = ScaledRate(inner, base_batch_size=1, batch_size=3, warm_up_steps=10)
+    schedule = ScaledRate(inner, base_batch_size=1, batch_size=3, warm_up_updates=10)
     expected = [0.1, 2 * 0.1 * 0.5**0.5, 3 * 0.05, 3 * 0.025]
     np.testing.assert_allclose(rates(schedule, [0, 5, 10, 20]), expected, rtol=1e-6)
 
@@ -49,10 +49,10 @@ def test_it_is_saved_with_an_optimizer() -> None:
 
 def test_all_mistakes_are_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        ScaledRate(0.1, base_batch_size=0, batch_size=2.5, rule="cubic", warm_up_steps=-1)  # type: ignore[arg-type]
+        ScaledRate(0.1, base_batch_size=0, batch_size=2.5, rule="cubic", warm_up_updates=-1)  # type: ignore[arg-type]
     assert [problem.partition(":")[0] for problem in caught.value.problems] == [
         "base_batch_size",
         "batch_size",
-        "warm_up_steps",
+        "warm_up_updates",
         "rule",
     ]
