@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.closure_journal import ClosureJournal, take_counts
+from tfps.bridge.closure_counts import take_counts
 from tfps.bridge.closure_membership import ClosureMembership
 from tfps.bridge.lives import Lives
 
@@ -19,8 +18,6 @@ LINGER_S = 0.1
 # Cancelled calls end at once; what cannot be cancelled, such as a tensor on its way to a stopped
 # worker, is left behind after this.
 CANCEL_TIMEOUT_S = 5.0
-
-_NO_JOURNAL = ClosureJournal()
 
 
 @dataclass
@@ -43,9 +40,10 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     Likewise `fail` lets an error reach whoever waits although no closure has raised one.
 
-    `on_failure` is called with the index of a worker on which a closure failed. `membership` is
-    told who works, and `journal` what was done. A member that finds the queue empty leaves: at once
-    if somebody waits in `join`, so that nothing more will come, and else after `LINGER_S`.
+    `on_scheduled` is called with a closure before it is queued, on the thread of the program and
+    without the queue's lock. `on_failure` is called with the index of a worker on which a closure
+    failed. `membership` is told who works. A member that finds the queue empty leaves: at once if
+    somebody waits in `join`, so that nothing more will come, and else after `LINGER_S`.
     """
 
     def __init__(self) -> None:
@@ -57,13 +55,13 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._own = threading.local()  # `worker`: the index of the worker whose thread this is
         self._standing_error: Callable[[], Exception] | None = None
         self.membership = ClosureMembership()
-        self._journal: Callable[[], ClosureJournal | None] = lambda: None
         self._asking: set[Any] = set()  # the workers whose threads are in `get`
         self._joining = 0  # how many threads wait for all closures
         self._is_held = False
         self.is_closed = False  # closures that end after that are of no interest
         self._lives = Lives()
         self.begun = 0  # how many closures workers have taken so far
+        self.on_scheduled: Callable[[Any], None] = lambda _closure: None
         self.on_failure: Callable[[int], None] = lambda _worker: None
 
     def watch(self, membership: ClosureMembership) -> None:
@@ -73,33 +71,14 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         for worker in asking:
             membership.on_idle(worker)
 
-    @property
-    def journal(self) -> ClosureJournal:
-        """Is told what was done; threads that outlive its owner do not keep it."""
-        return self._journal() or _NO_JOURNAL
-
-    @journal.setter
-    def journal(self, journal: ClosureJournal) -> None:
-        self._journal = weakref.ref(journal)
-
     def put(self, closure: Any, tag: Any = None) -> None:
         if tag is None:
-            self.journal.scheduled(closure)
+            self.on_scheduled(closure)
             with self._queue_lock:
                 is_idle = self._is_idle()
             if self.membership.scheduled(closure, is_idle=is_idle):
                 self.look_again()  # who is a member now lingers
         super().put(closure, tag)
-
-    def put_first(self, closures: Sequence[Any]) -> None:
-        """Let workers run closures, in their order, before those that wait, however many these are.
-
-        Args:
-            closures: that nobody runs.
-        """
-        with self._queue_lock:
-            self._queue.queue.extendleft(reversed(closures))
-        self.look_again()
 
     def look_again(self) -> None:
         """Let idle workers find out whether they are members now."""
@@ -159,13 +138,11 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         if not self._was_recalled():
             if run is not None:
                 take_counts(run.closure)
-                self.journal.finished(run.closure)
             super().mark_finished()
 
     def mark_failed(self, e: Exception) -> None:
         self.membership.on_error(self._own.worker)  # first: another one may wait for this worker
         if not self._was_recalled():
-            self.journal.failed()
             super().mark_failed(e)
 
     def put_back(self, closure: Any) -> None:
@@ -242,7 +219,6 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         super()._raise_if_error()
 
     def _cancel_all_closures(self) -> None:
-        self.journal.failed()
         self._cancellation_mgr.start_cancel()
         self._no_inflight_closure_condition.wait_for(
             lambda: self._inflight_closure_count <= 0, timeout=CANCEL_TIMEOUT_S

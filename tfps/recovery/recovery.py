@@ -20,8 +20,8 @@ class Recovery:
     The server's own variables come from the newest checkpoint that this job has saved or restored,
     the count of updates and of tickets from the servers that lived: no example is repeated or
     skipped. What the restored rows lack is counted, in `stats().updates_lost`. Under
-    `tfps.Synchronous` all servers go back together instead, steps of `fit` and scheduled functions
-    since then are repeated, and nothing is lost.
+    `tfps.Synchronous` all servers go back together instead, steps of `fit` since then are repeated,
+    and nothing is lost; scheduled functions end with an error that names the newest checkpoint.
 
     Args:
         checkpoints: a `CheckpointManager` of the model that is trained, or a folder: the strategy

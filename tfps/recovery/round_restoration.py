@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -31,13 +31,7 @@ GOES_BACK = "all servers go back to a checkpoint, since one of them was lost"
 
 
 class RepeatableRun(Protocol):
-    """Training whose steps can be repeated from some points on.
-
-    Attributes:
-        steps_name: what its steps are called, several of them.
-    """
-
-    steps_name: ClassVar[str]
+    """Training whose steps can be repeated from some points on."""
 
     @property
     def points(self) -> Sequence[RoundPoint]:
@@ -147,7 +141,6 @@ class RoundRestoration:
                 restored_updates=version,
                 updates=max(version, reached),
                 repeated_steps=repeated,
-                steps_name=run.steps_name,
                 seconds=time.monotonic() - began_s,
             )
             for server in anew
@@ -163,8 +156,8 @@ class RoundRestoration:
         there = sorted(points.keys() & set(Folder(manager.directory).numbers()))
         if not there:
             raise CheckpointError(
-                f"no checkpoint of this epoch, or before these functions, is complete in "
-                f"{manager.directory}, so rounds cannot be repeated"
+                f"no checkpoint of this epoch is complete in {manager.directory}, so rounds cannot "
+                "be repeated"
             )
         return points[manager.newest_of(there).number]
 
@@ -172,11 +165,10 @@ class RoundRestoration:
         written = point.written_since(written_by_chief(self._runtime))
         if written:
             raise CheckpointError(
-                f"this process has written {', '.join(written)} in the middle of an epoch, or "
-                f"between scheduled functions, after checkpoint {point.checkpoint}, and what a "
-                "callback or a script has done is not done again. Assign such values when an epoch "
-                "begins or ends, save a checkpoint after it where functions are scheduled, or have "
-                "them computed by the step (a keras.optimizers.schedules.LearningRateSchedule)"
+                f"this process has written {', '.join(written)} in the middle of an epoch, after "
+                f"checkpoint {point.checkpoint}, and what a callback or a script has done is not "
+                "done again. Assign such values when an epoch begins or ends, or have them "
+                "computed by the step (a keras.optimizers.schedules.LearningRateSchedule)"
             )
 
     def _versions(self, anew: Sequence[Server]) -> list[int]:

@@ -18,7 +18,6 @@ class ServerLoss:
         seconds: from the moment that the loss was known to the end of it.
         repeated_steps: how many steps all servers went back, which are repeated; None: the others
             went on, and the server's rows lack updates.
-        steps_name: what these are called.
         is_least: nobody has known how many updates the job had made: it was lost with all others.
 
     Example:
@@ -45,7 +44,6 @@ class ServerLoss:
     updates: int
     seconds: float
     repeated_steps: int | None = None
-    steps_name: str = "steps"
     is_least: bool = False
 
     @property
@@ -63,7 +61,7 @@ class ServerLoss:
         if self.repeated_steps is not None:
             return (
                 f"all servers back at update {self.restored_updates} of {self.updates}: "
-                f"{self.repeated_steps} {self.steps_name} are repeated"
+                f"{self.repeated_steps} steps are repeated"
             )
         if self.is_least:
             return (

@@ -102,8 +102,9 @@ class ServerReturn:
         self._queue: ClosureQueue | None = None
         self._failures: FailureHandler | None = None
         self.losses: list[ServerLoss] = []
-        # Waits until what all servers repeat is done, before somebody looks.
-        self.catch_up: Callable[[], None] = lambda: None
+        # Called where a server has lost what it held. Raises a CheckpointError where the job cannot
+        # go on whatever is restored, so that it ends before the server is started again.
+        self.refuse: Callable[[], None] = lambda: None
         for server in runtime.servers:
             server.wait_with(self.wait)
         watch_accesses(runtime.container, self)
@@ -181,7 +182,6 @@ class ServerReturn:
             return access()
         while self._failed is None and not self._runtime.closed:
             self._settle()
-            self.catch_up()
             losses = self._losses_known
             try:
                 result = access()
@@ -311,6 +311,8 @@ class ServerReturn:
         anew = [i for (_, i), each in seen.items() if self._is_another(i, each)]
         for index in anew:
             self.lose(index, f"The parameter server ps {index} was started anew.")
+        if anew or any(each.is_gone for each in seen.values()):
+            self.refuse()
         absent = [i for (_, i), each in seen.items() if not self._fits(i, each)]
         if absent:
             self._follow(self._lost.keys() & absent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -70,14 +71,10 @@ class Recovering:
                 raise CheckpointError("nothing refers to the strategy any more")
             return recovering._restore(*servers)
 
-        def fence() -> None:
-            if (recovering := itself()) is not None:
-                recovering._fence()
-
         self.servers = ServerReturn(
             runtime,
             deadline_s=guard.policy.deadline_s,
-            fence=fence,
+            fence=weak_method(self, "_fence"),
             restore=restore,
             told=guard.server_is_back,
             elsewhere=NewAddresses(
@@ -87,8 +84,8 @@ class Recovering:
             ),
             waits=recovery.on_lost_server == "wait",
         )
+        self.servers.refuse = weak_method(self, "_refuse_loss")
         guard.servers = self.servers
-        self.servers.catch_up = weak_method(self, "_catch_up")
         self._begun = 0  # closures, when the latest run had ended
         self._kept: KeptTasks | None = None
         if recovery.on_lost_server == "wait":
@@ -104,6 +101,7 @@ class Recovering:
 
     def _losses(self, anew: Sequence[Server], living: Sequence[Server]) -> list[ServerLoss]:
         points = self.points
+        self._refuse_loss()
         if points is None or self._manager is None:
             return self._restoration.restore_all(anew, living)
         for server in anew:
@@ -111,11 +109,6 @@ class Recovering:
         with points.lock:
             if points.run is not None:
                 return self._rounds.go_back(points.run, manager=self._manager, anew=anew)
-            functions = points.functions
-            if functions.points:
-                for server in self._runtime.servers:  # raw variables do not go back
-                    self._restoration.refuse_strangers(server)
-                return self._rounds.go_back(functions, manager=self._manager, anew=anew)
             seen = self._seen()
             cells = seen.cells.tolist() if seen is not None and seen.is_current else None
             number = points.unchanged(living, seen=cells)
@@ -133,9 +126,18 @@ class Recovering:
                 with contextlib.suppress(tf.errors.OpError):  # one more may be lost: tried again
                     self._runtime.evict(worker, incarnation, patience_s=0.0)
 
-    def _catch_up(self) -> None:
+    def _refuse_loss(self) -> None:
+        """Refuse to go on after the loss of a server where functions would have to be repeated."""
         if self.points is not None:
-            self.points.functions.catch_up()
+            self.points.functions.refuse_loss(self._folder)
+
+    @property
+    def _folder(self) -> Path:
+        """Of the checkpoints."""
+        checkpoints = self._manager or self.recovery.checkpoints
+        if isinstance(checkpoints, CheckpointManager):
+            return checkpoints.directory
+        return Path(checkpoints)
 
     def _write_totals(self) -> None:
         if (seen := self._seen()) is not None:
@@ -173,16 +175,11 @@ class Recovering:
         """On rows of all servers that came back."""
         return self.servers.updates_lost
 
-    @property
-    def functions_repeated(self) -> int:
-        """By all servers that went back."""
-        return 0 if self.points is None else self.points.functions.repeated
-
     def attend(self, coordinator: Any) -> None:
         """Watch the closures of the strategy's coordinator."""
         queue, failures = private.closure_queue(coordinator), private.failure_handler(coordinator)
         if self.points is not None:
-            self.points.functions.attend(queue)
+            self.points.functions.attend(queue, self.points.before_closure)
         self.servers.attend(queue, failures)
 
     def callbacks_for(self, model: Any) -> list[Any]:

@@ -92,8 +92,6 @@ class Stats(JobStats):
         traffic: what has travelled, by server and direction, and what it was before coding.
         residuals_dropped: what codecs have left out of a worker's gradients, and what went with the
             worker when it was lost (`tfps.compression`).
-        functions_repeated: scheduled functions that were run once more, since all servers went back
-            to a checkpoint (`tfps.Recovery` under `tfps.Synchronous`).
         updates_lost: updates that rows of servers lack which were lost and came back with a
             checkpoint (`tfps.Recovery`).
     """
@@ -105,7 +103,6 @@ class Stats(JobStats):
     fallback_steps: int
     traffic: tuple[Traffic, ...]
     residuals_dropped: int
-    functions_repeated: int
     updates_lost: int
 
 
@@ -128,9 +125,6 @@ def take_stats(strategy: Any) -> Stats:
         fallback_steps=runtime.fallback_steps,
         traffic=take_traffic(runtime, strategy._latest_traffic, cells=cells),
         residuals_dropped=strategy._residuals_dropped(),
-        functions_repeated=(
-            0 if strategy._recovering is None else strategy._recovering.functions_repeated
-        ),
         updates_lost=0 if strategy._recovering is None else strategy._recovering.updates_lost,
     )
 

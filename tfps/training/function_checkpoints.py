@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+from tfps.bridge.closure_queue import ClosureQueue
 from tfps.checkpoint.attempts import Attempts
+from tfps.checkpoint.commit import Folder
 from tfps.checkpoint.manager import CheckpointManager
-from tfps.errors import CheckpointNotSaved
+from tfps.errors import CheckpointError, CheckpointNotSaved
 
 logger = logging.getLogger(__name__)
+
+CHANGED_BY_FUNCTIONS = (
+    "scheduled functions under tfps.Synchronous have changed variables since the newest "
+    "checkpoint, and they are not repeated. "
+)
+NEWEST = (
+    "The newest checkpoint in %s is number %d: start the job again, restore it with restore_latest "
+    "of a tfps.CheckpointManager, and schedule the functions that came after it again"
+)
+NO_CHECKPOINT = (
+    "There is no checkpoint in %s: start the job again from the beginning. With "
+    "tfps.Recovery(checkpoints=<a tfps.CheckpointManager of the model>, every_steps=...) "
+    "checkpoints are saved between scheduled functions"
+)
 
 
 class FunctionCheckpoints:
@@ -20,30 +40,50 @@ class FunctionCheckpoints:
 
     Args:
         every_steps: how many functions; None: only the program saves.
+
+    Attributes:
+        begins_anew: whether something else has changed variables, so that it is not known whether a
+            checkpoint has what the next function begins from.
+        since: how many functions that change variables were scheduled since the newest checkpoint.
     """
 
     def __init__(self, *, every_steps: int | None) -> None:
         self._every_steps = every_steps
         self._attempts = Attempts()
-        self._since = 0  # functions since the newest checkpoint
+        self._queue: ClosureQueue | None = None
+        self.begins_anew = True
+        self.since = 0
 
-    def taken(self) -> None:
-        """Somebody has saved what the servers hold."""
-        self._since = 0
-
-    def count(self) -> None:
-        """A function is about to be queued."""
-        self._since += 1
-
-    def is_due(self, *, is_missing: bool) -> bool:
-        """Whether to save before the next function.
+    def attend(self, queue: ClosureQueue, before: Callable[[Any], None]) -> None:
+        """Begin to watch the closures of a coordinator.
 
         Args:
-            is_missing: there is no checkpoint that functions could be repeated from.
+            queue: its threads may outlive the strategy, and do not keep it alive.
+            before: a method that is called with each closure before it is queued.
         """
+        reference = weakref.WeakMethod(before)
+
+        def on_scheduled(closure: Any) -> None:
+            if (call := reference()) is not None:
+                call(closure)
+
+        self._queue, queue.on_scheduled = queue, on_scheduled
+
+    def taken(self) -> None:
+        """A checkpoint has what the servers hold."""
+        if self._queue is None or self._queue.is_idle:  # else it may lack some of the functions
+            self.begins_anew, self.since = False, 0
+
+    def count(self) -> None:
+        """A function that changes variables is about to be queued."""
+        self.since += 1
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to save before the next function."""
         if self._every_steps is None:
             return False
-        if not is_missing and self._since < self._every_steps:
+        if not self.begins_anew and self.since < self._every_steps:
             return False
         return self._attempts.may_save(now_s=time.monotonic())
 
@@ -61,3 +101,18 @@ class FunctionCheckpoints:
             )
         else:
             self._attempts = Attempts()
+
+    def refuse_loss(self, folder: Path) -> None:
+        """Refuse to go on without a server, where functions would have to be repeated.
+
+        Args:
+            folder: of the checkpoints.
+
+        Raises:
+            CheckpointError: functions have changed variables since the newest checkpoint.
+        """
+        if not self.since:
+            return
+        numbers = Folder(folder).numbers()
+        told = NEWEST % (folder, max(numbers)) if numbers else NO_CHECKPOINT % folder
+        raise CheckpointError(CHANGED_BY_FUNCTIONS + told)

@@ -3,7 +3,7 @@
 While a run of `fit` trains, it can go back to the points that it has noted: one when it begins, and
 one with each checkpoint. Where no run trains, a checkpoint has all variables as they are, so that
 nothing has to be repeated: one is saved, and waited for, before a run begins and when it has ended,
-unless there is one already. Scheduled functions are kept in a journal since the newest checkpoints.
+unless there is one already. Scheduled functions are not repeated.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import functools
 import logging
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from tfps.checkpoint.commit import Folder
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.manifest import Manifest
 from tfps.consistency.round_point import RoundPoint
 from tfps.errors import CheckpointError
-from tfps.recovery.function_journal import FunctionJournal
 from tfps.recovery.round_restoration import point_now, starts_of, written_by_chief
+from tfps.runtime.coordinator.function_membership import changes_variables
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.training.function_checkpoints import FunctionCheckpoints
@@ -35,15 +36,15 @@ NOTHING_KEPT = (
 )
 CHANGED = (
     "variables have changed since checkpoint %d in a way that cannot be repeated: only steps of "
-    "fit can, other than with a dataset function without tfps.Shards, and scheduled functions of "
-    "which none has failed; neither train_on_batch nor what this script writes itself. Start the "
-    "job again from its newest checkpoint"
+    "fit can, other than with a dataset function without tfps.Shards; neither train_on_batch, "
+    "scheduled functions nor what this script writes itself. Start the job again from its newest "
+    "checkpoint"
 )
-FUNCTIONS_NOT_REPEATABLE = (
-    "scheduled functions under tfps.Synchronous: no checkpoint has what they begin from, so a "
-    "parameter server that is lost ends this job. Save one before they are scheduled, and after "
-    "whatever else changes variables: tfps.Recovery(checkpoints=<a tfps.CheckpointManager of the "
-    "model>, every_steps=...) does, and so does manager.save()"
+FUNCTIONS_NOT_SAVED = (
+    "scheduled functions under tfps.Synchronous: a parameter server that is lost ends this job, "
+    "and no checkpoint has what the functions begin from. Save one before they are scheduled, and "
+    "others between them: tfps.Recovery(checkpoints=<a tfps.CheckpointManager of the model>, "
+    "every_steps=...) does, and so does manager.save()"
 )
 NOT_REPEATABLE = (
     "fit with a dataset function under tfps.Synchronous: workers draw their own data, which cannot "
@@ -61,15 +62,13 @@ class RoundPoints:
 
     Attributes:
         run: the one that trains and can go back; None: there is none.
-        functions: the scheduled functions that can be repeated.
+        functions: the checkpoints between scheduled functions.
         lock: who goes back holds it, and who decides that a run need not any more.
     """
 
     def __init__(self, runtime: Runtime, *, every_steps: int | None = None) -> None:
         self._runtime = runtime
-        self.functions = FunctionJournal(runtime, before=self._before_function)
-        self._function_checkpoints = FunctionCheckpoints(every_steps=every_steps)
-        self._is_changed = True  # by something that is neither logged nor known to be kept
+        self.functions = FunctionCheckpoints(every_steps=every_steps)
         self._manager: CheckpointManager | None = None
         self._savers: list[RoundCheckpoints] = []  # of a `fit`, and of those within its hooks
         self._newest: RoundPoint | None = None
@@ -80,7 +79,7 @@ class RoundPoints:
         """Go by the checkpoints of a manager from now on."""
         self._manager, self._newest = manager, None
         manager.taken = self._on_checkpoint
-        self._changed_otherwise()
+        self.functions.begins_anew = True
 
     def save_with(self, saver: RoundCheckpoints) -> None:
         """Have checkpoints saved by a callback while its `fit` goes on."""
@@ -90,11 +89,7 @@ class RoundPoints:
         """A run is about to hand out its first tickets."""
         self.run = None
         run.resumed = functools.partial(self._let_go_back, run)
-        self.functions.catch_up()
-        if not self.functions.is_at_rest:
-            self._save_after_functions()
         self._let_go_back(run)
-        self._changed_otherwise()
 
     def end(self, run: TicketRun) -> None:
         """A run has ended and is drained; what it has made is kept."""
@@ -107,39 +102,27 @@ class RoundPoints:
                     self.run = None
                     break
         self.run = None  # one that it has interrupted is noted anew when it goes on
+        self.functions.begins_anew |= run.trains
 
     def abandon(self) -> None:
         """A run has ended with an error, and with it what saves for it."""
         self._savers.clear()
         self.run = None
-        self._changed_otherwise()
+        self.functions.begins_anew = True
 
-    def _changed_otherwise(self) -> None:
-        """Something else than scheduled functions trains."""
-        self._is_changed = True
-        self.functions.break_off()
-
-    def _before_function(self) -> None:
-        """A scheduled function will change variables: let there be a point to go back to."""
-        saves, manager = self._function_checkpoints, self._manager
-        if self.run is not None:
+    def before_closure(self, closure: Any) -> None:
+        """Save a checkpoint before a scheduled function changes variables, where one is due."""
+        functions, manager = self.functions, self._manager
+        if not changes_variables(closure):
             return
-        is_missing = not self.functions.points
-        if is_missing and self._is_changed and self._newest is not None and self.is_kept():
-            point = point_now(self._runtime, checkpoint=self._newest.checkpoint)
-            self.functions.note(point, committed=self._there())
-            is_missing = not self.functions.points
-        if manager is not None and saves.is_due(is_missing=is_missing):
-            saves.save(manager)
-        elif is_missing and self._is_changed:
-            _warn(FUNCTIONS_NOT_REPEATABLE)
-        self._is_changed = False
-        saves.count()
-
-    def _save_after_functions(self) -> None:
-        """A run begins, which is not repeated together with them."""
-        if self._manager is not None and self._function_checkpoints.is_due(is_missing=True):
-            self._function_checkpoints.save(self._manager)
+        if self.run is None:
+            if functions.begins_anew and self.is_kept():
+                functions.taken()
+            if manager is not None and functions.is_due:
+                functions.save(manager)
+            elif functions.begins_anew and not functions.since:
+                _warn(FUNCTIONS_NOT_SAVED)
+        functions.count()
 
     def unchanged(self, living: Sequence[Server], *, seen: Sequence[int] | None) -> int:
         """The number of the checkpoint that has all variables as they are now; no run trains.
@@ -212,11 +195,9 @@ class RoundPoints:
             if starts_of(self._runtime) != starts:
                 return
             self._newest = point
+            self.functions.taken()
             if self.run is not None:
                 self.run.note(point, committed=self._there())
-            else:
-                self.functions.note(point, committed=self._there())
-                self._function_checkpoints.taken()
 
     def _there(self) -> list[int]:
         """The numbers of the checkpoints that are complete."""
@@ -225,7 +206,7 @@ class RoundPoints:
     def is_kept(self) -> bool:
         """Whether a complete checkpoint has what the servers hold now."""
         point = self._newest
-        if point is None or point.checkpoint not in self._there():
+        if point is None or self.functions.since or point.checkpoint not in self._there():
             return False
         ledgers = {s.index: s.cells().tolist() for s in self._runtime.servers}
         layout = self._runtime.ticket_server.layout

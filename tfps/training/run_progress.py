@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,8 +47,6 @@ class RunProgress:
         known: the most steps that somebody has heard of.
         running: whether closures may be at work.
     """
-
-    steps_name: ClassVar[str] = "steps"
 
     def __init__(
         self,

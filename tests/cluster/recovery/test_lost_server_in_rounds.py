@@ -1,4 +1,4 @@
-"""A parameter server is killed while scheduled functions take rounds: nothing is lost, or twice."""
+"""A parameter server is killed while scheduled functions take rounds, which ends the job."""
 
 from __future__ import annotations
 
@@ -6,61 +6,17 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
 
 import tfps
 from tests.cluster.many_calls import ManyCalls
-from tfps.bridge import closure_queue
 from tfps.launch import LocalCluster
 
 pytestmark = pytest.mark.timeout(300)
 
-BEFORE, FIRST, SECOND = 4, 60, 20  # functions; even, so that each round has two
-
-
-class NumberedCalls(ManyCalls):
-    """Weights grow by the numbers of the functions; a variable counts these, once for each."""
-
-    def __init__(self, strategy: tfps.ParameterServerStrategy) -> None:
-        super().__init__(strategy)
-        with strategy.scope():
-            self.runs = self.model.add_weight(
-                shape=(), initializer="zeros", dtype="int64", trainable=False, name="runs"
-            )
-        self.numbered = tf.function(self._numbered)
-        self.results: list[Any] = []
-
-    def _numbered(self, number: tf.Tensor) -> tf.Tensor:
-        self.traces += 1
-        for call in tf.range(self.calls):
-            gradient = self._one(call) * tf.cast(number, tf.float32)
-            self.optimizer.apply([gradient, gradient], self.weights)
-        self.runs.assign_add(1)
-        return 10 * number
-
-    def schedule(self, functions: int) -> None:
-        for number in range(self.scheduled, self.scheduled + functions):
-            args = (tf.constant(number),)
-            self.results.append(self.coordinator.schedule(self.numbered, args=args))
-        self.scheduled += functions
-
-    def check(self) -> None:
-        """What holds whoever was lost, in rounds of whichever gradients."""
-        stats = self.strategy.stats()
-        assert int(self.runs.numpy()) == self.scheduled
-        assert set(stats.versions) == {self.iterations()}
-        assert stats.updates_lost == 0
-        assert self.coordinator.fetch(self.results) == [10 * n for n in range(self.scheduled)]
-
-    def check_rounds_of_two(self) -> None:
-        """The numbers of a job that nothing has happened to."""
-        assert self.counted("staleness") == [self.expected, self.expected]
-        assert self.iterations() == self.expected // 2
-        total = self.calls * sum(range(self.scheduled)) / 2
-        assert self.values() == dict.fromkeys(self.strategy.runtime.topology.servers, total)
+BEFORE, SAVE_EVERY, LATER = 4, 10, 60  # functions
 
 
 @pytest.fixture
@@ -69,64 +25,48 @@ def fresh() -> Iterator[LocalCluster]:
         yield cluster
 
 
-def _kill(cluster: LocalCluster, index: int) -> None:
-    os.kill(cluster.pid("ps", index), signal.SIGKILL)  # who keeps the tasks starts it again
-
-
+# Server that is killed, transport, backup workers, `Recovery.every_steps`.
 CASES = {
-    "another": ("direct", 1, 0),
-    "hands out tickets": ("direct", 0, 0),
-    "another by grpc": ("grpc", 1, 0),
-    "hands out tickets by grpc": ("grpc", 0, 0),
-    "with a backup worker": ("direct", 1, 1),
-    "with a backup worker by grpc": ("grpc", 0, 1),
+    "another": (1, "direct", 0, SAVE_EVERY),
+    "hands out tickets": (0, "grpc", 0, SAVE_EVERY),
+    "with a backup worker": (1, "direct", 1, SAVE_EVERY),
+    "without a checkpoint": (0, "direct", 0, None),
 }
 
 
-# A server that is killed in rounds of `fit`: test_lost_server_returns.py. Without a cluster, what
-# is repeated: tests/unit/one_process/test_functions_repeat.py.
-@pytest.mark.slow
+# A server that is killed in rounds of `fit`: test_lost_server_returns.py. Without a cluster, when
+# checkpoints are saved: tests/unit/one_process/test_function_checkpoints.py.
+@pytest.mark.quick("another")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_functions_are_repeated(
-    case: tuple[str, int, int],
-    fresh: LocalCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_error_names_the_newest_checkpoint(
+    case: tuple[int, str, int, int | None], fresh: LocalCluster, tmp_path: Path
 ) -> None:
-    transport, index, backup_workers = case
-    # Two workers shall share every round, however busy the machine is.
-    monkeypatch.setattr(closure_queue, "LINGER_S", 2.0)
+    index, transport, backup_workers, every_steps = case
     strategy = tfps.ParameterServerStrategy(
         fresh.cluster_resolver,
         placement="round_robin",
         consistency=tfps.Synchronous(backup_workers=backup_workers),
         transport=transport,
     )
-    loop = NumberedCalls(strategy)
+    loop = ManyCalls(strategy, pause_s=0.03)
     manager = tfps.CheckpointManager(loop.model, tmp_path / "checkpoints")
-    strategy.recovery = tfps.Recovery(checkpoints=manager)
+    strategy.recovery = tfps.Recovery(checkpoints=manager, every_steps=every_steps)
     loop.schedule(BEFORE)
     loop.coordinator.join()
-    manager.save(background=False)
-    traces = loop.traces
-    loop.schedule(FIRST)
-    loop.wait_for(loop.calls * 16)
-    _kill(fresh, index)  # with functions under way, and others that wait
-    loop.schedule(SECOND)
-    loop.coordinator.join()
-    loop.check()
-    repeated = strategy.stats().functions_repeated
-    assert 0 < repeated < FIRST
-    told = fresh.keeper.restarts[-1]
-    assert told.startswith(f"ps {index} (SIGKILL, all servers back at update ")
-    assert told.endswith(f": {repeated} functions are repeated)")
-    before = loop.values()
-    _kill(fresh, 1 - index)  # at rest: who looks at a weight waits until it is what it was
-    after = loop.values()
-    loop.check()
-    assert strategy.stats().functions_repeated == repeated + FIRST + SECOND
-    if not backup_workers:
-        assert after == before
-        loop.check_rounds_of_two()
-    assert loop.traces == traces
+    manager.wait()
+    loop.schedule(LATER)
+    manager.wait()
+    os.kill(fresh.pid("ps", index), signal.SIGKILL)
+    told = f"The newest checkpoint in {manager.directory} is number 7: start the job again"
+    if every_steps is None:
+        told = f"There is no checkpoint in {manager.directory}: start the job again"
+    with pytest.raises(tf.errors.UnavailableError) as found:  # noqa: PT012 - either says so
+        loop.schedule(2)
+        loop.coordinator.join()
+    assert told in str(found.value)
+    with pytest.raises(tf.errors.UnavailableError) as found:
+        loop.schedule(1)
+    assert told in str(found.value)
+    numbers = [manifest.number for manifest in manager.checkpoints]
+    assert numbers == ([] if every_steps is None else [5, 6, 7])
     strategy.close()

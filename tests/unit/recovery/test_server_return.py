@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfps.bridge.closure_queue import ClosureQueue
 from tfps.cluster import ClusterSpec
+from tfps.errors import CheckpointError
 from tfps.recovery import new_addresses, server_return
 from tfps.recovery.incarnation import Presence
 from tfps.recovery.new_addresses import NewAddresses
@@ -35,6 +36,7 @@ class Machine:
         self.presence = Presence(is_gone=False, incarnation=1)
         self.value = 7
         self.restored = 0
+        self.refusal: CheckpointError | None = None
         self.all_are_out = threading.Event()  # workers, of what functions take part in
         self.found: list[tuple[list[str], frozenset[int]]] = []  # by workers, before it is filled
         self.address = self.resolved = AT_FIRST
@@ -69,6 +71,10 @@ class Machine:
     def find_again(self, servers: list[str], *, without: frozenset[int], patience_s: float) -> None:
         assert not self.restored
         self.found.append((servers, without))
+
+    def refuse(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
 
     def restore(self, *_: Any) -> list[ServerLoss]:
         self.restored += 1
@@ -109,6 +115,7 @@ def servers(machine: Machine) -> Iterator[ServerReturn]:
         elsewhere=NewAddresses(machine.resolve, cluster=lambda: CLUSTER, deadline_s=0.1),
         waits=True,
     )
+    servers.refuse = machine.refuse
     failures: Any = SimpleNamespace(
         reconnect=lambda: True,
         away=frozenset({1}),
@@ -263,6 +270,28 @@ def test_who_is_not_started_again_is_not_waited_for(
     reads.join(DEADLINE_S)
     assert not reads.is_alive()
     assert "It is not started again: ps 0 died again after its budget" in str(of_reader[0])
+
+
+def test_what_cannot_go_on_does_not_wait_until_it_is_started_again(
+    servers: ServerReturn, machine: Machine
+) -> None:
+    machine.refusal = CheckpointError("functions are not repeated")
+    machine.presence = GONE
+    reads, of_reader = _in_thread(lambda: servers.repeat(machine.read))
+    servers.lose(0, "The server is gone.")
+    reads.join(DEADLINE_S)
+    assert not reads.is_alive()
+    assert "It cannot be brought back: functions are not repeated" in str(of_reader[0])
+    assert machine.restored == 0
+
+
+def test_a_server_that_goes_on_with_what_it_had_is_not_refused(
+    servers: ServerReturn, machine: Machine
+) -> None:
+    machine.refusal = CheckpointError("functions are not repeated")
+    servers.lose(0, "The server does not answer.")
+    assert servers.repeat(machine.read) == 7
+    assert machine.restored == 0
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
